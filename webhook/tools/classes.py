@@ -25,13 +25,13 @@ from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration
 from webhook.configuration.node_labels import keys_to_know
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
-from webhook.tools.json_struct import Shown
+from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.permitted import Permitted
 
 NO_POOLS = NodeFacts(keys=())
 
 
-class ListedClass(Shown, frozen=True, kw_only=True):
+class ListedClass(JsonStruct, frozen=True, kw_only=True):
     """A class of the catalogue.
 
     allowed: whether policy and quota let pods of the namespace use it; None where that cannot be read. because: why not, or why
@@ -65,7 +65,7 @@ class ListedClass(Shown, frozen=True, kw_only=True):
         return not self.has_nodes, not self.can_be_made, not self.named, self.allowed is False, self.name
 
 
-class ClassListing(Shown, frozen=True, kw_only=True):
+class ClassListing(JsonStruct, frozen=True, kw_only=True):
     """The catalogue for a namespace: classes with nodes first, then those that can be made, then named and allowed ones.
 
     policy: the policy of the namespace, and why it governs; empty where that cannot be read. unclassified: nodes of no class, by

@@ -3,5 +3,5 @@
 import msgspec
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class JsonStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of all parts of a report."""

@@ -17,7 +17,7 @@ from policies.quota.demand import UnclassifiedPods
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
 from webhook.quota.counted_records import PODS, RecordReader
-from webhook.tools.json_struct import Shown
+from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pod_demand import demand_of_pod
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
@@ -28,7 +28,7 @@ LONGEST_REASON = 200
 NOT_CONSIDERED = "not considered by a scheduler yet"
 
 
-class PendingOwner(Shown, frozen=True):
+class PendingOwner(JsonStruct, frozen=True):
     """Pending pods of one owner that hold quota: their number, what they hold, and the creation of the oldest one.
 
     has_node: whether they are on nodes, or without one. reason: why most of them do not run.

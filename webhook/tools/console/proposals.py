@@ -26,9 +26,9 @@ from webhook.evaluation.stored_objects import Evaluation, Verdict, evaluate
 from webhook.tools.corrections import correct, is_better, last_items_last
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import stated_quota
+from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.summaries import DeniedOwner
-from webhook.tools.status.teams import stated_limits
+from webhook.tools.status.teams import limits_from_status
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 
@@ -89,8 +89,8 @@ class ProposalReader:
         is_accepted = evaluation.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
         no_room = ""
         if is_accepted:
-            ledger = stated_limits(reader, namespace, reader.quota(namespace), self._now)
-            stated = stated_quota(ledger, configuration)
+            ledger = limits_from_status(reader, namespace, reader.quota(namespace), self._now)
+            stated = quota_from_status(ledger, configuration)
             now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: stated), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(

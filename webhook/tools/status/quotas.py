@@ -29,7 +29,7 @@ from webhook.quota.documents import (
     ShareStatus,
 )
 from webhook.tools.granted import key_order
-from webhook.tools.json_struct import Shown
+from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.pod_demand import demand_of_pod
 from webhook.tools.status.summaries import (
@@ -115,7 +115,7 @@ def _hours(decimals: Mapping[str, str]) -> Vector:
     return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
 
 
-def stated_ledger(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
+def ledger_from_status(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
     """Return what a quota grants, and what its status says is used. None if its spec cannot be read."""
     status = record.status
     if record.spec is None:
@@ -160,7 +160,7 @@ def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
     return Spending(start=start, end=end, until=until, spent=spent)
 
 
-class StatedQuota(msgspec.Struct, frozen=True):
+class QuotaFromStatus(msgspec.Struct, frozen=True):
     """A `NamespaceQuota` as statuses say it, since tenants read no ledger. It reserves nothing."""
 
     stated: QuotaLedger
@@ -175,13 +175,13 @@ class StatedQuota(msgspec.Struct, frozen=True):
         return self.stated
 
 
-def stated_quota(
+def quota_from_status(
     stated: QuotaLedger | None, configuration: Configuration, *, released: Vector | None = None
-) -> StatedQuota | None:
+) -> QuotaFromStatus | None:
     """Return a quota as if `released` were not held any more. None without one."""
     if stated and stated.used and released:
         stated = stated.using(positive_difference(stated.held, released))
-    return StatedQuota(stated, configuration) if stated else None
+    return QuotaFromStatus(stated, configuration) if stated else None
 
 
 def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
@@ -218,7 +218,7 @@ def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolde
     return tuple(sorted(found, key=lambda each: each.order))
 
 
-class HolderOfQuota(Shown, frozen=True, kw_only=True):
+class HolderOfQuota(JsonStruct, frozen=True, kw_only=True):
     """A live pod or claim and its demand. `node` is empty if it is not bound; `pending_since` is None unless it is pending."""
 
     kind: str

@@ -14,7 +14,7 @@ from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
 from webhook.quota.documents import IdleGPUs, ShareStatus, WaitingPods
-from webhook.tools.json_struct import Shown
+from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
 
 
@@ -42,7 +42,7 @@ class QuotaState(Enum):
         return self in {QuotaState.NOT_COUNTED, QuotaState.UNREADABLE}
 
 
-class QuotaRow(Shown, frozen=True):
+class QuotaRow(JsonStruct, frozen=True):
     """One dimension of a quota: `gpus`, `classes/NAME` or `resources/NAME`. `used` is None before the first count.
 
     pending: the part of `used` that pending pods hold; None where pods cannot be read.
@@ -63,7 +63,7 @@ class QuotaRow(Shown, frozen=True):
         return max(self.hard - self.held, NOTHING)
 
 
-class BudgetRow(Shown, frozen=True):
+class BudgetRow(JsonStruct, frozen=True):
     """GPU-hours of a budget: of all GPUs (`gpus`), or of a class (`classes/NAME`). `unknown`: what may have been used besides."""
 
     key: str
@@ -76,7 +76,7 @@ class BudgetRow(Shown, frozen=True):
         return "GPU-hours" if self.key == GPUS else f"GPU-hours of {unit(self.key)}"
 
 
-class BudgetSummary(Shown, frozen=True):
+class BudgetSummary(JsonStruct, frozen=True):
     """The budget of a quota in the period that was counted last: from `start` to `end`, until `until`.
 
     message: that it is spent, or will be soon, in the words of the condition; "" else.
@@ -103,7 +103,7 @@ class BudgetSummary(Shown, frozen=True):
         return f"{' and '.join(found)} more may have been used while no controller watched" if found else ""
 
 
-class QuotaHolder(Shown, frozen=True):
+class QuotaHolder(JsonStruct, frozen=True):
     """An owner of pods (`Job/train`), or a pod or claim without an owner, and its amounts by the keys of the quota's rows.
 
     idle_since: since when all its GPUs do no work; None if one works, or if that is not known.
@@ -131,7 +131,7 @@ class QuotaHolder(Shown, frozen=True):
         return self.idle_since is None, GPUS not in self.held, -self.most[1], self.name
 
 
-class IdleOwner(Shown, frozen=True):
+class IdleOwner(JsonStruct, frozen=True):
     """An owner of pods whose GPUs all do no work, and since when."""
 
     namespace: str
@@ -144,7 +144,7 @@ class IdleOwner(Shown, frozen=True):
         return self.gpus * max(Fraction(int((now - self.since).total_seconds()), 3600), NOTHING)
 
 
-class DeniedOwner(Shown, frozen=True):
+class DeniedOwner(JsonStruct, frozen=True):
     """Denied pods of one owner: their number, the times of the first and the last one, and the first line of its message.
 
     reason: of the last one, in CamelCase (docs/rules.md); the rule where only that is known; "" without either.
@@ -164,7 +164,7 @@ class DeniedOwner(Shown, frozen=True):
         return -self.last.timestamp(), self.namespace, self.owner
 
 
-class LimitsSummary(Shown, frozen=True, kw_only=True):
+class LimitsSummary(JsonStruct, frozen=True, kw_only=True):
     """Common fields of the summaries of GPUQuota and ClusterGPUQuota. `message`: why it is not Ready.
 
     Rows: `gpus` first, then classes, then resources.

@@ -21,7 +21,7 @@ from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
 from webhook.tools.granted import granted_beyond, granted_in_sum, key_order
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import limit_rows, limits_state, stated_ledger
+from webhook.tools.status.quotas import ledger_from_status, limit_rows, limits_state
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
@@ -55,7 +55,7 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
     return next((each for each in records if found and each.name == found.name), None)
 
 
-def stated_ledgers(record: TeamRecord) -> TeamLedgers | None:
+def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     """Return the ledgers of a team as its status says them. None if its spec cannot be read.
 
     A status names the namespaces that use the most. What all others hold stands in one ledger, of the name OTHERS.
@@ -87,7 +87,7 @@ def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
 
     What a namespace holds of its guarantee is unknown, if the status does not name it.
     """
-    ledgers = stated_ledgers(record)
+    ledgers = ledgers_from_status(record)
     if ledgers is None:
         return None
     own = ledgers.ledgers.get(namespace) or holding(ledgers.team, {})
@@ -95,12 +95,12 @@ def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
     return replace(own, used=used, share=share_of(ledgers, namespace))
 
 
-def stated_limits(
+def limits_from_status(
     reader: Permitted, namespace: str, quota: QuotaRecord | None, now: datetime
 ) -> QuotaLedger | None:
     """Return what limits a namespace by the status of its GPUQuota; without one, by that of its ClusterGPUQuota."""
     if quota is not None:
-        return stated_ledger(quota, now)
+        return ledger_from_status(quota, now)
     team = team_of_namespace(reader, namespace)
     return ledger_by_team(team, namespace) if team else None
 

@@ -36,8 +36,8 @@ from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_status, stated_quota
-from webhook.tools.status.teams import stated_limits
+from webhook.tools.status.quotas import quota_from_status, quota_status
+from webhook.tools.status.teams import limits_from_status
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence
@@ -82,7 +82,7 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.stated = stated_limits(reader, namespace, self.quota, now)
+        self.stated = limits_from_status(reader, namespace, self.quota, now)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -175,7 +175,7 @@ class _Case:
         released = total(self.releasing)
         quota = None
         if not is_pod:
-            quota = stated_quota(self.stated, configuration, released=released)
+            quota = quota_from_status(self.stated, configuration, released=released)
         facts = self.reader.nodes(configuration, self.now)[0] if self.nodes is not None else None
         return Evaluator(
             cache=DecisionCache(configuration),
@@ -289,7 +289,7 @@ class _Case:
         self, situation: Situation, explained: Pod, needed: Vector
     ) -> tuple[PlaceInLine | None, tuple[str, Cause] | None]:
         """Return the best place in line of the object's pods that wait for quota, and why that pod waits."""
-        waiting = {pod.metadata.name: pod for pod in situation.current if pod.waits_in_line}
+        waiting = {pod.metadata.name: pod for pod in situation.counted_on if pod.waits_in_line}
         if not waiting:
             return None, None
         status = self.quota.status.waiting if self.quota else None
