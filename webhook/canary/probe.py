@@ -170,7 +170,7 @@ class _Canary:
             entries = msgspec.json.decode(self._api.get(CONFIGURATION)).get("webhooks") or ()
         except (errors.Forbidden, errors.NotFound):
             return {}
-        selectors = (each.get("objectSelector") or {} for each in entries if each["name"] == MUTATING)
+        selectors = (entry.get("objectSelector") or {} for entry in entries if entry["name"] == MUTATING)
         return selected_labels(next(selectors, {}))
 
     def _send(self, amount: str) -> Attempt:
@@ -220,7 +220,7 @@ class _Canary:
             self.open.append(f"that injections persist: the policy of {self._namespace} injects nothing")
             return
         pod = decode_pod(attempt.body)
-        tolerated = {each.key for each in pod.spec.tolerations or ()} - _ADDED_BY_THE_API_SERVER
+        tolerated = {toleration.key for toleration in pod.spec.tolerations or ()} - _ADDED_BY_THE_API_SERVER
         rules = ", ".join(sorted(injected))
         if INJECTED not in pod.annotations or (TOLERATION in injected and not tolerated):
             raise _Failed("undone", f"the injections of {rules} are not in the final pod")

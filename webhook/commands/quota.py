@@ -180,7 +180,7 @@ def print_table(
     idle = idle_gpus(each.summary for each in found.reports)
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
     screen.line(line(f"all {len(found.reports)}", "", cells), "bold")
-    if teams := [each for each in found.teams if each.has_problem or not problems]:
+    if teams := [team for team in found.teams if team.has_problem or not problems]:
         _teams(screen, teams)
     screen.omitted(found.omitted)
 
@@ -195,7 +195,7 @@ def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:
     if row is None:
         return ("-",) * len(CELLS)
     amounts = (row.used, waiting, None if row.used is None else row.pending, row.reserved, row.hard)
-    return tuple(amount_or_unknown(each) for each in amounts)
+    return tuple(amount_or_unknown(amount) for amount in amounts)
 
 
 def _line(
@@ -264,8 +264,8 @@ def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
     """Print who holds GPUs that do no work, or why that is not known."""
     if quota.idle is not None and quota.idle.measured:
         screen.paragraph(f"idle GPUs are not measured: {quota.idle.measured}", indent=2, style="yellow")
-    for each in quota.idle_owners:
-        screen.paragraph(idle_text(each, now), indent=2, style="yellow")
+    for idle_owner in quota.idle_owners:
+        screen.paragraph(idle_text(idle_owner, now), indent=2, style="yellow")
 
 
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:

@@ -99,8 +99,8 @@ def status(
             if output == "text" and sys.stdout.isatty():
                 redraw(found, problems=problems)
             else:
-                for each in changes(found):
-                    _print(each, output, indent=0, problems=problems)
+                for change in changes(found):
+                    _print(change, output, indent=0, problems=problems)
 
 
 def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:

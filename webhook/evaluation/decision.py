@@ -89,7 +89,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> bool:
-        return not any(each.outcome is Outcome.DENIED for each in self.violations)
+        return not any(violation.outcome is Outcome.DENIED for violation in self.violations)
 
     @property
     def operations(self) -> list[Operation]:
@@ -102,7 +102,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, violations=tuple(located))
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:
-        return (each.finding for each in self.violations if each.outcome is outcome)
+        return (violation.finding for violation in self.violations if violation.outcome is outcome)
 
 
 def outcome_of(severity: Severity, mode: Mode) -> Outcome:

@@ -232,9 +232,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         `submitted`: the pod of the update as its author submitted it. `documents`: the JSON of the stored pod and of the update.
         """
         today = self.evaluate(Phase.MUTATE, policy, submitted)
-        wanted = {each.what: each.rule for each in today.changes if each.what in injected}
+        wanted = {change.what: change.rule for change in today.changes if change.what in injected}
         restored = restore(stored, *documents, wanted)
-        warnings = tuple(Violation(each, Outcome.WARNED) for each in restored.warnings)
+        warnings = tuple(Violation(warning, Outcome.WARNED) for warning in restored.warnings)
         return replace(today, violations=warnings, changes=restored.changes, note=restored.note, request=None)
 
     def create(
@@ -254,7 +254,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
-        known = {each.identity for each in mutated.violations}
+        known = {violation.identity for violation in mutated.violations}
         denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
         rest = tuple(
             each

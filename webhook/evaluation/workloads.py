@@ -51,7 +51,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        return any(each.outcome is Outcome.DENIED for each in self.violations)
+        return any(violation.outcome is Outcome.DENIED for violation in self.violations)
 
 
 def evaluate_workload(

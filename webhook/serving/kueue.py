@@ -62,5 +62,5 @@ class KueueWorkloads:
 def _is_reserved_for(workload: object, uid: str) -> bool:
     owners = value_at(workload, ("metadata", "ownerReferences")) or ()
     conditions = value_at(workload, ("status", "conditions")) or ()
-    states = [(value_at(each, ("type",)), value_at(each, ("status",))) for each in conditions]
-    return ("QuotaReserved", "True") in states and any(value_at(each, ("uid",)) == uid for each in owners)
+    states = [(value_at(condition, ("type",)), value_at(condition, ("status",))) for condition in conditions]
+    return ("QuotaReserved", "True") in states and any(value_at(owner, ("uid",)) == uid for owner in owners)

@@ -75,7 +75,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
 
     def _known(self) -> list[Document]:
         """Return the documents that have to go together. No document names a quota."""
-        return [each for each in self.source.documents if each.kind not in documents.LIMITS]
+        return [document for document in self.source.documents if document.kind not in documents.LIMITS]
 
     def _problems(self, document: Document) -> list[Finding]:
         known, classes = self._known(), self.source.device_classes
@@ -83,9 +83,9 @@ class DocumentReviews(msgspec.Struct, frozen=True):
         problems = problems_of([*others, document], classes)
         already = frozenset(problems_of(known, classes))
         found = list(_own(problems, document))
-        for each in problems:
-            if each.document != document.title and each not in already:
-                message = f"would make {each.document} unusable: {each.path}: {each.message}"
+        for problem in problems:
+            if problem.document != document.title and problem not in already:
+                message = f"would make {problem.document} unusable: {problem.path}: {problem.message}"
                 found.append(_problem(message=message))
         return found
 

@@ -28,7 +28,7 @@ def review_templates(review: Review) -> ReviewResult:
     except DeadlineExceeded:
         # As if it had not answered at all: these webhooks have failurePolicy Ignore, and the pods are checked themselves.
         return _unchecked(request, responses.OUT_OF_TIME)
-    decisions = [*chain.from_iterable(each.decisions for each in pods), *advice]
+    decisions = [*chain.from_iterable(pod.decisions for pod in pods), *advice]
     if policy.templates is TemplateMode.ENFORCE:
         response = responses.decided(request.uid, decisions, subject=subject_of(request))
         return ReviewResult(response, decisions)

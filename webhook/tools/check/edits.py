@@ -83,7 +83,7 @@ def _with_edit(text: str, index: int, edit: TextEdit) -> str:
         text = text[:start] + inserted + text[end:]
     wanted = [_data(each) for each in documents]
     wanted[index] = with_edit(document.data, edit.parts, value)
-    if wanted != [_data(each) for each in load_documents(text)]:
+    if wanted != [_data(document) for document in load_documents(text)]:
         raise NotEditableError(f"{field_path(edit.parts)} cannot be edited in place")
     return text
 

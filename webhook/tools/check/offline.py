@@ -115,7 +115,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def number_of_warnings(self) -> int:
-        return sum(each.outcome is Outcome.WARNED for each in self.findings())
+        return sum(finding.outcome is Outcome.WARNED for finding in self.findings())
 
     def findings(self) -> Iterator[Violation]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
@@ -169,7 +169,7 @@ class Run:
         )
         self._quota_of = run_quotas(manifests, cache.configuration, cluster, self._by.labels_of)
         self._teams = teams_in(manifests)
-        self._kinds = {each.kind for each in manifests if each.group == GROUP}
+        self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:

@@ -120,7 +120,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
             trial = with_edit(trial, parts, value)
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
-            rejected.update(each.finding for each in violations if len(violations) == 1)
+            rejected.update(violation.finding for violation in violations if len(violations) == 1)
             return False
         now, evaluation = trial, tried
         return True
@@ -167,7 +167,7 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
 def _admitted(data: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
     """Return a workload with its templates as their pods would be; a stored pod has all changes already."""
     for pod in evaluation.pods:
-        operations = [operation for each in pod.changes for operation in each.operations]
+        operations = [operation for change in pod.changes for operation in change.operations]
         if operations and pod.place.data:
             plain = msgspec.json.decode(msgspec.json.encode(operations))
             data = pod.place.replaced(data, jsonpatch.apply_patch(pod.place.data, plain))

@@ -133,8 +133,8 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
     for binding in governed.bindings:
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
             yield from binding.options.listed
-    for each in configuration.classes:
-        yield from each.tolerations
+    for gpu_class in configuration.classes:
+        yield from gpu_class.tolerations
 
 
 # ---- what is left to the webhook

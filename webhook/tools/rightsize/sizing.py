@@ -191,7 +191,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
 def slice_size(classes: ClassCatalogue, gpu_class: GPUClass, profile: str) -> Size:
     """Return one MIG slice of a class. An A30 has four sevenths of compute, which are all of it."""
     found = gpu_class.mig_profiles[profile]
-    all_of_it = max(each.sevenths for each in gpu_class.mig_profiles.values())
+    all_of_it = max(mig_profile.sevenths for mig_profile in gpu_class.mig_profiles.values())
     return Size(
         gpu_class=gpu_class.name,
         resource=f"{MIG_SLICE}{profile}",

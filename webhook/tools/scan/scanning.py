@@ -179,7 +179,7 @@ class Scan:
 
     def _bounds(self, records: Sequence[TeamRecord], namespaces: Iterable[str]) -> dict[str, Fraction]:
         """Return the GPUs that a namespace can have at most by its ClusterGPUQuota, of the namespaces that have one."""
-        teams, by_name = Teams(each.match for each in records), {each.name: each for each in records}
+        teams, by_name = Teams(record.match for record in records), {each.name: each for each in records}
         labels = self._facts.labels if teams.has_selectors else {}
         bounds: dict[str, Fraction] = {}
         for namespace in namespaces:

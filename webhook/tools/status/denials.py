@@ -199,7 +199,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _denied(line: AuditLine) -> list[Finding]:
-    return [each for each in line.findings if each.outcome == DENIED]
+    return [finding for finding in line.findings if finding.outcome == DENIED]
 
 
 def _message(line: AuditLine) -> str:

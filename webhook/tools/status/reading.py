@@ -122,7 +122,7 @@ def read_status(
 
 def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
     """Return the teams of these namespaces."""
-    found = (team_of_namespace(reader, each) for each in namespaces)
+    found = (team_of_namespace(reader, namespace) for namespace in namespaces)
     return list({each.name: each for each in found if each}.values())
 
 
@@ -291,13 +291,13 @@ def _classes(
     having = capacities or {}
     known = [
         ClassStatus(
-            name=each.name,
-            family=each.family,
-            memory_gib=each.memory_gib,
-            capacity=None if capacities is None else having.get(each.name, NO_CAPACITY),
+            name=gpu_class.name,
+            family=gpu_class.family,
+            memory_gib=gpu_class.memory_gib,
+            capacity=None if capacities is None else having.get(gpu_class.name, NO_CAPACITY),
         )
-        for each in configuration.classes
-        if each.name in own or each.name in having
+        for gpu_class in configuration.classes
+        if gpu_class.name in own or gpu_class.name in having
     ]
     listed = {each.name for each in known}
     rest = (name for name in sorted(having) if name not in listed)

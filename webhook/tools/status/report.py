@@ -153,7 +153,7 @@ class ClusterStatus(JsonStruct, frozen=True):
     @property
     def denied_since(self) -> datetime | None:
         """The time of the first denial that was seen."""
-        return min((each.first for each in self.denials or ()), default=None)
+        return min((denial.first for denial in self.denials or ()), default=None)
 
     @property
     def waiting(self) -> tuple[QuotaSummary, ...]:
@@ -190,12 +190,12 @@ def only_problems(status: ClusterStatus) -> ClusterStatus:
     return msgspec.structs.replace(
         status,
         installation=msgspec.structs.replace(
-            installation, parts=tuple(each for each in installation.parts if each.health is not Health.OK)
+            installation, parts=tuple(part for part in installation.parts if part.health is not Health.OK)
         ),
         policies=status.policies
-        and tuple(each for each in status.policies if each.paused_until or not each.in_force),
+        and tuple(policy for policy in status.policies if policy.paused_until or not policy.in_force),
         quotas=tuple(each for each in status.quotas if each.has_problem),
-        teams=status.teams and tuple(each for each in status.teams if each.has_problem),
+        teams=status.teams and tuple(team for team in status.teams if team.has_problem),
         classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
     )
 

@@ -239,11 +239,11 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
         return tuple(
             IdleOwner(
                 namespace=self.namespace,
-                owner=each.name,
-                gpus=each.gpus,
-                since=datetime.fromisoformat(each.since),
+                owner=holder.name,
+                gpus=holder.gpus,
+                since=datetime.fromisoformat(holder.since),
             )
-            for each in (self.idle.holders if self.idle else ())
+            for holder in (self.idle.holders if self.idle else ())
         )
 
 

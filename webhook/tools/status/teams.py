@@ -51,8 +51,8 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
         )
     except errors.NotFound:
         labels = ()
-    found = Teams(each.match for each in records).of(namespace, dict(labels or ()))
-    return next((each for each in records if found and each.name == found.name), None)
+    found = Teams(record.match for record in records).of(namespace, dict(labels or ()))
+    return next((record for record in records if found and record.name == found.name), None)
 
 
 def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
@@ -64,7 +64,7 @@ def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     if team is None:
         return None
     members = status.namespaces.largest
-    known = TeamLedgers(team, {each.name: holding(team, each.used or {}) for each in members})
+    known = TeamLedgers(team, {member.name: holding(team, member.used or {}) for member in members})
     held = total((status.used or {}, status.reserved, status.guaranteed_idle))
     rest = positive_difference(held, total(known.taken.values()))
     return known.with_ledger(OTHERS, holding(team, rest))

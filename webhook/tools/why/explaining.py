@@ -88,7 +88,7 @@ class _Case:
 
     def of_pod(self) -> Explanation:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
-        events = [each for each in self.events if each.involved_object.uid == stored.metadata.uid]
+        events = [event for event in self.events if event.involved_object.uid == stored.metadata.uid]
         situation = Situation(data=None, now=self.now, pods=[stored], events=events, wanted=1)
         return self._explained(situation, pod, is_stored=True)
 
@@ -326,7 +326,7 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
 def _scaled_by(data: Any) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
     entries = data.get("metadata", {}).get("managedFields") or ()
-    wrote = [each for each in entries if "f:replicas" in (each.get("fieldsV1") or {}).get("f:spec", {})]
+    wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
     last = max(wrote, key=lambda each: str(each.get("time")), default=None)
     return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
 
@@ -338,7 +338,7 @@ def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
         return int(status["desiredNumberScheduled"])
     if not counts or None in counts:
         return None
-    written = sum(each or 0 for each in counts)
+    written = sum(count or 0 for count in counts)
     completions = spec.get("completions")
     return written if completions is None else min(written, max(completions - status.get("succeeded", 0), 0))
 

@@ -204,13 +204,13 @@ def _naming_old_pods(
     ending = {
         (pod.metadata.namespace or "", pod.metadata.controlled_by): pod for pod in pods if pod.is_terminating
     }
-    for each in problems:
-        pod = ending.get((each.namespace, each.owner))
-        if pod is not None and each.message.endswith(f"[{RULE_ID}]"):
+    for problem in problems:
+        pod = ending.get((problem.namespace, problem.owner))
+        if pod is not None and problem.message.endswith(f"[{RULE_ID}]"):
             why = terminating_cause(pod, now).message
             message = f"exceeded quota until its old pods have ended: Pod {pod.metadata.name} {why}"
-            each = replace(each, message=message)  # noqa: PLW2901
-        yield each
+            problem = replace(problem, message=message)  # noqa: PLW2901
+        yield problem
 
 
 def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:

@@ -115,7 +115,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_quota_denial(self) -> bool:
         """Whether the quota was the last that denied a pod. Otherwise a rule did, which the caller may not be able to read."""
-        return all(f"[{RULE_ID}]" in each.denial for each in self.denial_events[:1])
+        return all(f"[{RULE_ID}]" in denial_event.denial for denial_event in self.denial_events[:1])
 
     @property
     def outdated(self) -> int:
@@ -218,17 +218,17 @@ def has_ended(status: Mapping[str, Any]) -> bool:
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
     """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod or claim."""
     merged: dict[tuple[str, str, bool, str], ObservedEvent] = {}
-    for each in sorted(events, key=_last, reverse=True):
-        is_ours = bool(each.denial)
-        is_alike = is_ours or each.reason == FAILED_CREATE  # but for the name of the pod or claim
-        key = (each.owner, each.reason, is_ours, "" if is_alike else each.message)
+    for event in sorted(events, key=_last, reverse=True):
+        is_ours = bool(event.denial)
+        is_alike = is_ours or event.reason == FAILED_CREATE  # but for the name of the pod or claim
+        key = (event.owner, event.reason, is_ours, "" if is_alike else event.message)
         newer = merged.get(key)
         merged[key] = ObservedEvent(
-            about=each.owner,
-            reason=each.reason,
-            message=newer.message if newer else each.denial or each.message,
-            count=each.times + (newer.count if newer else 0),
-            last=newer.last if newer else each.last,
+            about=event.owner,
+            reason=event.reason,
+            message=newer.message if newer else event.denial or event.message,
+            count=event.times + (newer.count if newer else 0),
+            last=newer.last if newer else event.last,
         )
     yield from islice(merged.values(), MAX_EVENTS)
 
@@ -268,8 +268,8 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
 
 def _denials(situation: Situation) -> Iterator[Cause]:
     """Yield what denies a pod that is created now, or would keep it pending, in the order in which to repair it."""
-    denied = [_cause(Source.POLICY, each) for each in situation.rule_denials or ()]
-    full = [_cause(Source.QUOTA, each) for each in situation.quota_denials]
+    denied = [_cause(Source.POLICY, rule_denial) for rule_denial in situation.rule_denials or ()]
+    full = [_cause(Source.QUOTA, quota_denial) for quota_denial in situation.quota_denials]
     yield from (*denied, *(_no_node(situation) if denied or full else ()), *full)
 
 
@@ -421,7 +421,7 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds and classes else ""
         yield Cause(source=Source.NODES, message=message, remedy=f"{remedy}ask {situation.contact} for nodes")
         return
-    first, lacking = min(nodes, key=lambda each: len(each.against)), _lacking(situation)
+    first, lacking = min(nodes, key=lambda node: len(node.against)), _lacking(situation)
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"

@@ -101,7 +101,7 @@ def _trusted(cluster: InstalledCluster) -> list[CABundle]:
 
 @doctor_check("ca-bundle", "Every webhook has a readable caBundle", *READS)
 def _ca_bundle(cluster: InstalledCluster) -> Iterator[Observation]:
-    yield from (each for each in _bundles(cluster) if isinstance(each, DoctorFinding))
+    yield from (bundle for bundle in _bundles(cluster) if isinstance(bundle, DoctorFinding))
 
 
 # ---- what is served

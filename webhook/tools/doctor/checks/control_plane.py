@@ -131,7 +131,7 @@ def needed(
             *_permissions("list watch", ["limitranges"]),
             *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
             *(Permission("get", plural, group) for group, plural in SCALED_RESOURCES if autoscalers),
-            *(Permission("get", each.plural, each.group) for each in owners),
+            *(Permission("get", owner.plural, owner.group) for owner in owners),
             *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
             *_permissions("get", ["leases"], "coordination.k8s.io", own, names.lease),
             *configurations,

@@ -63,11 +63,9 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"is paused until {spec.paused_until:%Y-%m-%d %H:%M %Z}: every rule only audits"
             remedy = "remove spec.pausedUntil as soon as its reason is gone: gpu-admission resume"
             yield warning("policy-paused", where, message, remedy)
-        for each in spec.exemptions:
-            if each.until is not None and cluster.now >= end_of(each.until):
-                message = (
-                    f"has an exemption of {few(each.namespaces)} that ended on {each.until} ({each.reason})"
-                )
+        for exemption in spec.exemptions:
+            if exemption.until is not None and cluster.now >= end_of(exemption.until):
+                message = f"has an exemption of {few(exemption.namespaces)} that ended on {exemption.until} ({exemption.reason})"
                 yield warning("exemption-over", where, message, "remove it, or extend it")
 
 

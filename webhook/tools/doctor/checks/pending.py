@@ -29,9 +29,9 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     configuration, began = cluster.usable_configuration, cluster.now - timedelta(seconds=LONG_PENDING_SECONDS)
     nodes = cluster_nodes(cluster.api, configuration)
     by_namespace: dict[str, list[PendingOwner]] = defaultdict(list)
-    for each in pending_owners(cluster.api, configuration, counts_as, nodes, ""):
-        if not each.has_node and each.since < began:
-            by_namespace[each.namespace].append(each)
+    for pending_owner in pending_owners(cluster.api, configuration, counts_as, nodes, ""):
+        if not pending_owner.has_node and pending_owner.since < began:
+            by_namespace[pending_owner.namespace].append(pending_owner)
     for namespace, owners in sorted(by_namespace.items()):
         first, gpus = owners[0], sum((each.gpus for each in owners), NOTHING)
         more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""
