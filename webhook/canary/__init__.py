@@ -1,1 +1,1 @@
-"""The canary: the pod that is sent as a dry run, and the trace by which the webhook says that it was called."""
+"""The canary: a pod that is sent as a dry run, and the trace that shows which webhooks were called."""

@@ -1,6 +1,6 @@
 """The canary sends two GPU pods to the API server as dry runs: a valid one, and an invalid one that our webhook must reject.
 
-The traces in the answers say which rules the policy of the namespace enforces, and the result what that leaves unproved.
+The traces in the answers say which rules the policy of the namespace enforces. The result says what was not proved.
 """
 
 import secrets

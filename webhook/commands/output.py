@@ -78,7 +78,7 @@ class Screen:
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
     def omitted(self, rights: Sequence[str], nodes_from: str = "") -> None:
-        """Print what stands for the nodes if anything does, and what is left out because the caller lacks rights."""
+        """Print where nodes are from, if the caller may not list them, and what is left out for lack of rights."""
         if nodes_from:
             self.line()
             self.paragraph(nodes_from, style="dim")

@@ -72,7 +72,7 @@ class QuotaReport(NamedTuple):
 class QuotaReports(NamedTuple):
     """Quotas by namespace. `until`: since when no controller writes their status, if none does. `omitted`: missing rights.
 
-    `teams`: the ClusterGPUQuotas, where quotas of all namespaces are shown; that of one namespace without a GPUQuota.
+    `teams`: all ClusterGPUQuotas; for one namespace without a GPUQuota, the one that limits it.
     """
 
     reports: Sequence[QuotaReport]
@@ -261,7 +261,7 @@ def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
 
 
 def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
-    """Print who holds GPUs that do no work, or why that is not known."""
+    """Print who holds idle GPUs, or why that is not measured."""
     if quota.idle is not None and quota.idle.measured:
         screen.paragraph(f"idle GPUs are not measured: {quota.idle.measured}", indent=2, style="yellow")
     for idle_owner in quota.idle_owners:
@@ -269,7 +269,7 @@ def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
 
 
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
-    """Print what each object holds of the dimensions that are limited, or of resources where only they are certain."""
+    """Print what each object holds of the limited dimensions, or its resources if its GPUs are unknown."""
     pending = [each for each in objects if each.pending_since]
     others = [each for each in objects if each.pending_since is None]
     if pending:

@@ -50,7 +50,7 @@ def row_style(row: QuotaRow) -> str:
 
 
 def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
-    """Return the bar of a dimension and its amounts; those of use are unknown before the first count."""
+    """Return the bar of a dimension and its amounts. What is used is unknown before the first count."""
     shown = amount_or_unknown(row.used)
     pending = f", {format_amount(row.pending)} pending" if row.pending else ""
     amounts = f"{shown} + {format_amount(row.reserved)} of {format_amount(row.hard)}{pending}"

@@ -125,7 +125,7 @@ def description(rule: Rule) -> str:
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
-    """Return the paragraphs of a contract with their hanging indent (`Reads:   …`), so that they can be wrapped anew."""
+    """Return the paragraphs of a contract with their hanging indent (`Reads:   …`), so that they can be wrapped again."""
     found: list[tuple[int, str]] = []
     for line in text.splitlines():
         start, label, content = _LINE.findall(line)[0]

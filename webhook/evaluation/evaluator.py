@@ -66,7 +66,7 @@ exist. Raises OwnerUnread."""
 
 
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration, and what is known besides an object. A field that is left out means that nothing is known."""
+    """The configuration, and the facts that decisions depend on besides the object. An omitted field: the fact is unknown."""
 
     cache: DecisionCache
     now: datetime
@@ -240,7 +240,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def create(
         self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
     ) -> list[Decision]:
-        """Return what both phases decide on a pod that is created now; of two findings on one thing the first counts.
+        """Return what both phases decide on a pod that is created now. Duplicate findings are dropped.
 
         A pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
         """
@@ -268,7 +268,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         """Return what is wrong with the pods that a template of an object of this kind makes.
 
-        `owner`: the object that has the template, which may be one in that object.
+        `owner`: the object with the template, or the one inside it that makes the pods.
         """
         too_long = self.too_long(policy, pod)
         by_daemonset = kind == "DaemonSet"
@@ -286,9 +286,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def advise(
         self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
-        """Warn, whatever the mode, of keys that limit nothing, or pods that wait, and of a template whose claims could never fit.
+        """Warn, in every mode, of quota keys that limit nothing or count waiting pods, and of claims that can never fit.
 
-        An object that cannot be read is the API server's to reject.
+        The API server rejects an object that cannot be read.
         """
         try:
             if kind == CLAIM_TEMPLATE:
@@ -313,7 +313,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:
         """Return the decision of /mutate with our scheduling gate, if the new pod has to wait in line for quota.
 
-        The request in the decision may be that of a pod that is equal but for its metadata.
+        The request in the decision may come from a pod that differs only in its metadata.
         """
         request, decision = decision.request, replace(decision, request=None)
         if request is None or self.queues is None or not decision.allowed:
@@ -377,7 +377,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return class_pins(pod, self._rules(policy, Phase.VALIDATE, pod).context)
 
     def _budgets(self, policy: EffectivePolicy, workload: Workload) -> tuple[LabelSelector, ...] | None:
-        """Return the PodDisruptionBudgets that may select the pods, None if no rule reads them."""
+        """Return the PodDisruptionBudgets of the namespace, None if no rule reads them."""
         mapping = self.cache.configuration.resource_mapping
         is_read = policy.in_force(disruption.ID, self.now) and disruption.needs_budgets(workload, mapping)
         return self.budgets(policy.namespace) if is_read else None

@@ -160,7 +160,7 @@ def object_name(request: AdmissionRequest) -> str:
 
 
 def subject_of(request: AdmissionRequest) -> str:
-    """Return the object as it stands in denials and warnings: `Deployment ml/web`."""
+    """Return the object as denials and warnings name it: `Deployment ml/web`."""
     place = f"{request.namespace}/" if request.namespace else ""
     return f"{request.kind.kind} {place}{object_name(request)}"
 

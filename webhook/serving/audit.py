@@ -117,7 +117,7 @@ class AuditLog:
 
 
 class Recorder(msgspec.Struct, frozen=True):
-    """Counts every review, writes it to the audit log if there is one, and reports denials, except those of dry runs."""
+    """Counts every review, writes it to the audit log if there is one, and reports denials, except of dry runs."""
 
     metrics: Metrics
     audit: AuditLog | None = None

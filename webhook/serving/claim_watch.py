@@ -59,7 +59,7 @@ class ClaimWatch:
             return None
 
     def lookup(self, deadline: float) -> Callable[[ClaimName], DeviceClassNames | None]:
-        """Return the lookup of one review, which reads by its deadline what the watch lacks, each claim once."""
+        """Return the lookup of one review. It reads the claims that the watch lacks, each once, until the deadline."""
         read: dict[ClaimName, ClaimRecord | None] = {}
         until = inf
 

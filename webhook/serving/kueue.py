@@ -1,6 +1,6 @@
-"""Whether Kueue has admitted what makes a pod: by the Workload of its controller.
+"""Whether Kueue has admitted the controller of a pod: its Workload says so.
 
-Labels prove nothing, since a tenant writes them. Plain pods, and those of Deployments, StatefulSets and LeaderWorkerSets, have a
+Labels prove nothing, since a tenant writes them. Plain pods, and pods of Deployments, StatefulSets and LeaderWorkerSets, have a
 gate of Kueue before they have a Workload.
 """
 

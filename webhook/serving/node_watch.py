@@ -1,9 +1,9 @@
 """The nodes of the cluster, for `policies.placement`.
 
-The watch keeps the labels by which classes select nodes and pods choose hardware, and whether a node is cordoned, its taints, and
-the names of its extended resources, equal ones once. What a node reports about itself every few minutes changes none of them.
-Karpenter's NodePools, where that API is served, are listed once a minute: they are few, and people change them. While anything
-is uncertain, `facts` is None, so that no warning is wrong, and `index` knows no node, so that no demand is too small.
+The watch keeps of a node the labels by which classes select nodes and pods choose hardware, whether it is cordoned, its taints,
+and the names of its extended resources. Equal values share memory. The status updates of kubelets change none of them.
+Karpenter's NodePools, if that API is served, are listed once a minute. While anything is uncertain, `facts` is None, so that no
+warning is wrong, and `index` knows no node, so that no demand is too small.
 """
 
 import logging
@@ -78,7 +78,7 @@ class NodeWatch:
 
 
 class _Nodes:
-    """The nodes, with those of their labels that are under `keys`."""
+    """The nodes, with their labels under `keys`."""
 
     def __init__(self, api: ApiClient, keys: LabelKeys) -> None:
         self.keys = keys

@@ -28,7 +28,7 @@ class OwnerDeadlines:
         self._known: dict[tuple[str, OwnerReference], tuple[int | None, float]] = {}
 
     def lookup(self, deadline: float) -> OwnerLookup:
-        """Return the lookup of one review, which takes until its deadline at most."""
+        """Return the lookup of one review. It ends by the deadline."""
         return partial(self._of, deadline)
 
     def _of(

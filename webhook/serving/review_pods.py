@@ -83,9 +83,9 @@ def review_pod(review: Review) -> ReviewResult:
 
 
 def restore_pod(review: Review) -> ReviewResult:
-    """Put back into an update what it lacks of what was injected at creation; all else about it is the API server's.
+    """Put back into an update what was injected at creation and is missing. Only the API server may refuse the update.
 
-    So it is allowed also where the pod cannot be read, or where there is no time, or no policy is known.
+    So it is allowed also if the pod cannot be read, no time is left, or the policy is unknown.
     """
     request, evaluator = review.request, review.evaluator
     try:

@@ -42,7 +42,7 @@ def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
 
 
 def review_autoscaler(review: Review) -> ReviewResult:
-    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
+    """Advise on an autoscaler by its target, which is read only if the namespace has a quota, or it scales to zero."""
     request, kind, evaluator = review.request, review.request.kind, review.evaluator
     policy, quota = review.policy(), evaluator.quota_of(request.namespace)
     has_quota = quota is not None and quota.ledger() is not None

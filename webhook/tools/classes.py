@@ -145,7 +145,7 @@ def list_classes(
     omitted: tuple[str, ...] = (),
     nodes_from: str = "",
 ) -> ClassListing:
-    """Return the catalogue; `hard` is what the namespace's quota grants. None stands for what is not known."""
+    """Return the catalogue; `hard` is what the namespace's quota grants. None: unknown."""
     options = policy.options_of(gpu_class.RULE.id) if policy else None
     options = options if isinstance(options, GPUClassOptions) else GPUClassOptions()
     stated = {key.removeprefix(CLASSES) for key, amount in (hard or {}).items() if amount}

@@ -1,8 +1,8 @@
 """GPU-hours from audit logs, added up as a stream: each pod and claim from its creation to its end, less its wait for quota.
 
-A line of the controller says since when its object exists. A `released` object ended at that line. A `held` one lasted until the
-last line of the controller that wrote it, which would have written `released`, unless the next `held` lines of that controller
-omit it. Memory holds objects that were not released yet, and a bounded number of others.
+A line of the controller says since when its object exists. An object ends at its `released` line. Without one, it lasts until the
+last line of its controller, or, if the next `held` lines of that controller omit it, until its own last line. Memory holds the
+objects that were not released yet, and a bounded number of others.
 """
 
 import gzip
@@ -114,7 +114,7 @@ def _lines(name: str, counts: Counts) -> Iterator[bytes]:
 
 @contextmanager
 def _opened(name: str) -> Iterator[BinaryIO]:
-    """Open a file, and unpack what is packed, whatever its name."""
+    """Open a file; gzip is recognized by its content."""
     with nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as found:
         stream = BufferedReader(cast("BufferedReader", found))
         packed = stream.peek(len(GZIP)).startswith(GZIP)
@@ -182,7 +182,7 @@ class Held(msgspec.Struct):
 
 
 class GroupUsage(msgspec.Struct):
-    """What the objects of one group held, from the first moment of one to the last, in seconds of the epoch."""
+    """What the objects of one group held. `first` and `last` bound all of them, in seconds of the epoch."""
 
     group: Group
     objects: int = 0
@@ -254,7 +254,7 @@ class Usage:
         self._groups: dict[Group, GroupUsage] = {}
         self._writers, self.coverage = Writers(), Coverage(None, [], [])
         self.unreadable = self.counting = self.older = 0
-        """Lines with an invalid time or amount, lines of controllers that were understood, and those of another version."""
+        """Numbers of lines: with an invalid time or amount; of controllers, understood; of controllers of an older version."""
         self.open_ended = 0
         """Objects without a line that says when they ended: they count as long as their controller knew of them."""
 
@@ -279,7 +279,7 @@ class Usage:
         return sorted(self._groups.values(), key=lambda each: (-each.hours, each.group))
 
     def finish(self, now: float) -> None:
-        """Add what was not released, and say what is known of the time that was asked for, up to `now`."""
+        """Add the objects that were not released, and set `coverage` of the requested time, up to `now`."""
         self.coverage = self._writers.coverage(self._since, self._until, now)
         for uid, held in self._held.items():
             held.since = max(held.since, self._started.get(uid, held.since))

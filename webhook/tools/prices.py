@@ -29,7 +29,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """The price of one hour of one whole GPU, by class or family as audit lines name it; `default` is that of all others."""
+    """The price of one hour of one whole GPU, by class or family as audit lines name it; `default` is for all others."""
 
     currency: str
     default: Fraction | None

@@ -39,9 +39,9 @@ class NotEditableError(Exception):
 
 
 def edited(text: str, edits: Mapping[int, Iterable[TextEdit]]) -> str:
-    """Return the text of a YAML or JSON file with edits of its documents, by their places among those of `load_documents`.
+    """Return the text of a YAML or JSON file after edits. `edits` has them by the index of the document in `load_documents`.
 
-    Each edit means the text as it was. A number takes the quotes of the text that it replaces. Raises NotEditableError.
+    Positions are those before any edit. A number takes the quotes of the text that it replaces. Raises NotEditableError.
     """
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     text = text.removeprefix(mark)

@@ -19,7 +19,7 @@ DENIED_THEN = "its edit would be denied ({})"
 
 Checked = tuple[Sequence[ManifestResult], Manifests]
 Check = Callable[[Mapping[str, str]], Checked]
-"""Checks everything again, with these texts in place of those of the files."""
+"""Checks everything again. A file whose name is given has this text."""
 
 
 class Repair(NamedTuple):
@@ -62,9 +62,9 @@ def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> 
 
 
 class Fixes(msgspec.Struct):
-    """The new text of each changed file, and the repairs made. `results` and `found` are those of the last check.
+    """The new text of each changed file, and the repairs made.
 
-    `originals` and `sources` are those of the first one.
+    `results` and `found` come from the last check, `originals` and `sources` from the first.
     """
 
     results: Sequence[ManifestResult]

@@ -229,7 +229,7 @@ class _Handler(WSGIRequestHandler):
 
 
 SIZES_SECONDS = 3600.0
-"""Between two readings of peaks, of which Prometheus records one an hour."""
+"""Between two readings of peaks. Prometheus records one an hour."""
 
 
 def console_server(

@@ -1,6 +1,6 @@
-"""Proposals: what the author of an object can write so that it is admitted, and what the webhook then adds, as YAML.
+"""Proposals as YAML: the object with its findings fixed, so that it is admitted, and with what the webhook then adds.
 
-A correction is the object with the fixes of what would be denied or warned of.
+A correction is the object with the fixes of its denials and warnings.
 """
 
 import threading

@@ -125,7 +125,7 @@ def in_force(policy: PolicyStatus) -> Markup:
 
 
 def summary(status: ClusterStatus) -> str:
-    """Return what doctor found, in a few words; "" where the caller may read nothing of the installation."""
+    """Return the findings of doctor in a phrase; "" where the caller may read nothing of the installation."""
     if all(part.for_administrators for part in status.installation.parts):
         return ""
     severities = [finding.severity for finding in status.installation.findings]
@@ -166,7 +166,7 @@ def members(status: ClusterStatus, name: str) -> list[MemberRow]:
 
 
 def knows_team(status: ClusterStatus, name: str) -> bool:
-    """Whether there is a team of that name, as far as the caller may read."""
+    """Whether the caller can read a team of that name."""
     return any(team.name == name for team in status.teams or ()) or bool(members(status, name))
 
 

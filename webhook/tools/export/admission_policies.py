@@ -198,7 +198,7 @@ def header(exported: AdmissionPolicies) -> str:
 
 
 def summary(exported: AdmissionPolicies) -> Iterator[str]:
-    """Yield in lines how much it is, what ends by itself, and what is not in it."""
+    """Yield lines about the export: its size, what expires, and what is not in it."""
     policies = sum("Binding" not in each["kind"] for each in exported.objects)
     yield f"Policies, each with its binding: {policies}. Rules in here: {', '.join(exported.rules) or 'none'}."
     for title, items in (

@@ -149,7 +149,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedRule(msgspec.Struct, frozen=True):
-    """A rule of a policy: the namespaces in which it holds, and those that are excluded whatever policies say."""
+    """A rule of a policy: the namespaces in which it holds, and the namespaces that are always excluded."""
 
     policy: str
     id: str

@@ -71,7 +71,7 @@ class Candidate(NamedTuple):
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A size that would do, and why. Hours are those of whole cards in a month; money is what a month saves, in cents."""
+    """A sufficient size, and why. Hours are of whole cards in a month; money is saved in a month, in cents."""
 
     size: Size
     because: str
@@ -175,7 +175,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
                 yield Candidate(smaller, f"{memory}; {_use(peaks.use, compute)}", remark)
 
     def _has(self, other: GPUClass, size: Size) -> bool:
-        """Whether nodes of the class offer the resource, so many of it as far as that is known."""
+        """Whether nodes of the class offer the resource, and enough of it, if that is known."""
         is_enough = other.gpus_per_node is None or other.gpus_per_node >= size.gpus
         return (
             is_enough and other.resource == size.resource and size.resource in self.offers.get(other.name, ())

@@ -86,9 +86,9 @@ class Draft:
         labels: Mapping[str, Labels] | None = None,
         bounds: Mapping[str, Fraction] | None = None,
     ) -> None:
-        """`quotas` are the namespaces that have a quota. `labels` are those of namespaces; None: no team is to be proposed.
+        """`quotas` are the namespaces that have a quota. `labels`: of all namespaces; None: propose no team.
 
-        bounds: GPUs that a namespace can have at most by its ClusterGPUQuota, of the namespaces that have one.
+        bounds: by namespace with a ClusterGPUQuota, the most GPUs that it allows.
         """
         self._base, self._device_classes = configuration, device_classes
         self._classes = (*new_classes(nodes, configuration), *named_classes(device_classes, configuration))

@@ -61,7 +61,7 @@ HeldByClaim = dict[tuple[str, str], Vector]
 
 
 class ClusterFacts:
-    """What evaluations need of a cluster, or of one namespace, besides the objects. Each fact is read when it is first needed.
+    """The facts about a cluster, or one namespace, that evaluations need. Each fact is read when it is first needed.
 
     Kinds that the caller may not list are left out. Raises `errors.ApiError` for everything but a lack of rights.
     """
@@ -178,7 +178,7 @@ class Scan:
         )
 
     def _bounds(self, records: Sequence[TeamRecord], namespaces: Iterable[str]) -> dict[str, Fraction]:
-        """Return the GPUs that a namespace can have at most by its ClusterGPUQuota, of the namespaces that have one."""
+        """Return by namespace with a ClusterGPUQuota the most GPUs that it allows."""
         teams, by_name = Teams(record.match for record in records), {each.name: each for each in records}
         labels = self._facts.labels if teams.has_selectors else {}
         bounds: dict[str, Fraction] = {}

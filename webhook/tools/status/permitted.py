@@ -73,7 +73,7 @@ class Permitted:
     def by_namespace(
         self, resource: str, namespaces: Sequence[str], read: Callable[[str], T]
     ) -> dict[str, T | None]:
-        """Return what is read of a list in each namespace; under "" that of all, if `namespaces` is empty."""
+        """Return what is read of a list in each namespace, or under "" of all namespaces if `namespaces` is empty."""
         return {each: self.attempt_list(resource, each, partial(read, each)) for each in namespaces or ("",)}
 
     def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:

@@ -66,7 +66,7 @@ def quota_status(
     *,
     is_stale: bool = False,
 ) -> QuotaSummary:
-    """Return the status of a stored quota. `denials` and `pending` are those of its namespace, None where they cannot be read.
+    """Return the status of a stored quota. `denials` and `pending`: of its namespace, None if unreadable.
 
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """

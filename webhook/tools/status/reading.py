@@ -127,9 +127,9 @@ def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
 
 
 def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Callable[[], ClusterStatus]:
-    """Return a function that reads the status again and again.
+    """Return a function that reads the status whenever it is called.
 
-    `read` gets the status before, and takes from it what is expensive to read; None where that is to be read anew.
+    `read` gets the previous status, and reuses what is expensive to read. It gets None when that must be read again.
     """
     before: ClusterStatus | None = None
     checked = 0.0

@@ -90,11 +90,11 @@ class BudgetSummary(JsonStruct, frozen=True):
     message: str = ""
 
     def spent(self, now: datetime) -> tuple[BudgetRow, ...]:
-        """Return the rows of which nothing is left until the end of the period."""
+        """Return the rows with nothing left until the end of the period."""
         return tuple(row for row in self.rows if row.used >= row.granted) if now < self.end else ()
 
     def when(self, now: datetime) -> str:
-        """Return the period in words: `this month`; `up to 2026-12-01` of one that no controller followed by the next."""
+        """Return the period in words: `this month`; `up to 2026-12-01` if it has ended and no controller began the next."""
         return THIS_PERIOD[Period(self.period)] if now < self.end else f"up to {self.end:%Y-%m-%d}"
 
     def unknown(self) -> str:
@@ -114,21 +114,21 @@ class QuotaHolder(JsonStruct, frozen=True):
     idle_since: datetime | None = None
 
     @property
-    def most(self) -> tuple[str, Fraction]:
-        """The dimension that says most of the holder, and its amount: its GPUs, unless others hold more of them."""
+    def main_amount(self) -> tuple[str, Fraction]:
+        """The dimension to show, and its amount: GPUs if it holds any, else the dimension with the largest amount."""
         found = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
         return max(found.items(), key=lambda each: each[1])
 
     @property
     def amount(self) -> str:
         """That amount in words: `2`, `2 nvidia-t4`."""
-        key, amount = self.most
+        key, amount = self.main_amount
         return format_amount(amount) + ("" if key == GPUS else f" {unit(key)}")
 
     @property
     def order(self) -> tuple[bool, bool, Fraction, str]:
-        """The sort key: idle ones first, then those of most GPUs."""
-        return self.idle_since is None, GPUS not in self.held, -self.most[1], self.name
+        """The sort key: idle owners first, then by GPUs, descending."""
+        return self.idle_since is None, GPUS not in self.held, -self.main_amount[1], self.name
 
 
 class IdleOwner(JsonStruct, frozen=True):
@@ -218,7 +218,7 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
 
     @property
     def urgency(self) -> tuple[int, int, bool, Fraction, str]:
-        """The sort key: the worst state first, then most denied pods, then most GPUs of pods that are pending for long."""
+        """The sort key: by state, worst first; then by denied pods; then by GPUs of pods that are pending for long."""
         return self.state.order, -(self.denied or 0), not self.is_held_up, -self.pending_gpus, self.namespace
 
     @property

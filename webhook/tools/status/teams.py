@@ -25,7 +25,7 @@ from webhook.tools.status.quotas import ledger_from_status, limit_rows, limits_s
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
-"""In place of the names of namespaces that a status does not name."""
+"""The name of the ledger with what all namespaces hold that a status does not name."""
 NAMED = 3
 """Namespaces that a sentence names."""
 TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
@@ -58,7 +58,7 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
 def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     """Return the ledgers of a team as its status says them. None if its spec cannot be read.
 
-    A status names the namespaces that use the most. What all others hold stands in one ledger, of the name OTHERS.
+    A status names the namespaces that use the most. One ledger, named OTHERS, has what all others hold.
     """
     team, status = record.team, record.status
     if team is None:
@@ -98,7 +98,7 @@ def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
 def limits_from_status(
     reader: Permitted, namespace: str, quota: QuotaRecord | None, now: datetime
 ) -> QuotaLedger | None:
-    """Return what limits a namespace by the status of its GPUQuota; without one, by that of its ClusterGPUQuota."""
+    """Return what limits a namespace by the status of its GPUQuota or, if it has none, of its ClusterGPUQuota."""
     if quota is not None:
         return ledger_from_status(quota, now)
     team = team_of_namespace(reader, namespace)

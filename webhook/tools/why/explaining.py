@@ -121,9 +121,9 @@ class _Case:
         return "; ".join(fields) + by or "as it is written, it makes no pods"
 
     def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
-        """Return what each terminating pod holds, in words; from here on, the quota counts it as free.
+        """Return what each terminating pod holds, in words. Later evaluations count it as free.
 
-        If the next pod fits then, only the end of these pods has to be awaited.
+        If the next pod fits then, its author only has to wait for the end of these pods.
         """
         held: dict[str, str] = {}
         for each in terminating[:MAX_PODS]:
@@ -156,7 +156,7 @@ class _Case:
 
     @cached_property
     def policy(self) -> EffectivePolicy | None:
-        """The policy of the namespace; None where the caller may not read what decides that."""
+        """The policy of the namespace. None if the caller may not read policies or labels."""
         return self.reader.policy_of(self.configuration, self.namespace)
 
     @cached_property
@@ -169,7 +169,7 @@ class _Case:
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        """What evaluates as the webhook does. A stored pod has passed its quota, and holds its part."""
+        """The evaluator of the webhook. A stored pod is not compared with the quota again: it holds its part."""
         configuration = self.configuration
         is_pod = (self.served.group, self.served.kind) == POD
         released = total(self.releasing)
@@ -189,10 +189,10 @@ class _Case:
         )
 
     def _quota_denials(self) -> Iterator[Finding]:
-        """Yield what the quota says if it denies a further pod now.
+        """Yield what the quota says if it denies another pod now.
 
-        That is the outlook which the author of the object, or of what made it, read at apply; else, as where only waiting
-        or another class helps, the denial of the pod.
+        That is the warning that the author read at apply, if it has a remedy. Otherwise only waiting or another class helps,
+        and it is the denial of the pod.
         """
         author = read_author(self.reader, self.kinds, self.namespace, self.served, self.document)
         evaluation = self._as_created(*author)
@@ -306,7 +306,7 @@ class _Case:
         return place, (name, line_cause(waiting[name], self.quota, place, needed, contact))
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
-        """Yield the classes that the namespace may use and that have nodes which take pods."""
+        """Yield the classes that the namespace may use and that have schedulable nodes."""
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
         allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):

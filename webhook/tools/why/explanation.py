@@ -43,7 +43,7 @@ class Source(Enum):
 class Cause(JsonStruct, frozen=True):
     """One cause, in one sentence, and what to do, "" where nothing can be done.
 
-    reason and details: those of the finding, if it is one.
+    reason and details: of the finding, if it is one.
     """
 
     source: Source
@@ -130,9 +130,9 @@ class Explanation(JsonStruct, frozen=True):
     verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
     line: the place in line of the first of its pods that wait for quota; None if none waits, or the quota does not name it.
     pods: at most MAX_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
-    idle: its GPUs, if they are known to do no work. budget: that of the namespace.
+    idle: its GPUs, if they are known to do no work. budget: of the namespace.
     nodes: the GPU nodes of its classes; None where they cannot be read.
-    omitted: what the caller may not read. nodes_from: what stands for nodes that the caller may not list, in words; "" else.
+    omitted: what the caller may not read. nodes_from: where else nodes are from, in words, if the caller may not list them.
     """
 
     kind: str

@@ -1,7 +1,7 @@
 """The pods of an object, whoever made them for it: a Deployment's by its ReplicaSets, a CronJob's by its Jobs.
 
-Owners are followed upwards from the pods, and from what was denied pods, by one list of metadata for each kind of owner: few
-calls, whatever operators there are, and however many objects.
+Owners are followed upwards from the pods, and from the objects whose pods were denied, by one list of metadata for each kind of
+owner. So the number of calls depends on the number of kinds alone.
 """
 
 from collections.abc import Iterable, Mapping

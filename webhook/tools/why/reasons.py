@@ -63,7 +63,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
     quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
     no_node: warnings of the rules that a pod would find no node.
-    sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant does not see that of its team.
+    sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant cannot see its team's quota.
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
@@ -267,7 +267,7 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
 
 
 def _denials(situation: Situation) -> Iterator[Cause]:
-    """Yield what denies a pod that is created now, or would keep it pending, in the order in which to repair it."""
+    """Yield what denies a pod that is created now, or keeps it pending, in the order of repair."""
     denied = [_cause(Source.POLICY, rule_denial) for rule_denial in situation.rule_denials or ()]
     full = [_cause(Source.QUOTA, quota_denial) for quota_denial in situation.quota_denials]
     yield from (*denied, *(_no_node(situation) if denied or full else ()), *full)

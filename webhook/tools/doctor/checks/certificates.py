@@ -83,7 +83,7 @@ def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
 
 
 def _target(client: dict[str, Any], names: Names) -> Target:
-    """Return the address that the API server calls; that of our Service where the webhook names no address."""
+    """Return the address that the API server calls: of our Service, if the webhook names no other."""
     url, service = urlsplit(client.get("url") or ""), client.get("service") or {}
     if url.hostname:
         return Target(url.hostname, port=url.port or PORT)

@@ -152,7 +152,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             unreadable = [
                 each.namespace for each in (own, ledgers.get(own.moved_to)) if each and each.problem
             ]
-            remedy = counted_anew(installation, *unreadable) if unreadable else WAIT
+            remedy = recount_remedy(installation, *unreadable) if unreadable else WAIT
             message = f"has a ledger that replicas cannot use: {record.problem}"
             yield failure("ledger-unreadable", where, message, remedy)
         elif missing := sorted(digests_of(record.ledger) - published):
@@ -172,8 +172,8 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("ledger-left", where, message, WAIT)
 
 
-def counted_anew(installation: str, *objects: str) -> str:
-    """Return how to have the ledgers in these objects, which cannot be read, counted anew."""
+def recount_remedy(installation: str, *objects: str) -> str:
+    """Return how to replace the unreadable ledgers in these objects by a new count."""
     return (
         f"when little is created, kubectl -n {installation} delete {LEDGERS} {' '.join(objects)}: "
         "everything is then counted anew"
