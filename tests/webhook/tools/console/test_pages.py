@@ -200,7 +200,7 @@ def test_of_many_nodes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> N
         summary="it waits",
         nodes=tuple(NodeFit(name=f"a100-{n}", kind="", free=None, allocatable={}) for n in range(500)),
     )
-    monkeypatch.setattr(console, "_answered", lambda *_: (found, None, None, ""))
+    monkeypatch.setattr(console, "_answer", lambda *_: (found, None, None, ""))
     text = shown("/why", {"object": "pod/a"})
 
     assert re.findall(r">(a100-\d+)<", text) == [f"a100-{n}" for n in range(10)]
@@ -277,7 +277,7 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
         kind="Pod", namespace="team", name="a", at=NOW, answer=Answer.RUNNING, summary="it runs"
     )
     offer = Proposal(title="Pod/a", verdict=Verdict.ACCEPTED, is_accepted=True, injected=injected)
-    monkeypatch.setattr(console, "_answered", lambda *_: (found, offer, None, ""))
+    monkeypatch.setattr(console, "_answer", lambda *_: (found, offer, None, ""))
 
     assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want
 
