@@ -3,6 +3,7 @@
 docs/development.md says what to write by hand, and what writes the rest.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,9 @@ def test_a_dimension_of_the_quota_is_everywhere(dimension: str) -> None:
         lacking.append("webhook/tools/scan/report.py: show it in NamespaceUse")
 
     assert not lacking, "\n".join((f"{dimension} is forgotten in", *lacking))
+
+
+def test_tests_share_only_modules_that_are_no_tests() -> None:
+    """What two tests need stands in a module whose name does not begin with `test_`."""
+    shared = re.compile(r"^from tests(\.\S+)?( import|\.).*\btest_\w+( import)?", re.MULTILINE)
+    assert [path for path in (ROOT / "tests").rglob("*.py") if shared.search(path.read_text())] == []

@@ -28,6 +28,7 @@ from tests.generated_docs import (
     not_fixable_list,
     reasons_table,
 )
+from tests.pages import BLOCK, PAGES, ROOT, blocks, each_page
 from webhook.commands import main
 from webhook.commands.output import as_yaml
 from webhook.commands.rules import default_mode, options
@@ -35,33 +36,14 @@ from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.export.objects import RULE_LABEL
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    [
-        ROOT / "README.md",
-        ROOT / "SECURITY.md",
-        *(ROOT / "docs").glob("*.md"),
-        ROOT / "CHANGELOG.md",
-        ROOT / "CONTRIBUTING.md",
-        *(ROOT / room / "README.md" for room in ("deploy", "deploy/chart", "policies", "webhook")),
-    ]
-)
 RULES_PAGE = ROOT / "docs" / "rules.md"
 EXAMPLES = sorted((ROOT / "examples").glob("policies*"))
 
-BLOCK = re.compile(
-    r"(?P<before>^[^\n]*\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
 REFUSED = "<!-- refused -->\n"
 LINK = re.compile(r"\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 OPTION_ROW = re.compile(r"^\| `(?P<name>\w+)` \| `(?P<default>.*?)` \|", re.MULTILINE)
 
-each_page = pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES])
 each_rule = pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in RULES])
-
-
-def blocks(page: Path, language: str) -> Iterator[re.Match[str]]:
-    return (found for found in BLOCK.finditer(page.read_text()) if found["language"] == language)
 
 
 def section(rule: Rule) -> str:

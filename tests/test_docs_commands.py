@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.test_docs import ROOT, blocks, each_page
+from tests.pages import ROOT, blocks, each_page
 from webhook.commands import main
 from webhook.commands.check import check
 

@@ -119,18 +119,29 @@ def _sum(team: TeamRow) -> int:
 
 @dataclass(frozen=True)
 class Spent:
-    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history."""
+    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history.
 
-    seconds: float
-    spent: float
-    unknown: float
-    truth: float
+    `waited`: for how long those had waited whose gate was removed when perhaps no controller watched. They count from their
+    creation (docs/budget.md).
+    """
+
+    seconds: float = 0.0
+    spent: float = 0.0
+    unknown: float = 0.0
+    truth: float = 0.0
+    waited: float = 0.0
 
 
-def gpu_seconds(facts: Facts, namespace: str, away: Sequence[tuple[float, float]] = ()) -> Spent | None:
+def gpu_seconds(
+    facts: Facts,
+    namespace: str,
+    away: Sequence[tuple[float, float]] = (),
+    unwatched: Sequence[tuple[float, float]] = (),
+) -> Spent | None:
     """Return what the budget of a namespace came to, from its first row with one to the last.
 
-    Apart are counts of a time in which the API server was `away`: what changes then counts from when it is seen.
+    Apart are counts of a time in which the API server was `away`: what changes then counts from when it is seen. In times that
+    are `unwatched`, controllers were killed or had not begun to write.
     """
     found = [
         row.text["spending"]
@@ -139,19 +150,38 @@ def gpu_seconds(facts: Facts, namespace: str, away: Sequence[tuple[float, float]
     ]
     if not found or namespace not in facts.namespaces:
         return None
-    sums = Spent(0.0, 0.0, 0.0, 0.0)
+    sums = Spent()
     for first, last in pairwise(found):
         begin, end = first["until"] / 1000, last["until"] / 1000
-        if end > begin and not any(since <= end and begin <= until for since, until in away):
+        if end > begin and not _overlaps(begin, end, away):
             spent, unknown = (
                 (last.get(key, {}).get("gpus", 0) - first.get(key, {}).get("gpus", 0)) * 3600 / PER_HOUR
                 for key in ("spent", "unknown")
             )
-            truth = _integral(facts, namespace, begin, end)
+            waited = _waited(facts, namespace, begin, end) if _overlaps(begin, end, unwatched) else 0.0
             sums = Spent(
-                sums.seconds + end - begin, sums.spent + spent, sums.unknown + unknown, sums.truth + truth
+                sums.seconds + end - begin,
+                sums.spent + spent,
+                sums.unknown + unknown,
+                sums.truth + _integral(facts, namespace, begin, end),
+                sums.waited + waited,
             )
     return sums
+
+
+def _overlaps(begin: float, end: float, times: Sequence[tuple[float, float]]) -> bool:
+    return any(since <= end and begin <= until for since, until in times)
+
+
+def _waited(facts: Facts, namespace: str, begin: float, end: float) -> float:
+    """Return for how many GPU-seconds those had waited, after `begin`, whose gate was removed in this time."""
+    space, created, waited = facts.namespaces[namespace], dict[str, float](), 0.0
+    for at, before, after in zip(space.times[1:], space.states, space.states[1:], strict=False):
+        for uid, pod in after.items():
+            created.setdefault(uid, at)
+            if begin < at <= end and pod.holds and uid in before and before[uid].waits:
+                waited += pod.gpus * (at - max(begin, created[uid]))
+    return waited
 
 
 def _integral(facts: Facts, namespace: str, begin: float, end: float) -> float:

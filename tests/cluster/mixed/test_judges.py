@@ -253,14 +253,27 @@ def test_a_pod_within_a_guarantee_is_not_denied() -> None:
     assert lines.broken_guarantees(found, [within, beyond], lines.Lookback([])) == [within]
 
 
-def test_gpu_seconds() -> None:
-    def spending(until: int, spent: float) -> JSON:
-        return {"until": until * 1000, "spent": {"gpus": int(spent * amounts.PER_HOUR / 3600)}}
+def spending(until: int, spent: float) -> JSON:
+    said = {"until": until * 1000, "spent": {"gpus": int(spent * amounts.PER_HOUR / 3600)}}
+    return {"ledger": json.dumps({**ledger(0), "spending": said})}
 
-    begun, ended = (
-        {"ledger": json.dumps({**ledger(0), "spending": each})}
-        for each in (spending(10, 0), spending(20, 11))
-    )
+
+def test_gpu_seconds() -> None:
+    begun, ended = spending(10, 0), spending(20, 11)
     found = read((10, f"{LEDGERS}/a", begun), pod(12, "x-1", 2), gone(17, "x-1"), (20, f"{LEDGERS}/a", ended))
 
     assert amounts.gpu_seconds(found, "a") == amounts.Spent(10.0, 11.0, 0.0, 10.0)
+
+
+def test_a_gate_that_is_removed_while_nobody_counts() -> None:
+    found = read(
+        pod(5, "x-1", 2, waits=True),
+        (10, f"{LEDGERS}/a", spending(10, 0)),
+        pod(12, "x-2", 1, waits=True),
+        pod(17, "x-1", 2),
+        pod(18, "x-2", 1),
+        (20, f"{LEDGERS}/a", spending(20, 28)),
+    )
+
+    assert amounts.gpu_seconds(found, "a") == amounts.Spent(10.0, 28.0, 0.0, 8.0)
+    assert amounts.gpu_seconds(found, "a", [], [(8, 11)]) == amounts.Spent(10.0, 28.0, 0.0, 8.0, 20.0)

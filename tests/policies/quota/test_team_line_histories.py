@@ -29,8 +29,8 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import InLine, Standing, Turn
 from policies.quota.team_line import take_team_turn
 from policies.quota.waiting import QueueOrder, QueueSpec
+from tests.policies.quota.line_histories import A100, HISTORIES, STEPS, Listed, Pod, World, check_held
 from tests.policies.quota.team_line_referee import Referee
-from tests.policies.quota.test_line_histories import A100, HISTORIES, STEPS, Listed, Pod, World, check_held
 
 NAMES = ("cv", "nlp", "prod", "speech")
 CAN_NEVER_START = {Standing.TOO_LARGE, Standing.INCOMPLETE}
