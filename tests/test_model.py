@@ -37,7 +37,7 @@ RULE, INSTANCE = (
     re.compile(r"^#ifdef (\w+)  ", re.MULTILINE),
 )
 INSTANCES = INSTANCE.findall(MODEL.read_text())
-PAGE = (ROOT / "docs" / "quota-protocol.md").read_text()
+PAGE = (ROOT / "docs" / "develop" / "quota-protocol.md").read_text()
 STANDS_FOR = re.compile(r"/\* ([a-z_/]+\.py): (\w+(?:\.\w+)*(?:, \w+(?:\.\w+)*)*)")
 KEYS = ("gpus", "classes/a")
 UNLIMITED, TERMINAL = 3, 255

@@ -16,7 +16,7 @@ from webhook.tools.prices import Prices
 from webhook.tools.rightsize.sizing import Peaks, Sizing
 from webhook.tools.rightsize.workloads import SizedWorkload, SizeReport
 
-PAGE = Path(__file__).parents[3] / "docs" / "usage.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "usage.md"
 PRICES = Prices("EUR", None, {H100: Fraction("3.95")})
 
 
