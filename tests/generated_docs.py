@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from policies.finding import RULES_BY_REASON
-from policies.registry import RULES
+from policies.registry import RULES, RULES_BY_REASON
 from tests.metrics import metrics_defined
 
 CRDS = Path(__file__).parents[1] / "deploy" / "chart" / "files" / "crds"
@@ -50,7 +49,7 @@ def reasons_table() -> str:
     """Return the table of reasons for docs/reference/rules/README.md."""
     rows = ""
     for reason, rules in RULES_BY_REASON.items():
-        rows += f"| `{reason}` | {reason.meaning} | {', '.join(rules)} |\n"
+        rows += f"| `{reason.name}` | {reason.meaning} | {', '.join(rules)} |\n"
     return f"| reason | when | rules |\n|---|---|---|\n{rows}"
 
 

@@ -236,7 +236,7 @@ def _forbidden(denials: list[Finding], subject: str, contact: str) -> Status:
     causes = [(finding, finding.sentence()) for finding in denials]
     details = [detail for finding in denials for detail in finding.details]
     message = denial_message([sentence for _, sentence in causes], subject, contact, details)
-    shown = (Cause(each.path, _printable(text), each.reason) for each, text in causes[:MESSAGE_FINDINGS])
+    shown = (Cause(each.path, _printable(text), each.reason.name) for each, text in causes[:MESSAGE_FINDINGS])
     return Status(FORBIDDEN, "Forbidden", message, Details(causes=tuple(shown)))
 
 

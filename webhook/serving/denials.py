@@ -61,7 +61,7 @@ def denial_of(review: Review, result: ReviewResult) -> Denial:
     reason = quota_uid = ""
     outcome = result.decisions[0].reservation if result.decisions else None
     if outcome is not None and outcome.ledger is not None:  # the quota is only asked if nothing else denies
-        reason = next((finding.reason.value for finding in result.decisions[0].findings(Outcome.DENIED)), "")
+        reason = next((finding.reason.name for finding in result.decisions[0].findings(Outcome.DENIED)), "")
         quota_uid = outcome.ledger.quota_uid if reason else ""
     return Denial(
         namespace=request.namespace,

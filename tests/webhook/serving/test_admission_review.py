@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Finding, Reason
+from policies.finding import TOO_LARGE, Finding
 from policies.policy import EffectivePolicy
 from tests.cases import cases
 from webhook.evaluation.decision import Decision, Outcome, Violation
@@ -16,7 +16,7 @@ POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", 
 
 def decision(*findings: tuple[str, Outcome]) -> Decision:
     violations = tuple(
-        Violation(Finding(rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message=text), outcome)
+        Violation(Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message=text), outcome)
         for text, outcome in findings
     )
     return Decision(policy=POLICY, violations=violations)
@@ -71,9 +71,9 @@ def test_hundreds_of_findings_are_cut_and_counted() -> None:
 
 
 CONTACT = msgspec.structs.replace(POLICY, help="#gpu-support")
-ASKING = Finding(
-    rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message="one", ask="for more"
-).with_contact("#gpu-support")
+ASKING = Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message="one", ask="for more").with_contact(
+    "#gpu-support"
+)
 
 
 @cases(
@@ -87,7 +87,7 @@ ASKING = Finding(
 )
 def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], want: str) -> None:
     findings = [
-        Finding(rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message=text) for text in denied
+        Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message=text) for text in denied
     ] or [ASKING]
     violations = tuple(Violation(finding, Outcome.DENIED) for finding in findings)
 
@@ -104,7 +104,7 @@ def warnings(*findings: Finding) -> tuple[str, ...]:
 
 
 def warning(message: str, remedy: str = "") -> Finding:
-    return Finding(rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message=message, remedy=remedy)
+    return Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message=message, remedy=remedy)
 
 
 @cases(

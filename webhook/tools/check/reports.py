@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from policies.finding import Reason
 from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
+from policies.registry import RULES_BY_REASON
 from webhook.configuration.documents import LocatedProblem
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits
@@ -32,7 +32,7 @@ MANIFEST = "manifest"
 """The id of results that are not findings of a rule."""
 
 _RULES = {
-    **{reason.value: reason.meaning for reason in Reason},
+    **{reason.name: reason.meaning for reason in RULES_BY_REASON},
     MANIFEST: "manifests cannot be read as the API server reads them",
 }
 
@@ -59,7 +59,7 @@ def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
         for violation in result.findings():
             finding = violation.finding
             location = _at(manifest, finding.path)
-            shown = _result(finding.reason, LEVELS[violation.outcome], finding.sentence(), location)
+            shown = _result(finding.reason.name, LEVELS[violation.outcome], finding.sentence(), location)
             fixes = _fixes(manifest, violation)
             yield {**shown, "properties": {"rule": finding.rule}, **({"fixes": fixes} if fixes else {})}
         for outcome, path, sentence in result.remarks():
@@ -195,7 +195,8 @@ def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
         "outcome": found.outcome,
         **_fields(finding, "rule", "path"),
         **_position(manifest, finding.path),
-        **_fields(finding, "container", "value", "message", "reason"),
+        **_fields(finding, "container", "value", "message"),
+        "reason": finding.reason.name,
         "fix": [{"path": field_path(path), "value": value} for path, value in object_edits(manifest, found)],
         "remedy": finding.advice,
         "ask": finding.escalation,

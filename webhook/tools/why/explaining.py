@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import PLATFORM_TEAM, Finding, Reason
+from policies.finding import PLATFORM_TEAM, Finding
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_choice import ANY, class_matches
 from policies.pods.annotations import GPU_CLASS
@@ -16,8 +16,10 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import Vector, total
+from policies.quota.budget_findings import BUDGET_SPENT
 from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
 from webhook.cluster import errors
@@ -44,13 +46,13 @@ from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit
 from webhook.tools.why.family import read_author, read_family
 from webhook.tools.why.fit import classes_for, idle_owner, in_words, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
-from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events
+from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
 
 MAX_PODS = 20
 UNREADABLE = "unreadable"
-OUTLOOKS = frozenset({Reason.QUOTA_EXCEEDED, Reason.QUOTA_CAN_NEVER_FIT})
+OUTLOOKS = frozenset({QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT})
 
 
 def explain(
@@ -201,7 +203,7 @@ class _Case:
         denied = next(filter(None, map(self._denied_by_quota, evaluation.pods)), None)
         if denied is None:
             return
-        if denied.reason is Reason.BUDGET_SPENT:
+        if denied.reason is BUDGET_SPENT:
             yield denied
             return
         outlooks = (each.finding for each in evaluation.advice if each.finding.reason in OUTLOOKS)
@@ -237,7 +239,7 @@ class _Case:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
             rule_denials = tuple(each.finding for each in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
-            no_node = tuple(each for each in warned if each.reason in NO_NODE)
+            no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
         is_held = is_stored and not waits(pod)
         quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, self.now, is_held=is_held)
         if self.quota is None and self.stated is not None:
@@ -320,7 +322,7 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
         yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
     for each in evaluation.findings() if evaluation else ():
         found = each.finding
-        yield RuleSentence(outcome=each.outcome.value, sentence=found.sentence(), reason=found.reason.value)
+        yield RuleSentence(outcome=each.outcome.value, sentence=found.sentence(), reason=found.reason.name)
 
 
 def _scaled_by(data: Any) -> str:

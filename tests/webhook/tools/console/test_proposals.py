@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Reason
 from policies.quota.amounts import GPUS
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT
 from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
@@ -116,5 +116,5 @@ def test_where_no_fix_helps_nothing_is_written() -> None:
     ]
     fixed, evaluation = corrected(document, evaluated)
 
-    assert [each.finding.reason for each in evaluation.findings()] == [Reason.QUOTA_CAN_NEVER_FIT]
+    assert [each.finding.reason for each in evaluation.findings()] == [QUOTA_CAN_NEVER_FIT]
     assert fixed == document
