@@ -104,7 +104,7 @@ def test_an_admitted_pod_is_warned_from_a_share_on(
 ) -> None:
     warnings = said(limits, found, ONE, used)
     assert [each.message for each in warnings] == ([want] if want else [])
-    assert {(each.reason, each.severity) for each in warnings} <= {("BudgetLow", Severity.WARNING)}
+    assert {(each.reason.name, each.severity) for each in warnings} <= {("BudgetLow", Severity.WARNING)}
 
 
 def test_nothing_is_said_of_a_period_that_has_ended() -> None:
