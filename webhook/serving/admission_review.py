@@ -14,7 +14,6 @@ from policies.pods.names import is_dns_label, is_dns_subdomain, is_kind, is_uid
 from webhook.canary.traces import CanaryTrace
 from webhook.cluster.objects import timestamp
 from webhook.evaluation.decision import Decision, Outcome
-from webhook.evaluation.kinds import GroupKind
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -44,6 +43,15 @@ MESSAGE_FINDINGS = 40
 
 class BadReviewError(Exception):
     """The HTTP request is not an AdmissionReview v1 that could be answered; the text says why."""
+
+
+class GroupKind(msgspec.Struct, frozen=True):
+    group: str = ""
+    kind: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.group, self.kind
 
 
 class UserInfo(msgspec.Struct, frozen=True):

@@ -22,8 +22,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, share_by_class
 from webhook.cluster.node_pools import node_pools
 from webhook.configuration.documents import CLASS, GROUP
-from webhook.configuration.loader import Configuration
-from webhook.configuration.node_labels import keys_to_know
+from webhook.configuration.loader import Configuration, keys_to_know
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.permitted import Permitted

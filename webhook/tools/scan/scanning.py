@@ -36,7 +36,7 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.quota.counted_records import PODS, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
-from webhook.quota.enforcer import NamespaceQuota, UnusedQuota
+from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.check.run_context import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
@@ -115,7 +115,7 @@ class ClusterFacts:
         if self.quotas is None:
             return lambda _namespace: None
         quotas = never_counted(configuration.quotas) | self.quotas
-        return lambda namespace: UnusedQuota(quotas.get(namespace), configuration)
+        return lambda namespace: ReadOnlyQuota(quotas.get(namespace), configuration, is_unused=True)
 
 
 class Scan:

@@ -13,7 +13,6 @@ from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare
-from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import TRUE, fields_of
 from webhook.configuration.dynamic_resources import served_resource
@@ -28,6 +27,7 @@ from webhook.quota.documents import (
     QuotaStatus,
     ShareStatus,
 )
+from webhook.quota.enforcer import ReadOnlyQuota
 from webhook.tools.granted import key_order
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
@@ -160,28 +160,13 @@ def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
     return Spending(start=start, end=end, until=until, spent=spent)
 
 
-class QuotaFromStatus(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` as statuses say it, since tenants read no ledger. It reserves nothing."""
-
-    known: QuotaLedger
-    configuration: Configuration
-
-    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if quota_request.is_free:
-            return ReservationOutcome()
-        return decide_by_own_catalogue(self.known, quota_request, self.configuration)
-
-    def ledger(self) -> QuotaLedger:
-        return self.known
-
-
 def quota_from_status(
     ledger: QuotaLedger | None, configuration: Configuration, *, released: Vector | None = None
-) -> QuotaFromStatus | None:
-    """Return a quota as if `released` were not held any more. None without one."""
+) -> ReadOnlyQuota | None:
+    """Return a quota as statuses say it, since tenants read no ledger, without what was `released`. None without one."""
     if ledger and ledger.used and released:
         ledger = ledger.using(positive_difference(ledger.held, released))
-    return QuotaFromStatus(ledger, configuration) if ledger else None
+    return ReadOnlyQuota(ledger, configuration) if ledger else None
 
 
 def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
