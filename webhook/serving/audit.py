@@ -2,7 +2,7 @@
 
 A review only queues its line. Every tenth of a second, a thread writes all queued lines. So neither a slow pipe nor a full disk
 can delay or change a decision. Lines that cannot be written are counted. A killed process loses the lines of a tenth of a second.
-docs/audit-log.md explains each field of a line. Fields that authors can make long are cut or left out.
+docs/operate/audit-log.md explains each field of a line. Fields that authors can make long are cut or left out.
 """
 
 import contextlib
