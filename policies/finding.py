@@ -91,7 +91,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
       decimal number, if the value has a suffix (0.5 for "500m").
     message: what must hold and why. fix: edits of the object that remove the finding, and bring no other.
     remedy: what to write, in words; "" if the fix says it. ask: what the people who run the cluster can do, as an infinitive
-      ("to raise spec.hard.gpus"); the engine fills in their `contact` if the finding has none.
+      ("to raise spec.hard.gpus"); the evaluation fills in their `contact` if the finding has none.
     details: further facts, for lines of their own in a denial.
     """
 

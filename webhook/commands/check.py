@@ -337,8 +337,8 @@ def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:
     texts = [f"{counted(len(results), 'object')}: {', '.join(parts)}"]
     if warnings := sum(result.number_of_warnings for result in results):
         texts.append(counted(warnings, "warning"))
-    if found.others:
-        texts.append(f"{counted(found.others, 'other document')} without apiVersion and kind")
+    if found.other_documents:
+        texts.append(f"{counted(found.other_documents, 'other document')} without apiVersion and kind")
     if found.problems:
         texts.append(f"{counted(len(found.problems), 'problem')} in the input")
     return "; ".join(texts)

@@ -8,7 +8,6 @@ from policies.finding import TOO_LARGE, Finding
 from policies.policy import EffectivePolicy
 from tests.cases import cases
 from webhook.evaluation.decision import Decision, Outcome, Violation
-from webhook.evaluation.kinds import GroupKind
 from webhook.serving import admission_review
 
 POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", bindings=())
@@ -154,7 +153,7 @@ def test_a_warning_without_a_remedy_is_cut_with_its_object_to_what_the_api_serve
 )
 def test_the_object_of_a_warning(metadata: dict[str, str], sent: str, want: str) -> None:
     document = msgspec.Raw(msgspec.json.encode({"metadata": metadata}))
-    kind = GroupKind("apps", "Deployment")
+    kind = admission_review.GroupKind("apps", "Deployment")
     asked = admission_review.AdmissionRequest(uid="u", kind=kind, namespace="ml", name=sent, object=document)
 
     assert admission_review.subject_of(asked) == want

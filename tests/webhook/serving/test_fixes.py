@@ -34,13 +34,12 @@ from tests.builders import quota_ledger
 from tests.seed import SAID, SEED
 from webhook.cluster.node_pools import OPEN
 from webhook.configuration.documents import Document
-from webhook.configuration.loader import Configuration, load_objects
-from webhook.configuration.node_labels import keys_to_know
+from webhook.configuration.loader import Configuration, keys_to_know, load_objects
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.stored_objects import Evaluation, evaluate
-from webhook.quota.enforcer import UnusedQuota
+from webhook.quota.enforcer import ReadOnlyQuota
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 JSON = dict[str, Any]
@@ -166,7 +165,7 @@ def case(seed: int) -> Case:
         cache=DecisionCache(in_force),
         now=NOW,
         nodes=lambda: nodes,
-        quota_of=lambda _: UnusedQuota(ledger, in_force),
+        quota_of=lambda _: ReadOnlyQuota(ledger, in_force, is_unused=True),
     )
     return Case(bounded(document(random), runs), by)
 

@@ -152,7 +152,7 @@ def json_document(results: Sequence[ManifestResult], found: Manifests) -> dict[s
             **{verdict.value: number[verdict] for verdict in ManifestVerdict},
             "warnings": sum(result.number_of_warnings for result in results),
             "problems": len(found.problems),
-            "otherDocuments": found.others,
+            "otherDocuments": found.other_documents,
             "skippedKinds": skipped_kinds(results),
         },
     }
@@ -255,20 +255,20 @@ def _suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:
 
 def _describe(case: ET.Element, result: ManifestResult) -> None:
     denied: list[str] = []
-    others: list[str] = []
+    messages: list[str] = []
     for outcome, path, sentence in result.remarks():
         line, column = result.manifest.position_of(path_parts(path))
-        place = f"{result.manifest.file}:{line}:{column}: "
+        position = f"{result.manifest.file}:{line}:{column}: "
         if outcome is Outcome.DENIED:
-            denied.append(f"{place}{sentence}")
+            denied.append(f"{position}{sentence}")
         else:
-            others.append(f"{place}{outcome.value}: {sentence}" if outcome else f"{place}{sentence}")
+            messages.append(f"{position}{outcome.value}: {sentence}" if outcome else f"{position}{sentence}")
     if denied:
         _say(case, "failure", "\n".join(denied), "denied")
     elif result.verdict in _SKIPPED:
         ET.SubElement(case, "skipped", message=result.unknown or _SKIPPED[result.verdict])
-    if others:
-        ET.SubElement(case, "system-out").text = _text("\n".join(others))
+    if messages:
+        ET.SubElement(case, "system-out").text = _text("\n".join(messages))
 
 
 def _say(case: ET.Element, tag: str, text: str, sort: str) -> None:

@@ -84,7 +84,7 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.stated = limits_from_status(reader, namespace, self.quota, now)
+        self.limits = limits_from_status(reader, namespace, self.quota, now)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -135,8 +135,8 @@ class _Case:
                 continue
             requested = requested_of_nodes(pod, self.configuration.resource_mapping)
             held[each.metadata.name] = in_words(requested)
-            if self.stated is not None:
-                counts_as = self.stated.unclassified_pods
+            if self.limits is not None:
+                counts_as = self.limits.unclassified_pods
                 demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
                 self.releasing.append(demand.vector)
         return held
@@ -177,7 +177,7 @@ class _Case:
         released = total(self.releasing)
         quota = None
         if not is_pod:
-            quota = quota_from_status(self.stated, configuration, released=released)
+            quota = quota_from_status(self.limits, configuration, released=released)
         facts = self.reader.nodes(configuration, self.now)[0] if self.nodes is not None else None
         return Evaluator(
             cache=DecisionCache(configuration),
@@ -242,8 +242,8 @@ class _Case:
             no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
         is_held = is_stored and not waits(pod)
         quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, self.now, is_held=is_held)
-        if self.quota is None and self.stated is not None:
-            share = ShareStatus.of(self.stated)
+        if self.quota is None and self.limits is not None:
+            share = ShareStatus.of(self.limits)
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
         place, line = self._line(situation, pod, needed)
@@ -252,7 +252,7 @@ class _Case:
             line=line,
             rule_denials=rule_denials,
             no_node=no_node,
-            sees_quota=self.stated is not None,
+            sees_quota=self.limits is not None,
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,
