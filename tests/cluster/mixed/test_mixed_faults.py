@@ -131,17 +131,18 @@ def test_order(run: Run) -> None:
 def test_gangs_are_whole(run: Run) -> None:
     halves = list(lines.halves(run.facts))
     assert halves, "pods of a gang start one after the other"
-    assert lines.late(run.facts, halves, run.faults, SOON) == []
+    assert lines.late(run.facts, halves, run.faults, SOON, run.world.writes) == []
 
 
 def test_free_quota_is_used_at_once(run: Run) -> None:
     spells = [each for each in lines.idle(run.facts) if each.namespace != "replacing"]  # it keeps some free
-    assert lines.late(run.facts, spells, run.faults, SOON) == []
+    log.info("the slowest write took %.2f s", max(ended - began for began, ended in run.world.writes))
+    assert lines.late(run.facts, spells, run.faults, SOON, run.world.writes) == []
 
 
 def test_denials_have_a_reason(run: Run) -> None:
     denials = [each for tenant in run.world.tenants.values() for each in tenant.denials]
-    lookback = lines.Lookback(run.faults)
+    lookback = lines.Lookback(run.faults, run.world.writes)
     assert lines.unfounded(run.facts, denials, lookback) == []
     assert lines.broken_guarantees(run.facts, denials, lookback) == []
 

@@ -23,6 +23,7 @@ from policies.quota.quota_request import LedgerError
 from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Command, eventually, is_leader, published_catalogues
+from tests.cluster.mixed.pulse import Writes, pulse
 from tests.cluster.mixed.recording import Recording
 from tests.cluster.mixed.tenants import KINDS, TEAM_SPECS, Tenant, waits
 from tests.cluster.quota import history
@@ -52,6 +53,7 @@ class World:
     controllers: list[Command]
     tenants: dict[str, Tenant]
     recording: Recording
+    writes: Writes
     faults: list[tuple[float, float, str]] = field(default_factory=list)
     """When a fault began and ended, in seconds since 1970."""
 
@@ -228,7 +230,8 @@ def world(every: float, names: tuple[str, ...] = tuple(KINDS), replicas: int = 2
             command.kubeconfig = plane.account_kubeconfig(INSTALLATION, CONTROLLER)
             command.start()
         tenants = {name: Tenant(plane, name, KINDS[name], every) for name in names}
-        found = World(plane, webhooks, controllers, tenants, recording)
+        writes = started.enter_context(pulse(plane))
+        found = World(plane, webhooks, controllers, tenants, recording, writes)
         found.policy(QUEUE)
         _grant(found)
         yield found
