@@ -9,9 +9,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tests.cluster.mixed.facts import Facts, Namespace, Pod, Pods, Row, TeamRow, Write
-from tests.cluster.mixed.pulse import Writes, delay
+from tests.cluster.pulse import Writes, delay
 
 CREDIT_SECONDS = 60.0
+WRITES = 4
+"""From one count to the start of the next pod: the count, what is held for the pod, the removal of its gate, and its review."""
 
 
 class Unit(NamedTuple):
@@ -332,7 +334,7 @@ def late(
                 )
                 limit = next(counts, end)
         ended = spell.began + spell.seconds
-        if ended - delay(writes, limit, ended) > limit + seconds:
+        if ended - delay(WRITES, writes, limit, ended) > limit + seconds:
             found.append(spell)
     return found
 
@@ -417,7 +419,7 @@ class Lookback:
 
     def __call__(self, at: float, counted: float | None = None) -> float:
         """Return the time. `counted`: that of the last count, if it is known: after a fault, it takes some time."""
-        since = at - self._seconds - delay(self._writes, at - self._seconds, at)
+        since = at - self._seconds - delay(WRITES, self._writes, at - self._seconds, at)
         for begin, end in sorted(self._faults, reverse=True):
             if begin <= at and since <= end:
                 since = min(since, begin - self._seconds)

@@ -23,9 +23,9 @@ from policies.quota.quota_request import LedgerError
 from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Command, eventually, is_leader, published_catalogues
-from tests.cluster.mixed.pulse import Writes, pulse
 from tests.cluster.mixed.recording import Recording
 from tests.cluster.mixed.tenants import KINDS, TEAM_SPECS, Tenant, waits
+from tests.cluster.pulse import Writes, pulse
 from tests.cluster.quota import history
 from tests.cluster.quota.quotas import gpu_quota
 from tests.cluster.quota.teams import LABEL, TEAMS, team_document

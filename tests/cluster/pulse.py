@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from uuid import uuid4
 
 import urllib3
 
@@ -11,8 +12,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 
 EVERY = 0.25
-WRITES = 4
-"""From one count to the start of the next pod: the count, what is held for the pod, the removal of its gate, and its review."""
 
 Writes = Sequence[tuple[float, float]]
 """When each write began and ended, in seconds since 1970."""
@@ -21,7 +20,7 @@ Writes = Sequence[tuple[float, float]]
 @contextmanager
 def pulse(plane: ControlPlane) -> Iterator[Writes]:
     """Write a ConfigMap, which no webhook reviews, again and again until the end of the block. Yield the writes until now."""
-    client, name, writes = plane.client(), "pulse", list[tuple[float, float]]()
+    client, name, writes = plane.client(), f"pulse-{uuid4()}", list[tuple[float, float]]()
     configmaps = "/api/v1/namespaces/default/configmaps"
     accepted(client.post(configmaps, {"metadata": {"name": name}}))
     stopping = threading.Event()
@@ -29,7 +28,9 @@ def pulse(plane: ControlPlane) -> Iterator[Writes]:
     def run() -> None:
         while not stopping.wait(EVERY):
             began = time.time()
-            with suppress(urllib3.exceptions.HTTPError):  # the API server is away, which is a fault of its own
+            with suppress(
+                urllib3.exceptions.HTTPError
+            ):  # the API server is away, which is a fault of its own
                 client.patch(f"{configmaps}/{name}", {"data": {"at": str(began)}})
                 writes.append((began, time.time()))
 
@@ -42,8 +43,8 @@ def pulse(plane: ControlPlane) -> Iterator[Writes]:
         thread.join()
 
 
-def delay(writes: Writes, began: float, ended: float) -> float:
-    """Return for how long the machine may have held up WRITES in this time, by the slowest write of it."""
-    return WRITES * max(
+def delay(number: int, writes: Writes, began: float, ended: float) -> float:
+    """Return for how long the machine may have held up so many writes in this time, by the slowest write of it."""
+    return number * max(
         (end - begin for begin, end in writes if begin <= ended and began <= end), default=0.0
     )
