@@ -24,7 +24,7 @@ from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Command, eventually, is_leader, published_catalogues
 from tests.cluster.mixed.recording import Recording
-from tests.cluster.mixed.tenants import KINDS, TEAM_SPECS, Tenant, waits
+from tests.cluster.mixed.tenants import BUDGETED, KINDS, TEAM_SPECS, Tenant, waits
 from tests.cluster.pulse import Writes, pulse
 from tests.cluster.quota import history
 from tests.cluster.quota.quotas import gpu_quota
@@ -98,6 +98,11 @@ class World:
         leader = eventually(self._leader, seconds=60)
         assert leader is not None
         return leader
+
+    def has_written_since(self, at: float) -> bool:
+        """Whether all that was spent until then is in the ledgers."""
+        spent = [_ledger(self.tenants[name]) for name in BUDGETED]
+        return all(each and each.spending and each.spending.until > 1000 * at for each in spent)
 
     def other(self, controller: Command) -> Command:
         return next(each for each in self.controllers if each is not controller)
