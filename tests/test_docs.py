@@ -29,7 +29,8 @@ from tests.generated_docs import (
     reasons_table,
 )
 from webhook.commands import main
-from webhook.commands.rules import as_yaml, default_mode, options
+from webhook.commands.output import as_yaml
+from webhook.commands.rules import default_mode, options
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.export.objects import RULE_LABEL

@@ -14,7 +14,8 @@ import msgspec
 
 from policies.registry import RULES
 from policies.rule import Rule
-from webhook.commands.rules import as_yaml, default_mode, options
+from webhook.commands.output import as_yaml
+from webhook.commands.rules import default_mode, options
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "deploy" / "chart" / "files" / "crds" / "gpupolicies.yaml"

@@ -28,7 +28,7 @@ from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid,
 from tests.cases import cases
 from tests.policies.quota.test_fit import pods, said, workload
 from tests.reservation_requests import creation_request
-from webhook.serving.review import denial_message
+from webhook.serving.admission_review import denial_message
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 OWN, PROD, LAB = "vision-cv", "vision-prod", "vision-lab"

@@ -16,8 +16,9 @@ from tests.webhook.cluster.apiserver import status as refused
 from webhook.cluster.capacity import ClassCapacity
 from webhook.commands import main, status_text
 from webhook.commands.output import Screen
-from webhook.commands.quota import bar
+from webhook.commands.quota_text import bar
 from webhook.tools.doctor.check import failure, warning
+from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
@@ -29,14 +30,7 @@ from webhook.tools.status.report import (
     plain,
     quota_totals,
 )
-from webhook.tools.status.summaries import (
-    DeniedOwner,
-    PendingOwner,
-    QuotaHolder,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-)
+from webhook.tools.status.summaries import DeniedOwner, QuotaHolder, QuotaRow, QuotaState, QuotaSummary
 
 AT = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
 EARLIER = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)

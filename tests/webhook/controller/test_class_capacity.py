@@ -21,7 +21,7 @@ from webhook.cluster.published_capacity import decode
 from webhook.configuration.loader import load_directory
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_there
 from webhook.controller.metrics import GrantCollector
-from webhook.controller.records import RecordReader
+from webhook.quota.counted_records import RecordReader
 from webhook.quota.documents import decode_quota
 from webhook.quota.team_documents import decode_team
 

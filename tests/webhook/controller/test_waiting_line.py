@@ -24,8 +24,8 @@ from webhook.configuration.loader import load_directory
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
 from webhook.controller.owners import Owner
-from webhook.controller.records import PodRecord, RecordReader
 from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
+from webhook.quota.counted_records import PodRecord, RecordReader
 from webhook.workloads.gangs import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)

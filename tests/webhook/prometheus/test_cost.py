@@ -16,7 +16,7 @@ from tests.prometheus import Exporters, dcgm, job, prometheus, rule_seconds
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller.gpu_use import GPUUse, Measuring
-from webhook.controller.records import CountedRecord, RecordReader
+from webhook.quota.counted_records import CountedRecord, RecordReader
 from webhook.quota.documents import IdleGPUs
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]

@@ -15,13 +15,13 @@ from tests.cases import cases
 from tests.webhook.app_client import AppClient
 from tests.webhook.serving.served import review
 from webhook.configuration.loader import load_directory
-from webhook.serving.admission import Admission
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.serving.admission_review import AdmissionResponse
 from webhook.serving.audit import Recorder
 from webhook.serving.deadline import DEFAULT_SECONDS, deadline_of, seconds_of
+from webhook.serving.dispatch import Admission
 from webhook.serving.endpoints import create_app
-from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionResponse
 
 UID = uid("review")
 
@@ -38,8 +38,8 @@ def client_of(
     kind: type[Admission] = Admission,
     readiness: Callable[[], tuple[bool, dict[str, object]]] = lambda: (True, {}),
 ) -> AppClient:
-    engine = Engine(load_directory(None))
-    return AppClient(create_app(kind(lambda: engine, Recorder(metrics)), metrics, readiness))
+    cache = DecisionCache(load_directory(None))
+    return AppClient(create_app(kind(lambda: cache, Recorder(metrics)), metrics, readiness))
 
 
 @pytest.fixture

@@ -14,23 +14,17 @@ from tests.cases import cases
 from tests.webhook.commands.test_rightsize import report as right_size
 from tests.webhook.tools.rightsize.test_sizing import peaks
 from webhook.cluster.api import ApiClient
+from webhook.evaluation.stored_objects import Verdict
 from webhook.quota.documents import PlaceInLine, WaitingPods
-from webhook.serving.evaluation import Verdict
 from webhook.tools.console import app as console
 from webhook.tools.console.app import Observer, create_app
 from webhook.tools.console.history import History
 from webhook.tools.console.proposals import DenialProposals, Proposal
 from webhook.tools.doctor.check import failure, warning
+from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.report import ClusterStatus, InstallationStatus, quota_totals
-from webhook.tools.status.summaries import (
-    DeniedOwner,
-    PendingOwner,
-    QuotaHolder,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-)
+from webhook.tools.status.summaries import DeniedOwner, QuotaHolder, QuotaRow, QuotaState, QuotaSummary
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit
 from webhook.tools.why.problems import Problem, Problems
 

@@ -11,14 +11,14 @@ from policies.quota.amounts import GPUS
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine
-from webhook.serving.evaluation import Evaluation, evaluate
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.tools.scan import tally as tallies
 from webhook.tools.scan.report import Effect
 from webhook.tools.scan.tally import Tally
 
-BY = Evaluator(engine=Engine(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
+BY = Evaluator(cache=DecisionCache(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
 UNKNOWN = {"gpu-admission.dev/gpu-class": "a1000"}
 PLUGINS = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
 
