@@ -40,9 +40,10 @@ from webhook.controller.team_reconciler import Outcome, TeamReconciler
 from webhook.controller.team_status import TeamStatusWriter
 from webhook.controller.teams import TeamMembership
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
-from webhook.controller.usage_counter import UsageCache, UsageCounter, verify
+from webhook.controller.usage_cache import UsageCache, verify
+from webhook.controller.usage_counter import Holding, UsageCounter
 from webhook.controller.usage_history import anchored_clock
-from webhook.controller.usage_log import Holding, UsageLog
+from webhook.controller.usage_log import UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkItem, WorkQueue

@@ -39,7 +39,8 @@ from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
 from webhook.controller.teams import DeletedQuotas, desired_ledger
-from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
+from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_counter import Counted, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore

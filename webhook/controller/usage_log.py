@@ -12,10 +12,9 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
 
-import msgspec
-
 from webhook.cluster.objects import timestamp
-from webhook.quota.counted_records import CountedRecord, PodRecord
+from webhook.controller.usage_counter import Holding
+from webhook.quota.counted_records import PodRecord
 
 HELD_SECONDS = 3600.0
 """Between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""
@@ -24,14 +23,6 @@ COUNTING_SECONDS = 30.0
 AT_ONCE, PAUSE_SECONDS = 1_000, 0.5
 """Lines that go to the log at once, a tenth of those that may wait there, and the pause after them."""
 POLL_SECONDS = 1.0
-
-
-class Holding(msgspec.Struct, frozen=True):
-    """A pod or claim with demand. `counted` has the fields `demand` and `class` of its line."""
-
-    kind: str
-    record: CountedRecord
-    counted: dict[str, Any]
 
 
 class UsageLog:

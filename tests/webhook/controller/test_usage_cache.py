@@ -22,7 +22,8 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.usage_counter import FRESH_SHARE, ROUND_SHARE, UsageCache, UsageCounter, verify
+from webhook.controller.usage_cache import FRESH_SHARE, ROUND_SHARE, UsageCache, verify
+from webhook.controller.usage_counter import UsageCounter
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 NEXT = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)

@@ -23,8 +23,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.configuration.loader import load_directory
-from webhook.controller.usage_counter import DELETED, Counted, UsageCounter
-from webhook.controller.usage_log import Holding
+from webhook.controller.usage_counter import DELETED, Counted, Holding, UsageCounter
 from webhook.controller.usage_sums import UsageSums
 
 FIRST, LAST = 10, 400
