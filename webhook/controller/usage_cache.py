@@ -6,7 +6,10 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import partial
 from time import monotonic, time
 
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
@@ -14,9 +17,11 @@ from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import timestamp
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.usage_counter import UsageCounter
+from webhook.controller.usage_counter import UsageCounter, UsageEvents
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
+from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -34,13 +39,22 @@ class UsageCache:
         api: ApiClient,
         namespace: str,
         catalogues: Catalogues,
-        new_counter: Callable[[Catalogues], UsageCounter],
+        *,
+        awaited: Callable[[], Iterable[str]] = tuple,
+        clock: Callable[[], int] | None = None,
     ) -> None:
-        self._new_counter = new_counter
+        """`awaited` and `clock` are those of every UsageCounter."""
+        self.events = UsageEvents()
+        self._new_counter = partial(
+            UsageCounter, api, events=self.events, history=ClaimHistory(), awaited=awaited, clock=clock
+        )
         self._lock = threading.Lock()
         self.own = self._new_counter(catalogues)
         self._counters = {self.own.digest: self.own}
-        self._published = PublishedCatalogues(api, namespace, lambda: self.own.catalogues)
+        self._published = PublishedCatalogues(api, namespace, self.own_catalogues)
+
+    def own_catalogues(self) -> Catalogues:
+        return self.own.catalogues
 
     def configure(self, catalogues: Catalogues) -> bool:
         """Replace our own catalogue, and return whether it changed. Keeps the old one if it raises `errors.ApiError`."""
@@ -70,6 +84,15 @@ class UsageCache:
             if counter.synced:
                 counter.refresh(namespace, since=since, nodes_since=nodes_since)
                 counter.recount(namespace)
+
+    def pending_gpus(self, ledgers: Callable[[], Mapping[str, QuotaLedger]]) -> dict[str, Fraction]:
+        """Return by namespace the GPUs of pods that have held quota without a node for LONG_PENDING_SECONDS."""
+        before = timestamp(datetime.now(UTC) - timedelta(seconds=LONG_PENDING_SECONDS))
+        own = self.own
+        return {
+            namespace: own.unbound_gpus(namespace, ledger.unclassified_pods, before)
+            for namespace, ledger in ledgers().items()
+        }
 
     def publish(self, counter: UsageCounter) -> bool:
         return self._published.publish(counter.catalogues)

@@ -25,6 +25,7 @@ from webhook.cluster.capacity import CountedNode, counted_node_reader
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.nodes import WHOLE_NODES
+from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.audit_fields import demand_fields
@@ -46,6 +47,19 @@ class Holding(msgspec.Struct, frozen=True):
     counted: dict[str, Any]
 
 
+class UsageEvents:
+    """What the counters of a process report.
+
+    `changed` has a namespace whose count may differ, and whether that frees quota or a pod waits for it. `began` has an object
+    that is new since the first list, and `ended` one that ended, both with the digest of the catalogue that counts it so.
+    """
+
+    def __init__(self) -> None:
+        self.changed = Subscribers[[str, bool]]("usage")
+        self.began = Subscribers[[str, Holding]]("usage")
+        self.ended = Subscribers[[str, Holding]]("usage")
+
+
 class Counted(msgspec.Struct, frozen=True):
     """A listing, and when its older list (of pods or claims) began."""
 
@@ -56,29 +70,22 @@ class Counted(msgspec.Struct, frozen=True):
 class UsageCounter:
     """The informers and sums of one catalogue.
 
-    Calls `changed` with a namespace whose count may differ, and whether that frees quota or a pod waits for it. Calls `began` for
-    an object that is new since the first list, and `ended` for one that ended, each with the digest of the catalogue and the
-    demand of the object.
-    `awaited` returns the namespaces that are listed first, because a caller waits for their counts. `idle` returns since when
-    holders of a namespace are idle. `clock` returns ms since 1970.
+    `awaited` returns the namespaces that are listed first, because a caller waits for their counts. `clock`: ms since 1970.
     """
 
     def __init__(
         self,
         api: ApiClient,
         catalogues: Catalogues,
-        changed: Callable[[str, bool], object],
+        events: UsageEvents,
         *,
-        began: Callable[[str, Holding], object] = lambda _digest, _holding: None,
-        ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         awaited: Callable[[], Iterable[str]] = tuple,
-        idle: Callable[[str], Mapping[str, str]] = lambda _namespace: {},
         history: ClaimHistory | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
-        self._changed, self._began, self._ended, self._idle = changed, began, ended, idle
+        self._events = events
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
         self.sums = UsageSums(catalogues, self._history, clock)
@@ -140,17 +147,17 @@ class UsageCounter:
         ledger: QuotaLedger,
         unclassified_pods: UnclassifiedPods,
         deleted: Collection[str],
+        idle: Mapping[str, str],
     ) -> Counted:
         """Count a namespace. `deleted` are the deletions of the watches of all catalogues, because ours may have begun later.
 
-        While a watch is silent, nothing is added to what is spent of a budget.
+        `idle` says since when holders are idle. While a watch is silent, nothing is added to what is spent of a budget.
         """
         with self._lock:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
             # If the API server does not serve claims, there are none at the revision of the pods.
             claims = self.claims.position(namespace) if self.claims else pods
             gone = self._gone_claims(namespace)
-            idle = self._idle(namespace)
             used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone, idle)
             spending = ledger.spending
             if self._is_silent:
@@ -263,7 +270,7 @@ class UsageCounter:
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
         for namespace in self._summed(self.sums.node_changed, before, after):
-            self._changed(namespace, False)
+            self._events.changed(namespace, False)
 
     def _object_changed(
         self, change: _Change, before: CountedRecord | None, after: CountedRecord | None
@@ -275,13 +282,13 @@ class UsageCounter:
         held = self._holding(before) if before is not None and ends else None
         namespaces = self._summed(change, before, after)
         if held is not None:
-            self._ended(self.digest, held)
+            self._events.ended(self.digest, held)
         # The first list is not news: the log has a line for everything that is held, in portions.
         begins = self.synced and _is_counted(after) and not _is_counted(before)
         if after is not None and begins and (new := self._holding(after)) is not None:
-            self._began(self.digest, new)
+            self._events.began(self.digest, new)
         for namespace in namespaces:
-            self._changed(namespace, frees)
+            self._events.changed(namespace, frees)
 
     def _summed(self, change: _Change, before: object, after: object) -> frozenset[str]:
         """Drop all sums if a change fails halfway. The next count makes new ones, so a bug cannot lead to too low a sum."""

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,7 @@ NEXT = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
 
 
 def caching(api: ApiClient) -> UsageCache:
-    make = partial(UsageCounter, api, changed=lambda _namespace, _frees: None)
-    return UsageCache(api, "gpu-admission", OURS, make)
+    return UsageCache(api, "gpu-admission", OURS)
 
 
 @pytest.fixture

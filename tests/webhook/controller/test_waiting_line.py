@@ -24,6 +24,7 @@ from webhook.configuration.loader import load_directory
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
 from webhook.controller.owners import Owner
+from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
 from webhook.quota.counted_records import PodRecord, RecordReader
 from webhook.workloads.gangs import GangSource
@@ -51,9 +52,10 @@ class World:
         reports: Any = SimpleNamespace(denied=lambda _pod, problem: self.denials.append(problem))
         api: Any = SimpleNamespace(patch=self._refuse)
         nothing: Any = None
+        usage_cache: Any = SimpleNamespace(events=UsageEvents())
         self.line = WaitingLine(
             api,
-            nothing,
+            usage_cache,
             nothing,
             OWNERS,
             reports,
@@ -121,7 +123,7 @@ def member(
     ),
 )
 def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: int) -> None:
-    cache: Any = SimpleNamespace(own=SimpleNamespace(pods_of=lambda _: pods))
+    cache: Any = SimpleNamespace(own=SimpleNamespace(pods_of=lambda _: pods), events=UsageEvents())
     gangs: Any = SimpleNamespace(
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
@@ -150,7 +152,7 @@ def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = 
     counter: Any = SimpleNamespace(
         synced=True, has_waiting=lambda _: False, waiting_pods=lambda _: [], demand_if_started=lambda *_: GPU
     )
-    found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter)
+    found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
     nothing: Any = SimpleNamespace(
         find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
     )
@@ -238,7 +240,7 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
         pods_of=by_namespace.__getitem__,
         demand_if_started=lambda *_: {"gpus": Fraction(1)},
     )
-    cache: Any = SimpleNamespace(own=counter, of=lambda _: counter)
+    cache: Any = SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
     line = a_line(cache)
     line.ended(replace(owned("ended", kind), namespace="a"), 5)
     ledger = replace(COUNTED, used=GPU)
