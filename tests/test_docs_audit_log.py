@@ -1,4 +1,4 @@
-"""docs/audit-log.md has every field of a line, and every metric that the processes serve."""
+"""docs/operate/audit-log.md has every field of a line, and every metric that the processes serve."""
 
 import json
 import re
@@ -28,7 +28,7 @@ from webhook.serving.dispatch import Admission
 from webhook.serving.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "audit-log.md"
+PAGE = ROOT / "docs" / "operate" / "audit-log.md"
 
 
 def first_column(heading: str) -> set[str]:

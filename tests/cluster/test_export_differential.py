@@ -31,8 +31,8 @@ from tests.cluster.exported import (
     labels,
     mutations,
 )
-from tests.cluster.test_corpus import CORPUS, objects
 from tests.controlplane import ControlPlane, minor_version
+from tests.corpus import CORPUS, objects
 from webhook.configuration.decoding import Problem
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision import Outcome

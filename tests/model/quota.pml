@@ -2,7 +2,7 @@
 
 One quota and its ledger, serve processes that reserve on the ledger, controllers that count and bring the quota's spec into the
 ledger, an API server that stores and deletes, an administrator.
-`tests/model/run` checks each instance whole, and once without each rule; docs/quota-protocol.md says what then goes wrong.
+`tests/model/run` checks each instance whole, and once without each rule; docs/develop/quota-protocol.md says what then goes wrong.
 
 What each inline stands for is named above it; tests/test_model.py replays what the inlines decide with those functions.
 

@@ -44,6 +44,7 @@ from policies.rules.gpu_class import class_pins
 from policies.rules.gpu_quota import check_reservation, needs_ledger, queues
 from policies.rules.host_resources import reads_limit_ranges
 from webhook.cluster.objects import fields_of
+from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
@@ -90,9 +91,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
 
+    @property
+    def configuration(self) -> Configuration:
+        return self.cache.configuration
+
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
-        policies = self.cache.configuration.policies
+        policies = self.configuration.policies
         labels = self.labels_of(namespace) if policies.asks_labels(namespace) else ()
         return policies.for_namespace(namespace, labels)
 
@@ -107,7 +112,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
         Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
         """
-        configuration = self.cache.configuration
+        configuration = self.configuration
         reference = controller_of(pod.metadata or Metadata()) if policy.reads_owners else None
         if reference is None:
             return NO_OWNER
@@ -134,7 +139,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
         found = excesses(pod) or (excesses(before) if before else ())
         if not found and before is None:
-            found = too_many_resources(pod, self.cache.configuration.resource_mapping)
+            found = too_many_resources(pod, self.configuration.resource_mapping)
         return Decision.of_findings(policy, found[:MAX_FINDINGS], Mode.ENFORCE) if found else None
 
     def _rules(
@@ -151,7 +156,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         budgets: tuple[LabelSelector, ...] | None = None,
     ) -> RulePass:
         """Return a pass of the rules, with all that they may look at."""
-        configuration, pod = self.cache.configuration, pod or Pod()
+        configuration, pod = self.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
         seen, claimed = as_rules_see_it(pod, claims, configuration.resource_mapping)
         context = Context(
@@ -217,7 +222,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the demand of a new pod that may wait in line, None of another one."""
         if waits(pod) or not self.lets_wait(policy):
             return None
-        return quota_request_for_pod("review", pod, None, self.cache.configuration, self.named_nodes())
+        return quota_request_for_pod("review", pod, None, self.configuration, self.named_nodes())
 
     def restore(
         self,
@@ -250,7 +255,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         final = mutated.pod or pod
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
-            configuration, nodes = self.cache.configuration, self.named_nodes()
+            configuration, nodes = self.configuration, self.named_nodes()
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
@@ -276,7 +281,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
-        needs = needs_ledger(workload, self.cache.configuration.resource_mapping)
+        needs = needs_ledger(workload, self.configuration.resource_mapping)
         ledger = self._ledger(policy) if needs else None
         budgets = self._budgets(policy, workload)
         rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, ledger=ledger, budgets=budgets)
@@ -299,7 +304,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             keys = list(islice(fields_of(document, "spec", "hard"), MAX_KEYS))
         except msgspec.ValidationError:
             return Decision(policy=policy)
-        mapping = self.cache.configuration.resource_mapping
+        mapping = self.configuration.resource_mapping
         findings = [*resource_quota_findings(keys, mapping)]
         if self.lets_wait(policy) and self._ledger(policy) is not None:
             findings += charged_while_waiting(keys, mapping)
@@ -320,7 +325,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             return decision
         if self.line_of(decision.policy, pod, by_daemonset=by_daemonset) is Line.APART:
             return decision
-        in_gang = may_be_in_gang(pod, self.cache.configuration.workload_kinds)
+        in_gang = may_be_in_gang(pod, self.configuration.workload_kinds)
         outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
         if outcome is None:
             return decision
@@ -332,7 +337,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         held = policy.in_force(RULE_ID, self.now)
         options: Any = held[0].options if held else None
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
-        is_asked = may_be_kueues and self.cache.configuration.resource_mapping.pod_requests_gpus(pod)
+        is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
         by_kueue = bool(is_asked) and self.has_admitted(policy.namespace, pod)
         is_apart = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
         return Line.APART if is_apart else Line.BEHIND
@@ -378,7 +383,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def _budgets(self, policy: EffectivePolicy, workload: Workload) -> tuple[LabelSelector, ...] | None:
         """Return the PodDisruptionBudgets of the namespace, None if no rule reads them."""
-        mapping = self.cache.configuration.resource_mapping
+        mapping = self.configuration.resource_mapping
         is_read = policy.in_force(disruption.ID, self.now) and disruption.needs_budgets(workload, mapping)
         return self.budgets(policy.namespace) if is_read else None
 

@@ -58,7 +58,7 @@ def evaluate_workload(
     by: Evaluator, policy: EffectivePolicy, kind: GroupKind, document: msgspec.Raw, *, is_update: bool
 ) -> tuple[list[EvaluatedPod], list[Decision]]:
     """Return the templates with the decision on each, and the decisions on the object."""
-    configuration, key = by.cache.configuration, (kind.group, kind.kind)
+    configuration, key = by.configuration, (kind.group, kind.kind)
     data, places = workload_pods(configuration.workload_kinds, *key, document)
     pods = _templates(by, policy, kind.kind, places)
     workload_kind = configuration.workload_kinds.get(key)
@@ -87,7 +87,7 @@ def evaluate_autoscaler(
     is_update: bool,
 ) -> Decision:
     """Return the decision on an autoscaler, as plain data, by the `stored` object that it scales."""
-    kinds = by.cache.configuration.workload_kinds
+    kinds = by.configuration.workload_kinds
     scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
     pods = tuple(_readable(_templates(by, policy, scales.kind, places)))
     target = Workload(scales.group, scales.kind, policy.namespace, scaled, pods)

@@ -2,7 +2,7 @@
 
 A review only queues its line. Every tenth of a second, a thread writes all queued lines. So neither a slow pipe nor a full disk
 can delay or change a decision. Lines that cannot be written are counted. A killed process loses the lines of a tenth of a second.
-docs/audit-log.md explains each field of a line. Fields that authors can make long are cut or left out.
+docs/operate/audit-log.md explains each field of a line. Fields that authors can make long are cut or left out.
 """
 
 import contextlib
@@ -222,10 +222,9 @@ def _quota_fields(
     ledger = outcome.ledger if outcome else None
     if not result.response.allowed and ledger is None:
         return {}
-    cache = review.evaluator.cache
     reserved = outcome.request if outcome else None
     demand = reserved.demand if reserved else request.demand.vector
-    fields = demand_fields(demand, cache.configuration.classes)
+    fields = demand_fields(demand, review.evaluator.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         amounts = total((ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved))
         held: Vector = {key: amounts.get(key, NOTHING) for key in ledger.dimensions}

@@ -18,7 +18,7 @@ def review_claim(review: Review) -> ReviewResult:
     name, username = shown_name(request, claim.metadata), request.user_info.username
     if (forged := forged_mark(None, claim.metadata, username)) is not None:
         return _refused_claim(review, name, [forged])
-    demand = quota_request_for_claim(request.uid, claim, username, evaluator.cache.configuration)
+    demand = quota_request_for_claim(request.uid, claim, username, evaluator.configuration)
     decision = evaluator.demand(review.policy(), demand)
     return ReviewResult(_on_claim(review, name, decision), [decision], name, claim.metadata)
 

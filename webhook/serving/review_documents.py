@@ -136,7 +136,7 @@ def review_document(review: Review) -> ReviewResult:
     if check is None:
         return allow(review)
     found = review.decode(lambda _raw: check(request, evaluator.now), request.object)
-    policy = evaluator.cache.configuration.policies.for_namespace(request.namespace)
+    policy = evaluator.configuration.policies.for_namespace(request.namespace)
     decision = Decision.of_findings(policy, found, Mode.ENFORCE)
     if decision.allowed:
         return advised(request, [decision])

@@ -92,7 +92,7 @@ def restore_pod(review: Review) -> ReviewResult:
         pod = decode_pod(review.document(request.object))
         stored = decode_pod(review.document(request.old_object))
         name, injected = shown_name(request, pod.metadata), injected_changes(stored)
-        mapping = evaluator.cache.configuration.resource_mapping
+        mapping = evaluator.configuration.resource_mapping
         is_kept = waits(stored) and not waits(pod) and not review.by_controller
         if excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
             return ReviewResult(allowed(request.uid), name=name)

@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a line that are read; docs/audit-log.md describes them."""
+    """The fields of a line that are read; docs/operate/audit-log.md describes them."""
 
     time: str
     phase: str

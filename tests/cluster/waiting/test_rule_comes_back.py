@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from tests.cluster.controllers import eventually
-from tests.cluster.waiting.test_never_stuck import QUEUE, Team, counted, team
+from tests.cluster.waiting.queueing import QUEUE, Team, counted, team
 from webhook.configuration.cluster_source import LONGEST_WAIT_SECONDS
 from webhook.controller.waiting_line import LIFT_THREADS
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from policies.finding import Edit
 from tests.cases import cases
-from tests.webhook.commands.test_check import DEPLOYMENT, GOOD, GPU_POD, HALF, check, configuration, stream
-from tests.webhook.commands.test_check_reports import sarif
+from tests.webhook.commands.checking import DEPLOYMENT, GOOD, GPU_POD, HALF, check, configuration, stream
+from tests.webhook.commands.sarif import sarif
 from webhook.configuration.files import read_file, replace_file
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision_cache import DecisionCache

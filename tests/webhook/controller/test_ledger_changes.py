@@ -12,7 +12,7 @@ from policies.quota.ledger.reservations import Reservation
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.ledger.test_team_ledgers import team
+from tests.policies.quota.ledger.teams import team
 from tests.webhook.controller.informers import unstarted
 from webhook.cluster.subscribers import Subscribers
 from webhook.controller.ledger_changes import LedgerChanges

@@ -10,7 +10,7 @@ import pytest
 from policies.quota.demand import UnclassifiedPods
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.ledger.test_team_ledgers import team
+from tests.policies.quota.ledger.teams import team
 from webhook.cluster.api import ApiClient
 from webhook.cluster.namespaces import NamespaceRecord, Namespaces
 from webhook.cluster.subscribers import Subscribers

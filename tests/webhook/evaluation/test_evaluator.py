@@ -23,7 +23,7 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-ENGINE = DecisionCache(load_objects([]))
+CACHE = DecisionCache(load_objects([]))
 DENIES = Finding(rule="gpu-class", reason=Reason.TOO_LARGE, message="is refused")
 DEMAND = Demand({}, denials=(Finding(rule=RULE_ID, reason=Reason.TOO_LARGE, message="needs a class"),))
 REQUEST = QuotaRequest("request", "uid", context(), lambda _catalogues, _unclassified_pods: DEMAND)
@@ -64,7 +64,7 @@ def evaluated(
     decision = Decision(policy=held)
     for finding, mode in before:
         decision = decision.with_findings([finding], mode)
-    by = Evaluator(cache=ENGINE, now=NOW, deadline=deadline, quota_of=lambda _namespace: quota)
+    by = Evaluator(cache=CACHE, now=NOW, deadline=deadline, quota_of=lambda _namespace: quota)
     decision = by.reserve(decision, REQUEST)
     return [(each.finding.message, each.outcome) for each in decision.violations]
 

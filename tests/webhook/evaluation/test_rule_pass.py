@@ -56,7 +56,7 @@ DENY = Rule(id="refuse", summary="refuses", options=RuleOptions, check=refuse, c
 CONFIGURATION = Configuration(
     policies=PolicySet(()), classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
 )
-ENGINE = DecisionCache(CONFIGURATION)
+CACHE = DecisionCache(CONFIGURATION)
 
 
 def policy(*rules: tuple[Rule, Mode], **tweaks: Any) -> EffectivePolicy:
@@ -82,7 +82,7 @@ def decide(
     deadline: float = inf,
     is_update: bool = False,
 ) -> Decision:
-    by = Evaluator(cache=ENGINE, now=now, deadline=deadline)
+    by = Evaluator(cache=CACHE, now=now, deadline=deadline)
     return by.evaluate(phase, held, of, is_update=is_update)
 
 
@@ -277,7 +277,7 @@ def test_advice_on_a_workload_is_a_warning_and_sees_the_pods_as_admitted(
     document = {"metadata": {"name": "chat"}, "spec": {}}
 
     workload = Workload("apps", "Deployment", "ml-training", document, pods)
-    decision = Evaluator(cache=ENGINE, now=NOW).check_workload(held, workload, is_update=False)
+    decision = Evaluator(cache=CACHE, now=NOW).check_workload(held, workload, is_update=False)
 
     assert reported(decision, Outcome.WARNED) == warned
     assert decision.allowed
@@ -290,7 +290,7 @@ def test_advice_on_a_workload_ends_with_an_exemption() -> None:
 
     workload = Workload("apps", "Deployment", "ml-training", {}, pods)
 
-    assert Evaluator(cache=ENGINE, now=NOW).check_workload(held, workload, is_update=False).violations == ()
+    assert Evaluator(cache=CACHE, now=NOW).check_workload(held, workload, is_update=False).violations == ()
 
 
 @cases(

@@ -1,4 +1,4 @@
-"""What one round costs the controller, and a real Prometheus, for 20,000 GPUs. `pytest -s` prints the figures of docs/idle.md."""
+"""What one round costs the controller and a real Prometheus, for 20,000 GPUs: `-s` prints the figures of docs/operate/idle.md."""
 
 import time
 import tracemalloc

@@ -8,7 +8,7 @@ import msgspec
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.ledger.test_team_ledgers import team
+from tests.policies.quota.ledger.teams import team
 from webhook.quota.ledger_objects import TeamObjects, encode_ledger_object, team_object_name
 from webhook.quota.ledger_records import LedgerReader, LedgerRecord, ledger_of
 

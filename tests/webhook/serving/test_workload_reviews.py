@@ -6,8 +6,8 @@ from typing import Any
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.serving.long_objects import keyed
+from tests.webhook.serving.quota_reviews import Served, claim
 from tests.webhook.serving.served import DEPLOYMENT, admission, request
-from tests.webhook.serving.test_quota_reviews import Served, claim
 from webhook.serving.audit import Recorder
 from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission

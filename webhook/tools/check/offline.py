@@ -311,7 +311,7 @@ def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:
         return Decision(policy=policy)
-    return by.demand(policy, quota_request_for_claim("check", claim, "", by.cache.configuration))
+    return by.demand(policy, quota_request_for_claim("check", claim, "", by.configuration))
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:

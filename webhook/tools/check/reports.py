@@ -135,7 +135,7 @@ def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:
 
 
 def json_document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, Any]:
-    """Return the content of `-o json`, which docs/check.md describes."""
+    """Return the content of `-o json`, which docs/tenants/check.md describes."""
     number = Counter(result.verdict for result in results)
     located = ("file", "line", "column", "path", "message")
     return {

@@ -222,7 +222,7 @@ class Scan:
         return tally
 
     def _evaluate_workloads(self, tally: Tally, by: Evaluator) -> None:
-        kinds = by.cache.configuration.workload_kinds
+        kinds = by.configuration.workload_kinds
         for (group, kind), row in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
             if served is None or not row.pods:
@@ -242,7 +242,7 @@ class Scan:
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
 
     def _evaluate_pods(self, tally: Tally, by: Evaluator) -> HeldByClaim:
-        configuration = by.cache.configuration
+        configuration = by.configuration
         reader = RecordReader(configuration)
         held: HeldByClaim = {}
 
@@ -317,7 +317,7 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
 
 
 def _requests_gpus(evaluation: Evaluation, by: Evaluator) -> bool:
-    mapping = by.cache.configuration.resource_mapping
+    mapping = by.configuration.resource_mapping
     pods = (each.submitted for each in evaluation.pods)
     seen = (as_rules_see_it(pod, by.claims_of(evaluation.namespace, pod), mapping)[0] for pod in pods)
     return any(map(mapping.pod_requests_gpus, seen))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from policies.pods.pod import Pod
-from tests.webhook.commands.test_corpus import CORPUS
+from tests.corpus import CORPUS
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check.manifests import read_manifests

@@ -8,7 +8,7 @@ import msgspec
 
 from policies.quota.spec import NAME
 from tests.cases import cases
-from tests.policies.quota.test_team_denials import IDLE, LAB, LEADS, OWN, PROD, USED, amounts, team_ledger
+from tests.policies.quota.team_denials import IDLE, LAB, LEADS, OWN, PROD, USED, amounts, team_ledger
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
 from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference

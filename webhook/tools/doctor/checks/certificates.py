@@ -341,7 +341,7 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
     message = "answers every caller: any pod of the cluster can hold a quota for 40 s, again and again, and read its use"
     remedy = (
         "set webhook.clientAuthentication, or networkPolicy.webhookFrom where kube-apiserver cannot be configured; "
-        "see docs/security.md"
+        "see docs/operate/security.md"
     )
     yield warning("callers-unknown", where, message, remedy)
 
