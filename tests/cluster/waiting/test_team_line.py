@@ -28,7 +28,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 
 @pytest.fixture
 def teams(running: Running) -> Iterator[list[Team]]:
-    assert not running.controller.unready()
+    assert not running.unready()
     made: list[Team] = []
     yield made
     for each in made:
