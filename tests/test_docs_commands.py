@@ -1,4 +1,4 @@
-"""The command lines in the documentation can be typed, and docs/check.md says what `gpu-admission check` takes and prints."""
+"""The command lines in the documentation can be typed; docs/tenants/check.md says what `gpu-admission check` takes and prints."""
 
 import json
 import re
@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.test_docs import ROOT, blocks, each_page
+from tests.pages import ROOT, blocks, each_page
 from webhook.commands import main
 from webhook.commands.check import check
 
@@ -50,7 +50,7 @@ def test_a_command_line_names_commands_and_options_that_exist(page: Path) -> Non
 
 
 def test_the_options_of_check_are_documented() -> None:
-    page = (ROOT / "docs" / "check.md").read_text()
+    page = (ROOT / "docs" / "tenants" / "check.md").read_text()
     options = (parameter for parameter in check.params if isinstance(parameter, click.Option))
     known = {name for option in options for name in option.opts}
     documented = {
@@ -62,7 +62,7 @@ def test_the_options_of_check_are_documented() -> None:
 
 def test_what_check_prints_as_json_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs" / "check.md").read_text()
+    page = (ROOT / "docs" / "tenants" / "check.md").read_text()
     files = ["examples/workloads/pod-fractional.yaml", "examples/workloads/training-job.yaml", "nowhere.yaml"]
     sources = [argument for file in files for argument in ("-f", file)]
     printed = CliRunner().invoke(main, ["check", *sources, "-o", "json"]).stdout

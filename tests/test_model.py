@@ -6,7 +6,6 @@ Runs that spin draws at random are replayed with `policies.quota.ledger`; names 
 import ast
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -22,28 +21,32 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import UNREADABLE, Reservations
 from tests.builders import listing
+from tests.models import (
+    INSTANCE,
+    MAX_RUNS,
+    MODEL,
+    ROOT,
+    RULE,
+    TEAMS,
+    WAITING,
+    facts_of,
+    numbers,
+    run,
+    written,
+)
 from tests.reservation_requests import change_request, creation_request
-from tests.webhook.quota import test_protocol_rules
+from tests.webhook.quota.histories.every import HISTORIES
 
-ROOT = Path(__file__).parents[1]
-MODEL = ROOT / "tests" / "model" / "quota.pml"
-WAITING = MODEL.with_name("waiting.pml")
 APART = MODEL.with_name("apart.pml")
 BUDGET = MODEL.with_name("budget.pml")
-TEAMS = MODEL.with_name("teams.pml")
 TEXT = "".join(each.read_text() for each in (MODEL, WAITING, APART, BUDGET, TEAMS))
-RULE, INSTANCE = (
-    re.compile(r"^#ifndef (\w+)\n#define \1 1\n#endif$", re.MULTILINE),
-    re.compile(r"^#ifdef (\w+)  ", re.MULTILINE),
-)
 INSTANCES = INSTANCE.findall(MODEL.read_text())
-PAGE = (ROOT / "docs" / "quota-protocol.md").read_text()
+PAGE = (ROOT / "docs" / "develop" / "quota-protocol.md").read_text()
 STANDS_FOR = re.compile(r"/\* ([a-z_/]+\.py): (\w+(?:\.\w+)*(?:, \w+(?:\.\w+)*)*)")
 KEYS = ("gpus", "classes/a")
 UNLIMITED, TERMINAL = 3, 255
 NOW, NEXT = "now", "next"
 FULL, BY_BOTH, BY_NEXT = 1, 3, 4
-MAX_RUNS = 80
 
 
 # ---- names
@@ -76,7 +79,7 @@ def test_every_answer_is_modelled_or_said_not_to_be(answer: VerdictReason | Refu
 
 def test_every_rule_is_taken_out_explained_and_replayed() -> None:
     explained = dict(re.findall(r"^\|.*\| `([A-Z_]+)` \| `(\w+)` \|$", PAGE, re.MULTILINE))
-    histories = {history.__name__ for history in test_protocol_rules.HISTORIES}
+    histories = {history.__name__ for history in HISTORIES}
 
     assert taken_out("MUTANTS") - set(INSTANCES) == rules(MODEL)
     assert set(explained) == rules(MODEL)
@@ -129,19 +132,6 @@ def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: 
         (replay_decision if line.startswith("decide") else replay_count)(line)
 
 
-def run(model: Path, instance: str, seed: int, folder: Path) -> list[str]:
-    """Return what a random run of the model printed."""
-    command = ["spin", "-T", f"-D{instance}", f"-n{seed}", "-u3000", str(model)]
-    printed = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
-    ).stdout
-    return [
-        line.strip()
-        for line in printed.splitlines()
-        if line.strip().startswith(("decide", "settle", "turn", "step"))
-    ]
-
-
 def replay_decision(line: str) -> None:
     facts = facts_of(line)
     number, before = int(facts["request"]), ledger_of(facts)
@@ -176,24 +166,6 @@ def replay_count(line: str) -> None:
 
     assert isinstance(result, Reconciled) == (facts["counts"] == "1"), line
     assert written(before, result) == expected, line
-
-
-def written(before: QuotaLedger, result: Reconciled | Refused) -> QuotaLedger:
-    """Return the ledger after the count: one that is only newer is not written, as in `QuotaReconciler._write`."""
-    if (
-        isinstance(result, Refused)
-        or msgspec.structs.replace(result.ledger, revisions=before.revisions) == before
-    ):
-        return before
-    return result.ledger
-
-
-def facts_of(line: str) -> dict[str, str]:
-    return dict(fact.split("=", 1) for fact in line.split() if "=" in fact)
-
-
-def numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",") if number]
 
 
 def vector(code: int) -> Vector:

@@ -22,8 +22,8 @@ from policies.quota.line import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import take_team_turn
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import listing, quota_ledger
+from tests.models import INSTANCE, MAX_RUNS, TEAMS, facts_of, numbers, run
 from tests.reservation_requests import creation_request
-from tests.test_model import INSTANCE, MAX_RUNS, TEAMS, facts_of, numbers, run
 
 CATALOGUE = "c"
 A, B = "a", "b"

@@ -19,8 +19,8 @@ from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.line import Gang, Standing, Waiter
 from policies.quota.waiting import QueueSpec
 from tests.builders import listing, quota_ledger
+from tests.models import INSTANCE, MAX_RUNS, WAITING, facts_of, run, written
 from tests.policies.quota.turns import take_turn
-from tests.test_model import INSTANCE, MAX_RUNS, WAITING, facts_of, run, written
 
 CATALOGUE = "c"
 JOINED, GATED, FREE, GONE = 1, 1, 2, 3

@@ -1,15 +1,12 @@
-"""The version and the commit that run here."""
+"""The version and the commit of gpu-admission that run here."""
 
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+VERSION = version("gpu-admission")
 PACKAGE = Path(__file__).parent
 NOT_RECORDED = "not recorded: built without Git and without GPU_ADMISSION_COMMIT"
-
-
-def version_line() -> str:
-    return f"gpu-admission, version {version('gpu-admission')}, commit {commit()}"
 
 
 def commit() -> str:

@@ -258,3 +258,7 @@ class Command:
             return False
         self.port = int(lines[-1].rpartition(marker)[2])
         return True
+
+
+def is_leader(controller: Command) -> bool:
+    return controller.metric("gpu_admission_controller_leader ") == ["gpu_admission_controller_leader 1.0"]

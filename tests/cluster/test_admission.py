@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.builders import JSON, gpu_container, pod
-from tests.controlplane import ControlPlane, accepted
+from tests.builders import gpu_container, pod
+from tests.cluster.applying import apply, named, stored
+from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook, serving
 
 pytestmark = pytest.mark.usefixtures("webhook")
@@ -15,27 +16,6 @@ pytestmark = pytest.mark.usefixtures("webhook")
 def webhook(plane: ControlPlane) -> Iterator[Webhook]:
     with serving(plane, "", "limited") as running:
         yield running
-
-
-def named(name: str, document: JSON, namespace: str) -> JSON:
-    return {**document, "metadata": {**document["metadata"], "name": name, "namespace": namespace}}
-
-
-def apply(plane: ControlPlane, document: JSON, *, dry_run: bool = False) -> tuple[bool, str]:
-    """Return whether the API server was content, and everything it said, a line each.
-
-    What kubectl makes of it is in test_kubectl_transcripts.py; a process of it for every object would take most of the time.
-    """
-    status, body, warnings = plane.client().apply(document, {"dryRun": "All"} if dry_run else None)
-    said = [f"Warning: {each}" for each in warnings]
-    if status >= 300:  # a kind that is not served yet is answered in plain text
-        said.append(body["message"] if isinstance(body, dict) else str(body))
-    return status < 300, "\n".join(said)
-
-
-def stored(plane: ControlPlane, name: str, namespace: str) -> JSON:
-    document = accepted(plane.client().get(f"/api/v1/namespaces/{namespace}/pods/{name}"))
-    return dict(document)
 
 
 LIMITS = {

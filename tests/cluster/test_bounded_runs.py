@@ -9,9 +9,9 @@ import yaml
 
 from tests.builders import JSON, deployment, gpu_container, manifest, pod, uid
 from tests.cases import cases
+from tests.cluster.applying import apply, named, stored
 from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
-from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.client import APPLY_PATCH
 from tests.controlplane.webhook import Webhook, serving

@@ -4,27 +4,23 @@ Everything goes by server-side dry-run into a namespace of its own. What the API
 or say why in a sentence of ours; and an ordinary pod must come out with nothing changed but its tolerations.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from policies.pods.annotations import DOMAIN, INJECTED
 from policies.registry import RULES_BY_ID
 from tests.builders import JSON
 from tests.controlplane import Client, ControlPlane
 from tests.controlplane.webhook import Webhook
+from tests.corpus import CORPUS, objects
 from webhook.configuration.decoding import Problem
 from webhook.configuration.loader import load_directory
 from webhook.workloads.places import pod_places
 
-ROOT = Path(__file__).parents[2]
-CORPUS = Path(os.environ.get("GPU_ADMISSION_CORPUS", ROOT.parent / "shared" / "corpus"))
 NAMESPACE = "corpus"
 THREADS = 8
 EVERY_TIME_ANOTHER = {"metadata.creationTimestamp", "metadata.managedFields", "metadata.uid"}
@@ -71,25 +67,6 @@ class Verdict(NamedTuple):
 
 
 # ---- what there is
-
-
-def objects(folder: Path) -> Iterator[tuple[str, JSON]]:
-    """Yield every object in the folder with the name of its file; what is no YAML is not for the API server."""
-    for file in sorted(folder.glob("*.yaml")):
-        try:
-            documents = list(yaml.safe_load_all(file.read_text()))
-        except yaml.YAMLError:
-            continue
-        for document in documents:
-            yield from ((file.name, item) for item in unpacked(document))
-
-
-def unpacked(document: Any) -> Iterator[JSON]:
-    if isinstance(document, dict) and isinstance(document.get("items"), list):
-        for item in document["items"]:
-            yield from unpacked(item)
-    elif isinstance(document, dict) and isinstance(document.get("kind"), str) and "apiVersion" in document:
-        yield document
 
 
 def served_kinds(client: Client) -> dict[tuple[str, str], str]:

@@ -7,9 +7,9 @@ import pytest
 
 from policies.rules.cuda_version import FULL, MAJOR
 from tests.builders import JSON, gpu_container, pod
+from tests.cluster.applying import apply, named, stored
 from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
-from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook, serving
 

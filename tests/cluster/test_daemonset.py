@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builders import JSON, deployment, gpu_container
+from tests.cluster.applying import apply
 from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
-from tests.cluster.test_admission import apply
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook, serving
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.builders import JSON, container, deployment, pod
 from tests.cases import cases
+from tests.cluster.applying import apply, named, stored
 from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
-from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook, serving

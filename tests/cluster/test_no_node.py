@@ -7,10 +7,10 @@ import pytest
 
 from tests.builders import JSON, deployment, gpu_container, manifest, pod
 from tests.cases import cases
+from tests.cluster.applying import apply, named
 from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
-from tests.cluster.test_admission import apply, named
-from tests.cluster.test_workload_kinds import install
+from tests.cluster.workload_kinds import install
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook, serving
 

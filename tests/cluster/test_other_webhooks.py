@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builders import JSON, container, gpu_container, pod
+from tests.cluster.applying import apply, named, stored
 from tests.cluster.configuration import default_policy
 from tests.cluster.other_webhook import Change, OtherWebhook
-from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook, serving
 

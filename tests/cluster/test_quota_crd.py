@@ -7,6 +7,7 @@ import pytest
 
 from tests.builders import JSON
 from tests.cases import cases
+from tests.cluster.crds import AMOUNT, STRICT
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane, accepted, minor_version
 from webhook.cluster.objects import Condition
@@ -22,8 +23,6 @@ from webhook.quota.documents import (
 )
 
 NAMESPACE = "crd"
-STRICT = {"fieldValidation": "Strict"}
-AMOUNT = 'must be an amount such as 16, "0.5" or "2/7", not negative'
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.cluster.test_quota_crd import AMOUNT, STRICT
+from tests.cluster.crds import AMOUNT, STRICT
 from tests.controlplane import ControlPlane, accepted, minor_version
 from tests.controlplane.gpuquota import install_kinds
 from webhook.cluster.objects import Condition

@@ -11,7 +11,7 @@ import yaml
 
 from tests.builders import JSON, deployment, gpu_container, manifest
 from tests.cluster.controllers import eventually
-from tests.cluster.test_workload_kinds import install
+from tests.cluster.workload_kinds import install
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import serving
 

@@ -1,6 +1,5 @@
-"""Custom resources of the ML field, as minimal CRDs on a real API server, reviewed by the rules of docs/workloads.md."""
+"""Custom resources of the ML field, as minimal CRDs on a real API server, reviewed as docs/reference/workloads.md says."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,18 +9,17 @@ import yaml
 from policies.finding import short_path
 from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
+from tests.cluster.applying import apply
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import eventually
-from tests.cluster.test_admission import apply
-from tests.controlplane import Client, ControlPlane
+from tests.cluster.workload_kinds import install
+from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import ROOT, Webhook, serving
 from tests.controlplane.webhook import install as install_webhooks
 from tests.deploy.manifests import webhooks, workload_rules
 
 BUILT_IN = ROOT / "webhook" / "configuration" / "builtin" / "workload-kinds.yaml"
-PAGE = (ROOT / "docs" / "workloads.md").read_text()
-FIELDS = ("spec", "status", "resource", "inference")
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PAGE = (ROOT / "docs" / "reference" / "workloads.md").read_text()
 POLICIES = """
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
@@ -78,41 +76,6 @@ def test_the_table_is_a_document_that_the_api_server_keeps_whole(plane: ControlP
             if pods["form"] == "template":
                 del pods["form"]  # The default that the schema writes.
     assert stored["spec"] == document["spec"]
-
-
-def crd(group: str, version: str, kind: str, scope: str) -> JSON:
-    plural = f"{kind.lower()}s"
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        # The API server wants to know who approved of a group of k8s.io.
-        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
-        "spec": {
-            "group": group,
-            "scope": scope,
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": dict.fromkeys(FIELDS, anything)}},
-                    "subresources": {"status": {}},
-                }
-            ],
-        },
-    }  # fmt: skip
-
-
-def install(client: Client, group: str, version: str, kind: str, *, scope: str = "Namespaced") -> None:
-    """Make a kind known, which tests of other files on the same plane may have done before; it stays."""
-    deadline = time.monotonic() + 60
-    status, made = client.post(CRDS, crd(group, version, kind, scope))
-    assert status in {201, 409}, made
-    while client.get(f"/apis/{group}/{version}/{kind.lower()}s")[0] != 200:
-        assert time.monotonic() < deadline, f"the API server does not serve {kind}"
-        time.sleep(0.05)
 
 
 KINDS = [

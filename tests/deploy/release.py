@@ -18,7 +18,7 @@ import yaml
 
 from tests.deploy import plugin
 from webhook.commands import PROGRAM, main
-from webhook.version import version_line
+from webhook.version import VERSION, commit
 
 ROOT = Path(__file__).parents[2]
 CHART, STATIC = ROOT / "deploy" / "chart", ROOT / "deploy" / "static"
@@ -159,7 +159,9 @@ def release(address: str | None) -> None:
         left = [*left_to_the_owner(address)]
     except CannotRelease as problem:
         sys.exit(str(problem))
-    click.echo(f"{version_line()}\n{(plugin.DIST / SUMS).read_text()}\nOnly the owner can:")
+    click.echo(
+        f"{PROGRAM}, version {VERSION}, commit {commit()}\n{(plugin.DIST / SUMS).read_text()}\nOnly the owner can:"
+    )
     for line in left:
         click.echo(f"- {line}")
 

@@ -11,16 +11,15 @@ import yaml
 
 from tests.controlplane import helm
 from tests.deploy.manifests import CHART, ROOT, of_kind, rendered
+from tests.deploy.monitoring import RULES, THRESHOLDS
 from tests.metrics import metrics_defined
 
-RULES = CHART / "files" / "alerts.yaml"
 DASHBOARDS = {
     "gpu-admission.json": CHART / "files" / "dashboard.json",
     "gpu-admission-tenants.json": CHART / "files" / "dashboard-tenants.json",
 }
 """By their names in the ConfigMap."""
-RUNBOOK = ROOT / "docs" / "alerts.md"
-THRESHOLDS = yaml.safe_load((CHART / "values.yaml").read_text())["monitoring"]["prometheusRule"]["thresholds"]
+RUNBOOK = ROOT / "docs" / "operate" / "alerts.md"
 SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 # What the API server counts about any webhook; tests/cluster/deploy/test_reach.py finds them there.
 OF_THE_API_SERVER = {
@@ -218,4 +217,4 @@ def test_thresholds_and_the_page_are_values() -> None:
 def test_a_page_that_leads_nowhere_is_refused() -> None:
     rule = "monitoring.prometheusRule"
     with pytest.raises(helm.HelmFailed, match="runbookURL"):
-        rendered("--set", f"{rule}.enabled=true,{rule}.runbookURL=docs/alerts.md")
+        rendered("--set", f"{rule}.enabled=true,{rule}.runbookURL=docs/operate/alerts.md")

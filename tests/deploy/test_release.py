@@ -80,8 +80,9 @@ def test_a_release_is_whole_and_twice_the_same_bytes(tmp_path: Path) -> None:
         *("gpu-admission.1", "gpu-admission.bash", "gpu-admission.zsh", "gpu-admission.fish"),
         *("RELEASE_NOTES.md", SUMS),
     }
-    sums = dict(reversed(line.split("  ")) for line in files[SUMS].decode().splitlines())
-    assert sums == {name: hashlib.sha256(data).hexdigest() for name, data in files.items() if name != SUMS}
+    assert files[SUMS].decode().splitlines() == [
+        f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in sorted(files.items()) if name != SUMS
+    ]
     sbom = json.loads(files["gpu-admission-0.1.0.cdx.json"])
     assert sbom["metadata"]["component"]["name"] == "gpu-admission"
     flask = next(part for part in sbom["components"] if part["name"] == "flask")

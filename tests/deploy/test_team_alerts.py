@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from tests.cases import cases
-from tests.deploy.test_monitoring import RULES, THRESHOLDS
+from tests.deploy.monitoring import RULES, THRESHOLDS
 from tests.prometheus import binary_of_prometheus
 
 HOURS = 3

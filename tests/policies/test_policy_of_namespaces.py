@@ -6,7 +6,7 @@ from pathlib import Path
 from policies.policy import Labels
 from policies.rule import Mode
 from tests.cases import cases
-from tests.webhook.configuration.test_loader import policy, write
+from tests.webhook.configuration.written import policy, write
 from webhook.configuration.loader import load_directory
 
 

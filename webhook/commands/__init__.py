@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from policies.printable import printable_lines
-from webhook.version import version_line
+from webhook.version import VERSION, commit
 
 MODULES = {"resume": "pause"}
 """Commands that are in the module of another; each other one is in a module of its name, with an underscore for a dash."""
-SHARED = {"log_limit", "log_options", "options", "output", "status_text", "team_text"}
+SHARED = {"log_limit", "log_options", "options", "output", "quota_text", "status_text"}
 COMMANDS = {
     name.replace("_", "-") for _, name, _ in iter_modules(__path__) if name not in SHARED
 } | MODULES.keys()
@@ -57,7 +57,7 @@ def _printable_errors() -> Iterator[None]:
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        click.echo(version_line())
+        click.echo(f"{PROGRAM}, version {VERSION}, commit {commit()}")
         context.exit()
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from policies.quota.budget import Spending
-from tests.cluster.controllers import Command, eventually, uses
+from tests.cluster.controllers import Command, eventually, is_leader, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.reservation_requests import creation_request
@@ -18,11 +18,7 @@ from webhook.controller.controller import FOLLOW_SECONDS
 
 LEASE_SECONDS = LeaseTimings().lease
 OVERLAP_SECONDS = 3.0
-"""So long both controllers live in which one takes the knowledge of the other: see docs/budget.md."""
-
-
-def is_leader(controller: Command) -> bool:
-    return controller.metric("gpu_admission_controller_leader ") == ["gpu_admission_controller_leader 1.0"]
+"""So long both controllers live in which one takes the knowledge of the other: see docs/operate/budget.md."""
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import random
 import signal
 import time
 
-from tests.cluster.availability.test_controllers import is_leader
-from tests.cluster.controllers import eventually
+from tests.cluster.controllers import eventually, is_leader
 from tests.cluster.mixed.tenants import KINDS
 from tests.cluster.mixed.watched import DIE
 from tests.cluster.mixed.world import QUEUE, Change, Fault, World, label

@@ -21,9 +21,8 @@ import yaml
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from tests.builders import JSON
-from tests.cluster.availability.test_controllers import is_leader
 from tests.cluster.configuration import install_configuration_kinds
-from tests.cluster.controllers import Command, eventually, published_catalogues
+from tests.cluster.controllers import Command, eventually, is_leader, published_catalogues
 from tests.cluster.mixed.recording import Recording
 from tests.cluster.mixed.tenants import KINDS, TEAM_SPECS, Tenant, waits
 from tests.cluster.quota import history

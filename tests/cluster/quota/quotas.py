@@ -34,3 +34,8 @@ def in_force(team: Namespace, hard: JSON, **spec: Any) -> None:
     """Create the quota; return once it was counted."""
     team.quota(hard, **spec)
     assert eventually(lambda: team.used() is not None)
+
+
+DEVICE_CLASSES = claims_api() + "/deviceclasses"
+
+FINALIZER = "resource.kubernetes.io/delete-protection"

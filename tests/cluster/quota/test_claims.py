@@ -12,14 +12,12 @@ import pytest
 from policies.quota.amounts import GPUS
 from tests.builders import JSON
 from tests.cluster.controllers import eventually, uses
-from tests.cluster.quota.quotas import CLAIMS, PODS, claim, gpu_pod, in_force
-from tests.controlplane import ControlPlane, accepted, claims_api, create_gpu_node
+from tests.cluster.quota.quotas import CLAIMS, DEVICE_CLASSES, FINALIZER, PODS, claim, gpu_pod, in_force
+from tests.controlplane import ControlPlane, accepted, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
 MARK = "resource.kubernetes.io/extended-resource-claim"
 SCHEDULER = "system:kube-scheduler"
-DEVICE_CLASSES = claims_api() + "/deviceclasses"
-FINALIZER = "resource.kubernetes.io/delete-protection"
 ROLES = ("system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view")
 """What makes up `admin`, which is empty here: the controller that aggregates it does not run."""
 

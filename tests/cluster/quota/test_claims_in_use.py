@@ -11,8 +11,7 @@ import pytest
 
 from tests.builders import JSON
 from tests.cluster.controllers import counting, eventually, uses
-from tests.cluster.quota.quotas import PODS, claim, in_force
-from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER
+from tests.cluster.quota.quotas import DEVICE_CLASSES, FINALIZER, PODS, claim, in_force
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, accepted
 from tests.controlplane.gpuquota import RBAC, Namespace

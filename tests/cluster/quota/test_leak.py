@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from fractions import Fraction
 
 import pytest
 
@@ -16,8 +15,9 @@ from tests.builders import JSON
 from tests.cluster.controllers import Command, Running, eventually, is_there
 from tests.cluster.quota.burst import CLIENTS
 from tests.cluster.quota.quotas import EXPIRY, gpu_pod, in_force
-from tests.cluster.quota.referee import GPU, cost, total
+from tests.cluster.quota.referee import GPU
 from tests.cluster.quota.second_webhook import SecondWebhook, disputed_pod
+from tests.cluster.quota.settled import is_settled, live
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook, serving
@@ -66,18 +66,6 @@ def team_of_short_reservations(full_plane: ControlPlane, served: Webhook) -> Ite
     """Return a namespace whose controller takes what is in flight for lost after EXPIRY."""
     with Running(full_plane, expiry=EXPIRY), namespace(full_plane) as team:
         yield team
-
-
-def live(team: Namespace) -> Fraction:
-    """Count afresh, by other arithmetic than the controller's."""
-    pods = team.client.get(team.path("pods"))[1]["items"]
-    asking = [pod for pod in pods if "limits" in pod["spec"]["containers"][0]["resources"]]
-    return total(cost(pod) for pod in asking).get("gpus", Fraction(0))
-
-
-def is_settled(team: Namespace) -> bool:
-    ledger_object = team.ledger_object()
-    return not ledger_object.reservations and (ledger_object.used or {}).get(GPUS) == live(team)
 
 
 def test_what_others_deny_and_names_that_were_taken(

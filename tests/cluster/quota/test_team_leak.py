@@ -10,8 +10,8 @@ from tests.cluster.controllers import Counting, eventually
 from tests.cluster.quota.burst import CLIENTS
 from tests.cluster.quota.quotas import gpu_pod
 from tests.cluster.quota.second_webhook import SecondWebhook, disputed_pod
+from tests.cluster.quota.settled import is_settled, live
 from tests.cluster.quota.teams import Team
-from tests.cluster.quota.test_leak import is_settled, live
 
 OBJECTS, HARD = 60, 100
 SETTLED_WITHIN = 60.0

@@ -13,7 +13,7 @@ from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.cluster.controllers import eventually, shows
 from tests.cluster.status.conftest import MIG, TAINT, apply, on, replicated, workload
-from tests.cluster.test_workload_kinds import install
+from tests.cluster.workload_kinds import install
 from tests.controlplane import Client, ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands import main

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.builders import JSON
 from tests.cluster.controllers import is_there
-from tests.cluster.test_workload_kinds import install
+from tests.cluster.workload_kinds import install
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import Namespace

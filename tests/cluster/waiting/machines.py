@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane, create_gpu_node
+from webhook.configuration.documents import API_VERSION
 
 NODE = "waiting-node"
 TAINT = {"key": "waiting", "value": "tests", "effect": "NoSchedule"}
@@ -47,3 +48,16 @@ def _run(line: Line, pod: Any) -> None:
     elif pod["status"]["phase"] == "Pending":
         ready = {"type": "Ready", "status": "True"}
         line.client.patch(f"{path}/status", {"status": {"phase": "Running", "conditions": [ready]}})
+
+
+HALF_T4 = {
+    "apiVersion": API_VERSION,
+    "kind": "GPUClass",
+    "metadata": {"name": "nvidia-t4"},
+    "spec": {
+        "family": "nvidia-t4",
+        "memoryGiB": 16,
+        "nodeLabels": [{"key": "accelerator", "values": ["nvidia-t4"]}],
+        "equivalents": {"nvidia.com/gpu": "1/2"},
+    },
+}

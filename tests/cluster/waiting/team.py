@@ -44,3 +44,9 @@ class Team:
 
     def delete(self) -> None:
         accepted(self._client.delete(self._path))
+
+
+POD = {
+    "containers": [{"name": "train", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.cluster.waiting.line import Line
-from tests.cluster.waiting.test_replaced_quotas import Team, running, wait_for
+from tests.cluster.waiting.replaced import Team, running, wait_for
 from tests.controlplane.client import accepted
 
 __all__ = ["running"]

@@ -20,8 +20,8 @@ from tests.cluster.quota.referee import BUILT_IN, Weights
 from tests.cluster.quota.team_referee import TeamReplay, replay_teams
 from tests.cluster.waiting.gangs import create, job, member
 from tests.cluster.waiting.line import POLICY, Line, let_account_do_all
+from tests.cluster.waiting.machines import HALF_T4
 from tests.cluster.waiting.team import Team
-from tests.cluster.waiting.test_exact import HALF_T4
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import INSTALLATION, install_quota_kind

@@ -1,4 +1,4 @@
-"""What the controllers of Kubernetes make of pods that wait in line: docs/queue.md, on the real ones."""
+"""What the controllers of Kubernetes make of pods that wait in line: docs/tenants/queue.md, on the real ones."""
 
 import time
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from tests.cluster.controllers import Running, eventually
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.line import Line
 from tests.cluster.waiting.machines import TOLERATIONS, node, running_pods
+from tests.cluster.waiting.owners import job, server, template
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from webhook.quota.documents import PlaceInLine
@@ -53,24 +54,6 @@ def cluster(jobs: Line) -> Iterator[Line]:
     """Return a namespace whose pods run once they have a node."""
     with running_pods(jobs):
         yield jobs
-
-
-def template(name: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    pod = {"containers": [container], "tolerations": TOLERATIONS, **spec}
-    return {"metadata": {"labels": {"app": name}}, "spec": pod}
-
-
-def server(kind: str, name: str, replicas: int, **spec: Any) -> dict[str, Any]:
-    """Return a Deployment or StatefulSet."""
-    selector = {"matchLabels": {"app": name}}
-    spec = {"replicas": replicas, "selector": selector, "template": template(name), **spec}
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def job(name: str, **spec: Any) -> dict[str, Any]:
-    spec = {"template": template(name, restartPolicy="Never"), **spec}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 def path(line: Line, document: dict[str, Any]) -> str:

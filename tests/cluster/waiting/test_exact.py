@@ -30,6 +30,7 @@ from tests.cluster.quota.burst import A100, Burst, Churn, requests
 from tests.cluster.quota.quotas import CLAIMS, PODS, gpu_pod, gpu_quota
 from tests.cluster.quota.referee import BUILT_IN, Cost, Weights, cost, fits, replay, total, waits
 from tests.cluster.waiting.line import POLICY, let_account_do_all
+from tests.cluster.waiting.machines import HALF_T4
 from tests.cluster.waiting.order import is_in_line, line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH
@@ -49,17 +50,6 @@ PAUSED_SECONDS = 3.0
 EMPTY_WITHIN = 240.0
 """Seconds until all have started. What comes to nothing is held for 40 s, and a new leader needs 5 s before."""
 GATED, OTHER_GATE = {"name": GATE}, {"name": "example.com/later"}
-HALF_T4 = {
-    "apiVersion": API_VERSION,
-    "kind": "GPUClass",
-    "metadata": {"name": "nvidia-t4"},
-    "spec": {
-        "family": "nvidia-t4",
-        "memoryGiB": 16,
-        "nodeLabels": [{"key": "accelerator", "values": ["nvidia-t4"]}],
-        "equivalents": {"nvidia.com/gpu": "1/2"},
-    },
-}
 log = logging.getLogger(__name__)
 
 

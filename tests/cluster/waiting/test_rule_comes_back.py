@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from tests.cluster.controllers import eventually
-from tests.cluster.waiting.test_never_stuck import QUEUE, Team, counted, team
+from tests.cluster.waiting.queueing import QUEUE, Team, counted, team
 from webhook.configuration.cluster_source import LONGEST_WAIT_SECONDS
 from webhook.controller.waiting_line import LIFT_THREADS
 
@@ -50,9 +50,8 @@ def test_a_quota_that_comes_back(team: Team) -> None:
     assert eventually(lambda: waiting(team) < CROWD)
 
     team.quota({"gpus": "1"})
-    assert eventually(team.in_force)
 
     left = waiting(team)
     assert left
     time.sleep(3)
-    assert left - waiting(team) <= LIFT_THREADS, "those whose review had ended before"
+    assert left - waiting(team) <= LIFT_THREADS // 4, "those that were reviewed before"

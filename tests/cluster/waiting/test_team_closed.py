@@ -16,8 +16,7 @@ from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.gangs import create, job, member
 from tests.cluster.waiting.line import POLICY, Line
-from tests.cluster.waiting.team import DENY, Team
-from tests.cluster.waiting.test_team_line import POD
+from tests.cluster.waiting.team import DENY, POD, Team
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import install_kinds

@@ -10,7 +10,7 @@ from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.gangs import create, job, member
 from tests.cluster.waiting.line import POLICY, Line
-from tests.cluster.waiting.team import DENY, Team
+from tests.cluster.waiting.team import DENY, POD, Team
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_kinds
 from webhook.quota.team_documents import TEAM_PLURAL
@@ -111,12 +111,6 @@ def test_a_namespace_whose_own_quota_has_no_room_lets_the_others_pass(
     assert other.starts("second", seconds=10)
     small.change_quota({"hard": {"gpus": "2"}})
     assert small.starts("next", seconds=10)
-
-
-POD = {
-    "containers": [{"name": "train", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-}
 
 
 def _said(line: Line, pod: str) -> list[str]:

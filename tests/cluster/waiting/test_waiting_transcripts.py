@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from tests.cluster.controllers import Running, eventually, shows
 from tests.cluster.quota.quotas import in_force
-from tests.cluster.test_workload_kinds import install
 from tests.cluster.waiting.line import Line
-from tests.cluster.waiting.test_controllers import job, server, template
+from tests.cluster.waiting.owners import job, server, template
+from tests.cluster.workload_kinds import install
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from webhook.commands import main

@@ -17,6 +17,7 @@ from policies.gpus.cards import (
 from policies.gpus.resource_mapping import GPUResource, Measure
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
+from tests.policies.gpus.slices import slices
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
 GPU = GPUResource("nvidia.com/gpu", Measure.DEVICES)
@@ -128,10 +129,6 @@ def test_annotated_cards(annotations: dict[str, str], card: Card, want: list[Fra
     found = annotated_cards(view(pod(annotations=annotations)), card, RESOURCE_MAPPING)
 
     assert list(found.values()) == want
-
-
-def slices(number: int, first: int = 0) -> dict[str, str]:
-    return {f"nvidia.com/mig-{1 + n % 7}g.{5 + n}gb": "1" for n in range(first, first + number)}
 
 
 @cases(

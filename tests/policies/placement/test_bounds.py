@@ -7,7 +7,7 @@ from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import CLASSES, JSON, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
-from tests.policies.rules.test_gpu_requests import GPU, resources, sentences
+from tests.policies.rules.requests import GPU, resources, sentences
 
 LIMITS = {"*": 2, "nvidia-a100-80gb": 4}
 PER_CONTAINER, PER_POD = GPURequestsOptions(max_per_container=LIMITS), GPURequestsOptions(max_per_pod=LIMITS)

@@ -24,7 +24,7 @@ from tests.builders import (
     view,
 )
 from tests.cases import cases
-from tests.policies.rules.test_gpu_class import affinity
+from tests.policies.rules.class_pods import affinity
 
 CLASS = "gpu-admission.dev/gpu-class"
 ZONE = "topology.kubernetes.io/zone"

@@ -6,22 +6,10 @@ from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.hardware import ANNOTATIONS, chosen_hardware, hardware_keys
 from tests.builders import CLASSES, JSON, REQUIRED, gpu_class, pod, view
 from tests.cases import cases
+from tests.policies.placement.affinities import PREFERRED, PRODUCT, affine, selecting
 
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-PRODUCT = "nvidia.com/gpu.product"
 L4 = gpu_class("nvidia-l4", "nvidia-l4", 24, node_labels=(NodeLabel(key=PRODUCT, values=("NVIDIA-L4",)),))
 KEYS = ClassCatalogue((*CLASSES, L4)).label_keys
-
-
-def affine(how: str, key: str, operator: str, *values: str, field: str = "matchExpressions") -> JSON:
-    """Return the fields of a spec with one node affinity, required or preferred."""
-    term = {field: [{"key": key, "operator": operator, **({"values": list(values)} if values else {})}]}
-    affinity = {"nodeSelectorTerms": [term]} if how == REQUIRED else [{"weight": 1, "preference": term}]
-    return {"affinity": {"nodeAffinity": {how: affinity}}}
-
-
-def selecting(key: str, value: str = "some") -> JSON:
-    return {"nodeSelector": {key: value}}
 
 
 def chosen(spec: JSON, *globs: str) -> str | None:

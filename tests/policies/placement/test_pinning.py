@@ -6,7 +6,7 @@ from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from tests.builders import CLASSES, JSON, REQUIRED, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
-from tests.policies.placement.test_hardware import PREFERRED, affine
+from tests.policies.placement.affinities import PREFERRED, affine
 
 ACCELERATOR = "accelerator"
 PRODUCT = "nvidia.com/gpu.product"

@@ -14,7 +14,7 @@ from policies.pods.injected import Restored, as_submitted, injected_changes, res
 from policies.rule import Rule, RuleOptions
 from tests.builders import JSON, apply, container, gpu_container, node_affinity, pod, view
 from tests.cases import cases
-from tests.policies.test_laws import every_rule, generated, run
+from tests.policies.every_rule import every_rule, generated, run
 from tests.strategies import PODS
 
 WORDS = {

@@ -13,7 +13,7 @@ from policies.registry import RULES
 from policies.rule import Phase
 from tests.builders import JSON, context, pod, view
 from tests.cases import cases
-from tests.policies.test_laws import MORE_OPTIONS, NODES, generated, options_of
+from tests.policies.every_rule import MORE_OPTIONS, NODES, generated, options_of
 from tests.strategies import PODS
 
 

@@ -2,7 +2,6 @@
 
 import json
 from fractions import Fraction
-from typing import Any
 
 import msgspec
 import pytest
@@ -33,24 +32,11 @@ from policies.quota.quota_request import quota_request_for_claim
 from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
+from tests.policies.quota.claims import ANY, GPU, H100, LARGE, claim, devices, exactly
 
 TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
 
 PREFIX = "resources/deviceclass.resource.kubernetes.io/"
-GPU, H100, LARGE, ANY = "gpu.nvidia.com", "h100.example.com", "large.example.com", "any.example.com"
-
-
-def claim(*requests: JSON) -> JSON:
-    named = [{"name": f"request-{index}", **request} for index, request in enumerate(requests)]
-    return {"kind": "ResourceClaim", "spec": {"devices": {"requests": named}}}
-
-
-def devices(device_class: str, **more: Any) -> JSON:
-    return {"deviceClassName": device_class, **more}
-
-
-def exactly(device_class: str, **more: Any) -> JSON:
-    return {"exactly": devices(device_class, **more)}
 
 
 @cases(

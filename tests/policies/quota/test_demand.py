@@ -1,30 +1,11 @@
 """What a pod costs, case by case: plain counts, whole cards, classes and families."""
 
-from typing import Any
-
 from policies.quota.amounts import texts
-from tests.builders import JSON, container, gpu_container, node_affinity, pod
+from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
 from tests.policies.quota.charging import counted
+from tests.policies.quota.demands import A100, GPU, H100, T4, asking, on
 
-A100, T4, H100 = "nvidia-a100-80gb", "nvidia-t4", "nvidia-h100"
-
-
-def on(gpu_class: str, *containers: JSON, **more: Any) -> JSON:
-    return pod(*containers, nodeSelector={"accelerator": gpu_class}, **more)
-
-
-def asking(name: str = "main", **amounts: str) -> JSON:
-    """Return a container with several resources of NVIDIA's prefix: `gpu="1", gpumem="8000"`."""
-    limits = {f"nvidia.com/{key.replace('_', '-')}": amount for key, amount in amounts.items()}
-    return container(name, resources={"limits": limits})
-
-
-def affinity(*values: str) -> JSON:
-    return node_affinity([("accelerator", "In", *values)])
-
-
-GPU = "resources/nvidia.com/gpu"
 ONE, TWO = {"gpus": "1", GPU: "1"}, {"gpus": "2", GPU: "2"}
 
 

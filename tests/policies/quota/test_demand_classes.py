@@ -11,7 +11,7 @@ from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON, gpu_container, node_affinity, pod
 from tests.cases import cases
 from tests.policies.quota.charging import counted, index
-from tests.policies.quota.test_demand import A100, GPU, H100, T4, affinity, asking, on
+from tests.policies.quota.demands import A100, GPU, H100, T4, affinity, asking, on
 
 TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
 

@@ -15,7 +15,7 @@ from policies.quota.claims import claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
-from tests.policies.gpus.test_cards import slices
+from tests.policies.gpus.slices import slices
 from webhook.configuration.loader import load_directory
 
 BUILT_IN = load_directory(None)

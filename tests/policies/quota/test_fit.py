@@ -1,67 +1,22 @@
 """What the quota says of a workload: the rule's own words, on facts that are stated in full."""
 
 from fractions import Fraction
-from typing import Any
 
-from policies.pods.workload import PodCount, Workload, WorkloadPods
+from policies.pods.workload import PodCount, Workload
 from policies.quota.fit import TemplateDemand, able_to_start, starting
-from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.waiting import OnExceeded
-from policies.rule import Mode, Phase
-from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
-from tests.builders import JSON, context, gpu_container, pod, quota_ledger, view
+from tests.builders import JSON
 from tests.cases import cases
-
-A100 = {"accelerator": "nvidia-a100-80gb"}
-
-
-def granted(held: dict[str, int] | None, **hard: int) -> QuotaLedger:
-    """Return a quota of 16 GPUs, 8 of them A100 with 80 GB. `held` is used; None before the first count."""
-    written = {"gpus": 16, "classes/nvidia-a100-80gb": 8} | hard
-    amounts = {key: Fraction(amount) for key, amount in written.items()}
-    ledger = quota_ledger(hard=amounts, used=None)
-    return ledger if held is None else ledger.using({key: Fraction(each) for key, each in held.items()})
-
-
-def pods(
-    gpus: int = 1,
-    path: str = "spec.template",
-    *,
-    on: JSON | None = None,
-    spec: JSON | None = None,
-    **count: Any,
-) -> WorkloadPods:
-    made = view(pod(gpu_container(gpus), nodeSelector=on or {}, **(spec or {})))
-    return WorkloadPods(path, made, PodCount(**count), made)
-
-
-def workload(
-    *made: WorkloadPods, kind: str = "apps/Deployment", starts_together: bool = False, **data: Any
-) -> Workload:
-    group, _, name = kind.rpartition("/")
-    document = {"metadata": {"name": "chat", **data.pop("metadata", {})}, **data}
-    return Workload(group, name, "ml-training", document, made, starts_together=starts_together)
-
-
-def said(
-    subject: Workload,
-    ledger: QuotaLedger,
-    *,
-    mode: Mode = Mode.ENFORCE,
-    on_exceeded: OnExceeded = OnExceeded.DENY,
-    **around: Any,
-) -> list[str]:
-    held, options = (
-        context(Phase.TEMPLATE, ledger=ledger, **around),
-        GPUQuotaOptions(mode=mode, on_exceeded=on_exceeded),
-    )
-    return [finding.sentence() for finding in check_workload(subject, options, held)]
-
-
-A100_NEVER = "nvidia-a100-80gb, which can never fit: the GPUQuota of ml-training grants 8 in all"
-NEVER = "which can never fit: the GPUQuota of ml-training grants 16 in all"
-RAISE = "ask the platform team to raise spec.hard.gpus"
-RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
+from tests.policies.quota.fits import (
+    A100,
+    A100_NEVER,
+    NEVER,
+    RAISE,
+    RAISE_A100,
+    granted,
+    pods,
+    said,
+    workload,
+)
 
 
 @cases(

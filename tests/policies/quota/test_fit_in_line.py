@@ -16,7 +16,7 @@ from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, check_claim_template, check_reservation
 from tests.builders import context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
-from tests.policies.quota.test_fit import NEVER, RAISE, granted, pods, said, workload
+from tests.policies.quota.fits import NEVER, RAISE, granted, pods, said, workload
 from tests.reservation_requests import creation_request
 
 QUEUE = GPUQuotaOptions(on_exceeded=OnExceeded.QUEUE)

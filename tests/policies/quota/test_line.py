@@ -10,19 +10,16 @@ from msgspec.structs import replace
 from policies.quota.amounts import Vector, exceeds, total
 from policies.quota.ledger.credits import Credit, owner_key
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation, lift_id
+from policies.quota.ledger.reservations import Reservation
 from policies.quota.line import LIFTS_LIMIT, Gang, Standing, Turn, Waiter
 from policies.quota.waiting import QueueOrder, QueueSpec, creation_timestamp
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.turns import take_turn
+from tests.policies.quota.waiters import begun, gpus, held, member, waiter
 
 STRICT, BEST_EFFORT = QueueSpec(), QueueSpec(order=QueueOrder.BEST_EFFORT_FIFO)
 S = Standing
-
-
-def gpus(amount: int) -> Vector:
-    return {"gpus": Fraction(amount)} if amount else {}
 
 
 def ledger(hard: int, used: int = 0, *reservations: Reservation, **fields: object) -> QuotaLedger:
@@ -32,22 +29,6 @@ def ledger(hard: int, used: int = 0, *reservations: Reservation, **fields: objec
         "class_catalogue": "now",
     }
     return quota_ledger(*reservations, **{**counted, **fields})
-
-
-def waiter(uid: str, demand: int = 1, since: str = "1", **fields: object) -> Waiter:
-    return Waiter(uid=uid, demand=gpus(demand), since=since, **fields)  # type: ignore[arg-type]
-
-
-def member(uid: str, demand: int = 1, since: str = "1", **fields: object) -> Waiter:
-    return waiter(uid, demand, since, gang="gang", **fields)
-
-
-def held(uid: str, demand: int = 1, **fields: object) -> Reservation:
-    return Reservation(lift_id(uid), gpus(demand), **fields)  # type: ignore[arg-type]
-
-
-def begun(uid: str, demand: int = 1) -> Reservation:
-    return Reservation(lift_id(uid, "request"), gpus(demand), 7)
 
 
 def amounts_held(turn: Turn) -> dict[str, int]:

@@ -1,9 +1,7 @@
 """What a team's quota says to the author of a pod or workload: which level, whose namespaces, and whom to ask."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,65 +10,23 @@ from msgspec.structs import replace
 from policies.finding import Finding, Reason
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
-from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
-from policies.quota.ledger.team import Team
-from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.line_findings import queued
 from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
 from policies.quota.shortage import exceeded, shortage_facts
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload
-from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
+from tests.builders import JSON, context, gpu_container, pod, uid, view
 from tests.cases import cases
-from tests.policies.quota.test_fit import pods, said, workload
+from tests.policies.quota.fits import pods, said, workload
+from tests.policies.quota.team_denials import IDLE, LAB, OWN, PROD, USED, amounts, team_ledger
 from tests.reservation_requests import creation_request
-from webhook.serving.review import denial_message
+from webhook.serving.admission_review import denial_message
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
-OWN, PROD, LAB = "vision-cv", "vision-prod", "vision-lab"
-LEADS = "#vision-leads"
-Amounts = Mapping[str, int]
-
-
-def amounts(given: Amounts) -> dict[str, Fraction]:
-    return {key: Fraction(amount) for key, amount in given.items()}
-
-
-def team_ledger(
-    used: Mapping[str, Amounts],
-    guaranteed: Mapping[str, Amounts] | None = None,
-    *,
-    own: Amounts | None = None,
-    hard: Amounts | None = None,
-    contact: str = LEADS,
-    waiting: int = 0,
-    **fields: Any,
-) -> QuotaLedger:
-    """Return the ledger of vision-cv in a team of 64 GPUs.
-
-    own: what its GPUQuota grants; without one, it has none. waiting: pods of vision-prod.
-    """
-    team = Team(
-        name="team-vision",
-        uid="t",
-        generation=1,
-        hard=amounts(hard or {"gpus": 64}),
-        guaranteed={name: amounts(each) for name, each in (guaranteed or {}).items()},
-        contact=contact,
-    )
-    version = str(CatalogueVersion(catalogue_digest(context()), UnclassifiedPods.TOTAL_ONLY))
-    counted = quota_ledger(class_catalogue=version, revisions=Revisions(pods=1))
-    ledgers = {name: replace(counted, used=amounts({"gpus": 0, **each})) for name, each in used.items()}
-    ledgers[PROD] = replace(ledgers[PROD], waiting_for_team=waiting)
-    spec = {"quota_uid": "" if own is None else "q", "hard": amounts(own or {})}
-    ledgers[OWN] = replace(ledgers[OWN], **spec, **fields)
-    found = TeamLedgers(team, ledgers).of(OWN)
-    assert found is not None
-    return found
 
 
 def denial(ledger: QuotaLedger, document: JSON) -> Finding:
@@ -78,10 +34,6 @@ def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     outcome = decide_alone(ledger, request.on(ledger, {}))
     [found] = check_reservation(outcome, request, GPUQuotaOptions(), OWN, NOW)
     return found.with_contact("#gpu-support")
-
-
-USED = {OWN: {"gpus": 7}, PROD: {"gpus": 40}, LAB: {"gpus": 15}}
-IDLE = {OWN: {"gpus": 7}, PROD: {"gpus": 40}, LAB: {}}
 
 
 @cases(

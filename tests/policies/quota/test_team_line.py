@@ -9,35 +9,17 @@ from msgspec.structs import replace
 from policies.quota import team_line
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
-from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations, lift_id
-from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import TeamTurn, take_team_turn
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.waiting import QueueSpec
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.test_line import begun, gpus, held, member, waiter
+from tests.policies.quota.team_lines import BEST_EFFORT, STRICT, Amounts, ledger, of_team
+from tests.policies.quota.waiters import begun, gpus, held, member, waiter
 
 S = Standing
-STRICT, BEST_EFFORT = QueueSpec(), QueueSpec(order=QueueOrder.BEST_EFFORT_FIFO)
-Amounts = Mapping[str, int]
-
-
-def ledger(used: int = 0, *reservations: Reservation, hard: int | None = None) -> QuotaLedger:
-    return quota_ledger(
-        *reservations,
-        hard={} if hard is None else {"gpus": Fraction(hard)},
-        used={"gpus": Fraction(used)},
-        class_catalogue="now",
-    )
-
-
-def of_team(hard: int, guaranteed: Amounts | None = None, **ledgers: QuotaLedger) -> TeamLedgers:
-    guarantees = {namespace: gpus(amount) for namespace, amount in (guaranteed or {}).items()}
-    team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(hard)}, guaranteed=guarantees)
-    return TeamLedgers(team, ledgers)
 
 
 def turn(before: TeamLedgers, starved_before: str = "", /, **in_line: InLine | list[Waiter]) -> TeamTurn:

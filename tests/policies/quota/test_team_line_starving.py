@@ -4,8 +4,8 @@ from policies.quota.line import InLine, Waiter
 from policies.quota.team_line import take_team_turn
 from policies.quota.waiting import QueueSpec
 from tests.cases import cases
-from tests.policies.quota.test_line import waiter
-from tests.policies.quota.test_team_line import BEST_EFFORT, Amounts, ledger, of_team
+from tests.policies.quota.team_lines import BEST_EFFORT, Amounts, ledger, of_team
+from tests.policies.quota.waiters import waiter
 
 HARD, STRICT = 8, QueueSpec()
 COMES, STARVES_AFTER, ROUNDS = 20, 15, 80

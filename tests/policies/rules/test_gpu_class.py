@@ -1,23 +1,24 @@
 """gpu-class: a GPU pod runs on the requested class, and the finding says so when it cannot."""
 
-from typing import Any
-
-from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass, NodeLabel
-from policies.pods.patch import PodPatch
-from policies.rule import Phase
-from policies.rules.gpu_class import GPUClassOptions, check, class_pins, mutate
-from tests import builders
-from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
+from policies.rules.gpu_class import GPUClassOptions, class_pins
+from tests.builders import CLASSES, JSON, container, context, gpu_class, pod, view
 from tests.cases import cases
+from tests.policies.rules.class_pods import (
+    ANY,
+    CLASS,
+    GATED,
+    PARAMS,
+    T4_ONLY,
+    affinity,
+    asking,
+    modelled,
+    placed,
+    selecting,
+)
 
-CLASS = "gpu-admission.dev/gpu-class"
-PARAMS = "gpu-admission.dev/model-params"
 PRODUCT = "nvidia.com/gpu.product"
-ANY = GPUClassOptions()
-T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
 BY_PRODUCT = GPUClassOptions(label_key=PRODUCT)
-GATED = [{"name": "kueue.x-k8s.io/admission"}]
 
 
 def by_product(name: str, memory_gib: int, *products: str) -> GPUClass:
@@ -27,45 +28,6 @@ def by_product(name: str, memory_gib: int, *products: str) -> GPUClass:
 
 H100 = by_product("nvidia-h100", 80, "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3")
 QUARTERS = gpu_class("nvidia-a100-shared", "nvidia-a100", 39, equivalents={"nvidia.com/gpu": "1/4"})
-
-
-def asking(name: str | None = None, gpus: str = "1", resource: str = "nvidia.com/gpu", **tweaks: Any) -> JSON:
-    """Return a GPU pod; `annotations` among the tweaks are added to that of the class."""
-    annotations = {CLASS: name} if name is not None else {}
-    annotations |= tweaks.pop("annotations", {})
-    return pod(gpu_container(gpus, resource=resource), annotations=annotations, **tweaks)
-
-
-def modelled(params: str = "7b", **tweaks: Any) -> JSON:
-    return asking(annotations={PARAMS: params}, **tweaks)
-
-
-def selecting(value: str, key: str = "accelerator") -> JSON:
-    return {"nodeSelector": {key: value}}
-
-
-def affinity(key: str, operator: str, *values: str) -> JSON:
-    return {"affinity": builders.node_affinity([(key, operator, *values)])}
-
-
-def placed(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> JSON:
-    """Return the document as /mutate leaves it; a second pass changes nothing."""
-    once = _mutated(document, options, **tweaks)
-    assert _mutated(once, options, **tweaks) == once
-    return once
-
-
-def _mutated(document: JSON, options: GPUClassOptions, **tweaks: Any) -> JSON:
-    patch = PodPatch(view(document))
-    assert list(mutate(patch, options, context(Phase.MUTATE, **tweaks))) == []
-    return apply(document, patch)
-
-
-def reported(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> list[tuple[Severity, str]]:
-    """Return what /validate says of the document as /mutate left it."""
-    is_changed = not tweaks.get("is_update") and tweaks.get("phase", Phase.VALIDATE) is Phase.VALIDATE
-    final = placed(document, options, **tweaks) if is_changed else document
-    return [(each.severity, each.sentence()) for each in check(view(final), options, context(**tweaks))]
 
 
 DEFAULT_T4, DEFAULT_A100 = GPUClassOptions(default="nvidia-t4"), GPUClassOptions(default="nvidia-a100")

@@ -13,7 +13,7 @@ from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests import builders
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
-from tests.policies.placement.test_hardware import PREFERRED, PRODUCT, affine, selecting
+from tests.policies.placement.affinities import PREFERRED, PRODUCT, affine, selecting
 from webhook.configuration.loader import load_directory
 
 DEFAULT = GPUClassOptions(default="nvidia-t4")

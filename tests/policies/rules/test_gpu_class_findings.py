@@ -7,7 +7,7 @@ from policies.rule import Mode, Phase
 from policies.rules.gpu_class import RULE, GPUClassOptions, check
 from tests.builders import CLASSES, JSON, container, context, pod, view
 from tests.cases import cases
-from tests.policies.rules.test_gpu_class import (
+from tests.policies.rules.class_pods import (
     ANY,
     CLASS,
     GATED,

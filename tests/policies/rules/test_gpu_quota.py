@@ -27,8 +27,8 @@ from tests.budgets import budget, spending
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
-from tests.policies.quota.test_claims import GPU, H100, claim, exactly
-from tests.policies.quota.test_fit import (
+from tests.policies.quota.claims import GPU, H100, claim, exactly
+from tests.policies.quota.fits import (
     A100,
     A100_NEVER,
     NEVER,

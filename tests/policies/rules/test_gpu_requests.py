@@ -14,24 +14,10 @@ from policies.rule import Phase
 from policies.rules.gpu_requests import GPURequestsOptions, check, check_workload, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view, workload
 from tests.cases import cases
+from tests.policies.rules.requests import GPU, findings, resources, sentences
 
-GPU = "nvidia.com/gpu"
 LIMIT = f"spec.containers[0].resources.limits[{GPU}]"
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
-
-
-def findings(
-    document: JSON, options: GPURequestsOptions | None = None, phase: Phase = Phase.VALIDATE
-) -> list[Finding]:
-    return list(check(view(document), options or GPURequestsOptions(), context(phase)))
-
-
-def sentences(document: JSON, options: GPURequestsOptions | None = None) -> list[str]:
-    return [finding.sentence() for finding in findings(document, options)]
-
-
-def resources(limit: Any, request: Any, resource: str = GPU) -> JSON:
-    return {"resources": {"limits": {resource: limit}, "requests": {resource: request}}}
 
 
 def request_alone(request: Any, resource: str = GPU) -> JSON:

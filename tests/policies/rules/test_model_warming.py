@@ -1,56 +1,19 @@
 """model-warming: the model is there before the server starts, and the pod stays what it was."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
-from policies.finding import Finding, Severity
+from policies.finding import Severity
 from policies.models.warming.model_uri import SCHEMES
 from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
 from policies.rules.model_warming import ModelWarmingOptions, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
 from tests.cases import cases
+from tests.policies.rules.warming import CLAIM, FETCHER, LLAMA, PATH, URI, destination, fetcher, options, run
 
-URI = "gpu-admission.dev/model-uri"
-PATH = "gpu-admission.dev/model-path"
-CLAIM = "gpu-admission.dev/model-cache-claim"
-LLAMA = {URI: "s3://models/llama"}
-FETCHER = "gpu-admission-fetch-model"
 SIDECAR = container("istio-proxy", restartPolicy="Always")
 SIZED = {"cpu": "8", "memory": "64Gi"}
-
-
-def options(**fields: Any) -> ModelWarmingOptions:
-    return msgspec.convert(fields, ModelWarmingOptions)
-
-
-def run(document: JSON, settings: ModelWarmingOptions | None = None) -> tuple[JSON, list[Finding]]:
-    """Return the pod as the rule leaves it and what the rule says; a second pass must add and say the same or nothing."""
-    settings = settings or ModelWarmingOptions()
-    patch = PodPatch(view(document))
-    findings = list(mutate(patch, settings, context()))
-    after = apply(document, patch)
-    again = PodPatch(view(after))
-    assert list(mutate(again, settings, context())) == findings
-    assert again.changes == []
-    return after, findings
-
-
-def fetcher(document: JSON) -> JSON:
-    found: list[JSON] = [one for one in document["spec"]["initContainers"] if one["name"] == FETCHER]
-    assert len(found) == 1
-    return found[0]
-
-
-def env(document: JSON) -> dict[str, str]:
-    return {variable["name"]: variable["value"] for variable in fetcher(document)["env"]}
-
-
-def destination(document: JSON) -> str:
-    found: str = fetcher(document)["args"][1]
-    return found
 
 
 def test_a_server_gets_its_model_before_it_starts() -> None:

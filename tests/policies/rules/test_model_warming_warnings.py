@@ -5,7 +5,7 @@ import pytest
 from policies.finding import Severity
 from tests.builders import JSON, gpu_container, pod
 from tests.cases import cases
-from tests.policies.rules.test_model_warming import CLAIM, FETCHER, LLAMA, PATH, URI, options, run
+from tests.policies.rules.warming import CLAIM, FETCHER, LLAMA, PATH, URI, options, run
 
 HUB_TOKEN = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 SECRET = {"envFrom": [{"secretRef": {"name": "hub"}}]}

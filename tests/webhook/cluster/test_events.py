@@ -1,6 +1,5 @@
 """Events in a bounded queue: what is lost is counted."""
 
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -8,24 +7,12 @@ import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
+from tests.webhook.cluster.event_writer import Writer
 from webhook.cluster import events
 from webhook.cluster.events import EventQueue, EventRecord, EventWriter
 from webhook.quota.documents import quota_reference
 
 TEAM = quota_reference("team", "uid-of-quota")
-
-
-class Writer:
-    """Takes Events once it `answers`, but none with the reason `Refused`."""
-
-    def __init__(self) -> None:
-        self.answers = threading.Event()
-        self.requested: list[EventRecord] = []
-
-    def write(self, event_record: EventRecord) -> bool:
-        self.answers.wait()
-        self.requested.append(event_record)
-        return event_record.reason != "Refused"
 
 
 class World:

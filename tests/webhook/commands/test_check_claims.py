@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cases import cases
-from tests.webhook.commands.test_check import words
+from tests.webhook.commands.checking import words
 from webhook.commands.check import check
 
 QUOTA = """

@@ -8,31 +8,14 @@ from click.testing import CliRunner, Result
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import ApiServer, answering, status
-from tests.webhook.commands.test_check import GOOD, stream
+from tests.webhook.cluster.apiserver import ApiServer, answering
+from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, POLICIES, QUOTA, cluster, policy
+from tests.webhook.commands.checking import GOOD, stream
 from webhook.commands import main
 
-GROUP = "/apis/gpu-admission.dev/v1alpha1"
 IN_ML = GOOD.replace("{name: train}", "{name: train, namespace: ml}")
 TWO = IN_ML.replace("gpu: 1", "gpu: 2")
 NODE = {"metadata": {"name": "a", "uid": "u", "labels": {"accelerator": "nvidia-t4"}}}
-POD_KINDS = {
-    "items": [
-        {
-            "metadata": {},
-            "versions": [
-                {
-                    "version": "v1",
-                    "resources": [{"resource": "pods", "responseKind": {"kind": "Pod"}, "scope": "Namespaced"}],
-                }
-            ],
-        }
-    ]
-}  # fmt: skip
-
-
-def policy(match: JSON, **rules: Any) -> JSON:
-    return {"metadata": {"name": "p", "uid": "1"}, "spec": {"match": match, "rules": rules}}
 
 
 def quota(used: str | None, hard: str = "4", **state: Any) -> JSON:
@@ -61,24 +44,6 @@ kind: GPUQuota
 metadata: {name: default, namespace: ml}
 spec: {hard: {gpus: 32}}
 """
-
-
-def cluster(**objects: Any) -> dict[str, Any]:
-    """Return what the API server has: no documents, no nodes, namespaces without labels of their own."""
-    return {
-        **{f"{GROUP}/{plural}": [] for plural in ("gpupolicies", "gpuclasses", "gpuresourcemappings")},
-        "/api/v1/nodes": [],
-        "/apis/karpenter.sh": {"versions": []},
-        "/apis/resource.k8s.io": {"versions": []},
-        "/api/v1/namespaces/ml": {"metadata": {"name": "ml", "labels": {"team": "a"}}},
-        "/api": POD_KINDS,
-        "/apis": {"items": []},
-        **{path.replace("__", "/"): found for path, found in objects.items()},
-    }
-
-
-FORBIDDEN = status(403, "no", "Forbidden")
-POLICIES, QUOTA = f"{GROUP}/gpupolicies", f"{GROUP}/namespaces/ml/gpuquotas/default"
 
 
 def check(folder: Path, objects: dict[str, Any], *arguments: str, stdin: str) -> Result:

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from tests.cases import cases
-from tests.webhook.commands.test_check import GOOD, check, words
-from tests.webhook.commands.test_check import GPU_POD as POD
+from tests.webhook.commands.checking import GOOD, check, words
+from tests.webhook.commands.checking import GPU_POD as POD
 from webhook.commands.check import LARGE, track
 
 KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [pod.yaml]\n"

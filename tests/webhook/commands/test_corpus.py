@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.corpus import CORPUS
 from webhook.commands import main
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
-CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
 MANIFESTS = (
     sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*.yaml")) if CORPUS.is_dir() else []
 )

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cases import cases
-from tests.webhook.commands.test_check import GOOD, HALF
+from tests.webhook.commands.checking import GOOD, HALF
 from webhook.commands import check as command
 from webhook.commands import main
 from webhook.configuration.documents import LocatedProblem

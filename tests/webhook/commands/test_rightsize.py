@@ -8,43 +8,20 @@ from click.testing import CliRunner
 
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from tests.cases import cases
-from tests.webhook.tools.rightsize.test_sizing import ALL_SLICES, CLASSES, H100, MIG, peaks, whole
+from tests.webhook.commands.rightsizing import report
+from tests.webhook.tools.rightsize.peaks import H100, MIG, peaks
 from webhook.commands import main
 from webhook.commands.output import Screen
 from webhook.commands.rightsize import document, print_text
 from webhook.tools.prices import Prices
-from webhook.tools.rightsize.sizing import Peaks, Sizing
-from webhook.tools.rightsize.workloads import SizedWorkload, SizeReport
 
-PAGE = Path(__file__).parents[3] / "docs" / "usage.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "usage.md"
 PRICES = Prices("EUR", None, {H100: Fraction("3.95")})
 
 
 @pytest.fixture(autouse=True)
 def as_into_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-
-
-def report(found: Peaks, prices: Prices | None = None, *, by_hour: bool = True) -> SizeReport:
-    sizing = Sizing(classes=CLASSES, offers={H100: ALL_SLICES}, allows=lambda _: True, prices=prices)
-    hours = Fraction(3 * 730)
-    workload = SizedWorkload(
-        namespace="ml-training",
-        owner="Deployment/chat",
-        pods=3,
-        size=whole(H100),
-        peaks=found,
-        pod_hours=hours,
-        suggestions=sizing.suggestions(whole(H100), found, hours),
-    )
-    return SizeReport(
-        hours=336,
-        by_hour=by_hour,
-        workloads=(workload,),
-        fitting=4,
-        unjudged={"measured for less than 24 h": 2},
-        omitted=(),
-    )
 
 
 def test_the_text_is_that_of_its_page(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.cases import cases
-from tests.webhook.commands.test_status import (
+from tests.webhook.commands.statuses import (
     EARLIER,
     FIT,
     QUOTAS,

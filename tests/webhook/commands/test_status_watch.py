@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from tests.webhook.commands.test_status import WHOLE, status
+from tests.webhook.commands.statuses import WHOLE, status
 from webhook.cluster import errors
 from webhook.commands import status as command
 from webhook.tools.status.reading import status_reader

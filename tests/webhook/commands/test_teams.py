@@ -9,41 +9,23 @@ from msgspec.structs import replace
 from policies.quota.amounts import Hard
 from policies.quota.spec import QuotaSpec
 from tests.cases import cases
-from tests.policies.quota.test_team_denials import LAB, OWN, PROD, USED, amounts, team_ledger
-from tests.webhook.commands.test_status import printed, status
+from tests.policies.quota.team_denials import OWN, PROD, amounts
+from tests.webhook.commands.statuses import printed, status
+from tests.webhook.commands.teams import SHARE, TEAM, UNCOUNTED
 from webhook.commands import quota as command
 from webhook.commands import why
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReports, document
-from webhook.commands.team_text import team_limits
+from webhook.commands.quota_text import team_limits
 from webhook.quota.documents import QuotaRecord, ShareStatus
+from webhook.tools.granted import granted_beyond
 from webhook.tools.status.report import only_problems, plain
-from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaState, QuotaSummary, TeamSummary
-from webhook.tools.status.teams import granted_beyond, is_short, team_share
+from webhook.tools.status.summaries import QuotaState, QuotaSummary, TeamSummary
+from webhook.tools.status.teams import is_short, team_share
 from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
-SHARE = ShareStatus.of(team_ledger(USED))
 assert SHARE is not None
-TEAM = TeamSummary(
-    name="team-vision",
-    state=QuotaState.READY,
-    rows=(QuotaRow(key="gpus", hard=Fraction(64), used=Fraction(61), reserved=Fraction(1)),),
-    namespaces=20,
-    largest=tuple(
-        QuotaHolder(name=name, held=amounts({"gpus": amount}))
-        for name, amount in ((PROD, 40), (LAB, 12), (OWN, 7), ("vision-web", 2))
-    ),
-    granted=amounts({"gpus": 120}),
-    guaranteed_idle=amounts({"gpus": 4}),
-)
-UNCOUNTED = TeamSummary(
-    name="team-audio",
-    state=QuotaState.NOT_COUNTED,
-    message="1 of 2 namespaces is not counted yet",
-    rows=(QuotaRow(key="gpus", hard=Fraction(8), used=None),),
-    namespaces=2,
-)
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
-from tests.webhook.commands.test_check import GOOD
-from tests.webhook.commands.test_check_cluster import FORBIDDEN, cluster
+from tests.webhook.commands.checked_cluster import FORBIDDEN, cluster
+from tests.webhook.commands.checking import GOOD
 from tests.webhook.tools.why.situations import situation, unschedulable
 from webhook.cluster.capacity import counted_node_reader
 from webhook.cluster.published_capacity import PublishedCapacity, encode, published_classes

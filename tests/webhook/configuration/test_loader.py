@@ -7,23 +7,12 @@ import pytest
 from policies.policy import TemplateMode
 from policies.rule import Mode
 from tests.cases import cases
+from tests.webhook.configuration.written import HEAD, policy, write
 from webhook.configuration.loader import ConfigurationError, load_directory
-
-HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
-
-
-def policy(spec: str, name: str = "default") -> str:
-    return f"{HEAD}kind: GPUPolicy\nmetadata: {{name: {name}}}\nspec: {spec}\n"
 
 
 def gpu_class(spec: str, name: str = "own-card") -> str:
     return f"{HEAD}kind: GPUClass\nmetadata: {{name: {name}}}\nspec: {spec}\n"
-
-
-def write(directory: Path, **files: str) -> Path:
-    for name, text in files.items():
-        (directory / f"{name}.yaml").write_text(text)
-    return directory
 
 
 def problems_of(directory: Path) -> list[str]:

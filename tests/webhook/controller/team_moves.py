@@ -20,7 +20,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import Reconciled
 from policies.quota.quota_request import LedgerError
 from policies.quota.team_spec import TeamMatch, TeamNamespaces
-from tests.policies.quota.ledger.test_decide import creation
+from tests.policies.quota.ledger.creations import creation
 from tests.webhook.quota.ledger_api import INSTALLATION, LEDGERS, LedgerApi
 from tests.webhook.quota.quota_and_ledger_object import NO_LINE
 from webhook.cluster.api import ApiClient

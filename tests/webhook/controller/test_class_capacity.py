@@ -6,26 +6,20 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policies.placement.named_nodes import NO_NODES
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
+from tests.webhook.controller.counters import Counter, _raw
 from webhook.cluster import errors
-from webhook.cluster.capacity import counted_node_reader
 from webhook.cluster.published_capacity import decode
-from webhook.configuration.loader import load_directory
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_there
 from webhook.controller.metrics import GrantCollector
-from webhook.controller.records import RecordReader
 from webhook.quota.documents import decode_quota
 from webhook.quota.team_documents import decode_team
 
-CONFIGURATION = load_directory(None)
 A100, T4, GPU = "nvidia-a100-80gb", "nvidia-t4", "nvidia.com/gpu"
 NOW = datetime(2026, 11, 26, 22, tzinfo=UTC)
 CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-capacity"
@@ -46,27 +40,6 @@ def pod(name: str, gpus: int, on: str = "", of: str = "", phase: str = "Pending"
         "spec": {"containers": [gpu_container(str(gpus))], "nodeName": on or None, **selector, **spec},
         "status": {"phase": phase},
     }
-
-
-class Counter:
-    """What the informers of a UsageCounter hold."""
-
-    def __init__(self, nodes: list[JSON], pods: list[JSON]) -> None:
-        read, self.reader = counted_node_reader(CONFIGURATION), RecordReader(CONFIGURATION)
-        self.catalogues = CONFIGURATION
-        self.stored = [read(_raw(each)) for each in nodes]
-        self.nodes = SimpleNamespace(all=lambda: self.stored)
-        self.records = [record for each in pods if (record := self.reader.read_pod(_raw(each)))]
-        self.informers = {"nodes": SimpleNamespace(age=0.0)}
-
-    def demands(self) -> Any:
-        for record in self.records:
-            if record.holds_quota:
-                yield record, self.reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES)
-
-
-def _raw(document: JSON) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(document))
 
 
 @cases(

@@ -16,7 +16,7 @@ from policies.quota.ledger.reservations import Reservations
 from policies.quota.line import Waiter, line_up, take_turn
 from policies.quota.waiting import QueueSpec, creation_timestamp
 from tests.builders import quota_ledger
-from tests.webhook.controller.test_waiting_line import BY, a_line, owned
+from tests.webhook.controller.lines import BY, a_line, owned
 from webhook.controller import waiting_line
 from webhook.controller.waiting_line import WaitingLine, _Ended
 

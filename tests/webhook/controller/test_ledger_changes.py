@@ -11,11 +11,11 @@ from policies.quota.ledger.reservations import Reservation
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.ledger.test_team_ledgers import team
+from tests.policies.quota.ledger.teams import team
 from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.records import LedgerRecord
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
+from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.store import VersionedLedger
 
 TEAM = team({"gpus": 4})

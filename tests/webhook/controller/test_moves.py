@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.ledger.test_team_ledgers import team
+from tests.policies.quota.ledger.teams import team
 from tests.webhook.controller.team_moves import (
     SECONDS,
     TEAMS,

@@ -14,7 +14,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import StoredObject
 from tests.budgets import at, budget, spending
 from tests.cases import cases
-from tests.webhook.controller.test_reconciler import BY, NEW, OLD, Cluster
+from tests.webhook.controller.ledger_cluster import BY, NEW, OLD, Cluster
 from tests.webhook.quota.quota_and_ledger_object import INSTALLATION, QuotaAndLedger, keeper
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient

@@ -19,8 +19,8 @@ from policies.quota.team_spec import (
 from tests.budgets import budget
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.ledger.test_decide import amounts
-from tests.policies.quota.ledger.test_team_ledgers import counted, team
+from tests.policies.quota.ledger.creations import amounts
+from tests.policies.quota.ledger.teams import counted, team
 from webhook.controller import team_sizes
 from webhook.controller.team_sizes import SPEC_PARTS, THE_SPEC, TeamSizes
 from webhook.quota.ledger_objects import TeamObjects

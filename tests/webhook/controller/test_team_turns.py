@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from tests.webhook.controller.test_team_reconciler import NAMESPACES, Scene, run
+from tests.webhook.controller.team_scene import NAMESPACES, Scene, run
 from webhook.controller import team_sizes
 from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS
 from webhook.quota.documents import quota_path

@@ -4,42 +4,30 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.catalogue import CatalogueVersion
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.credits import Credit, owner_key
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, Standing
-from policies.quota.waiting import GATE, QueueSpec
-from tests.builders import JSON, gpu_container, quota_ledger
+from policies.quota.waiting import QueueSpec
+from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
+from tests.webhook.controller.lines import BY, GPU, OWNERS, a_line, member, owned
 from webhook.cluster import errors
-from webhook.configuration.loader import load_directory
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
-from webhook.controller.owners import Owner
-from webhook.controller.records import PodRecord, RecordReader
 from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
-from webhook.workloads.gangs import GangSource
+from webhook.quota.counted_records import PodRecord
 
-BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
 POD: Any = SimpleNamespace(
     uid="a", namespace="team", name="train", version=7, waiting=SimpleNamespace(gate=0, has_other_gate=False)
 )
 LATER: Any = SimpleNamespace(**{**vars(POD), "version": 8})
-
-
-OWNERS: Any = SimpleNamespace(
-    of=lambda _namespace, reference, _late: Owner(reference.group, reference.kind, reference.uid)
-)
-"""All owners exist."""
 
 
 class World:
@@ -89,24 +77,6 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
     assert world.line._obstacle(LATER, None) is None
 
 
-def member(
-    uid: str, phase: str = "", *, waits: bool = False, job: str = "1", group: str = "", deleted: bool = False
-) -> PodRecord:
-    spec = {"containers": [gpu_container("1")]} | ({"schedulingGates": [{"name": GATE}]} if waits else {})
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"train-{job}", "uid": job, "controller": True}
-    metadata: JSON = {"name": uid, "uid": uid, "namespace": "team", "resourceVersion": "1"}
-    metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
-    metadata |= {
-        "ownerReferences": [owner],
-        "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
-        "labels": {"scheduling.x-k8s.io/pod-group": group} if group else {},
-    }
-    document = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
-    found = RecordReader(load_directory(None)).read_pod(msgspec.Raw(msgspec.json.encode(document)))
-    assert found is not None
-    return found
-
-
 @cases(
     ("pods", "running"),
     all_wait=([member("a", waits=True), member("b", waits=True)], 0),
@@ -133,37 +103,10 @@ def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: in
     assert found == {"Job/train": Gang(2, running)}
 
 
-def owned(uid: str, kind: str, *, waits: bool = False, of: str = "1") -> PodRecord:
-    owner = GangSource("batch/v1" if kind == "Job" else "apps/v1", kind, "app", uid=of)
-    found = member(uid, "" if waits else "Succeeded", waits=waits)
-    return replace(found, holder=f"{kind}/app", owner=owner)
-
-
 FORMER = quota_ledger(class_catalogue=str(BY), revisions=Revisions(pods=5))
 COUNTED = replace(FORMER, revisions=Revisions(pods=9))
 IN_TEAM = TeamLedgers(Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(3)}), {"team": COUNTED})
 IN_A_TEAM = replace(COUNTED, share=IN_TEAM.share("team"))
-GPU = {"gpus": Fraction(1)}
-
-
-def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = True) -> WaitingLine:
-    counter: Any = SimpleNamespace(
-        synced=True, has_waiting=lambda _: False, waiting_pods=lambda _: [], demand_if_started=lambda *_: GPU
-    )
-    found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter)
-    nothing: Any = SimpleNamespace(
-        find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
-    )
-    return WaitingLine(
-        nothing,
-        found,
-        nothing,
-        OWNERS,
-        nothing,
-        lambda _: queue or QueueSpec(),
-        lambda _: queues,
-        lambda *_: None,
-    )
 
 
 @cases(

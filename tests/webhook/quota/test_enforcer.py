@@ -12,7 +12,7 @@ from policies.quota.quota_request import LedgerError, QuotaRequest, quota_reques
 from tests.budgets import budget, spending
 from tests.builders import gpu_container, pod, uid, view
 from tests.cases import cases
-from tests.policies.quota.test_team_denials import USED, team_ledger
+from tests.policies.quota.team_denials import USED, team_ledger
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE, vector

@@ -4,19 +4,10 @@ Every case is one history. With the rule nothing is broken at its end; with the 
 case would prove nothing. Their docstrings are the rules.
 """
 
-import inspect
-
 import pytest
 
-from tests.webhook.quota.histories import changes, counts, epochs, ledger_objects
+from tests.webhook.quota.histories.every import HISTORIES
 from tests.webhook.quota.histories.setting import History
-
-HISTORIES: list[History] = [
-    each
-    for module in (counts, epochs, changes, ledger_objects)
-    for each in vars(module).values()
-    if inspect.isfunction(each) and "rule" in inspect.getfullargspec(each).kwonlyargs
-]
 
 
 @pytest.mark.parametrize("history", [pytest.param(each, id=each.__name__) for each in HISTORIES])

@@ -11,7 +11,7 @@ from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.calls import calls
-from tests.policies.quota.ledger.test_team_ledgers import team
+from tests.policies.quota.ledger.teams import team
 from webhook.quota import ledger_objects
 from webhook.quota.ledger_objects import TeamObjects
 

@@ -1,6 +1,5 @@
 """The HTTP face: every way a request can be wrong has its own answer, and none of them is a traceback."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from time import monotonic
 from types import SimpleNamespace
@@ -13,15 +12,12 @@ from prometheus_client import CollectorRegistry
 from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.app_client import AppClient
+from tests.webhook.serving.clients import client_of
 from tests.webhook.serving.served import review
-from webhook.configuration.loader import load_directory
-from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
+from webhook.serving.admission_review import AdmissionResponse
 from webhook.serving.deadline import DEFAULT_SECONDS, deadline_of, seconds_of
-from webhook.serving.endpoints import create_app
-from webhook.serving.engine import Engine
+from webhook.serving.dispatch import Admission
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionResponse
 
 UID = uid("review")
 
@@ -31,15 +27,6 @@ def respond(client: AppClient, endpoint: str, document: JSON) -> JSON:
     assert answer.status_code == 200
     response: JSON = msgspec.json.decode(answer.data)["response"]
     return response
-
-
-def client_of(
-    metrics: Metrics,
-    kind: type[Admission] = Admission,
-    readiness: Callable[[], tuple[bool, dict[str, object]]] = lambda: (True, {}),
-) -> AppClient:
-    engine = Engine(load_directory(None))
-    return AppClient(create_app(kind(lambda: engine, Recorder(metrics)), metrics, readiness))
 
 
 @pytest.fixture

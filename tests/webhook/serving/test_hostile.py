@@ -19,10 +19,10 @@ from tests.all_faults import longer
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
 from tests.webhook.app_client import AppClient
+from tests.webhook.serving.clients import client_of
 from tests.webhook.serving.hostile_bodies import bodies, review, workload
 from tests.webhook.serving.hostile_program import POLICY, Trial, client_with_quotas, slow_seconds
 from tests.webhook.serving.long_objects import long_reviews
-from tests.webhook.serving.test_app import client_of
 from webhook.serving.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]

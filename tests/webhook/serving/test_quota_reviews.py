@@ -5,100 +5,23 @@ from typing import Any
 
 import pytest
 from msgspec import json
-from prometheus_client import CollectorRegistry
 
-from policies.quota.quota_request import LedgerError
 from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
+from tests.webhook.serving.quota_reviews import Served, claim, request
 from tests.webhook.serving.served import POD
-from tests.webhook.serving.served import request as request_of
 from webhook.configuration.documents import Document
-from webhook.configuration.loader import load_objects
-from webhook.quota.batcher import ReservationBatcher
-from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.no_quota import NoQuota
-from webhook.quota.store import MemoryStore, VersionedLedger
-from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
-from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionRequest, AdmissionResponse
+from webhook.serving.admission_review import AdmissionResponse
 
-QUOTA = Document(
-    "GPUQuota",
-    "default",
-    {"hard": {"gpus": "2", "classes": {"nvidia-t4": "1"}}, "unclassifiedPods": "TotalOnly"},
-    "team",
-)
 CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
-
-
-class BrokenStore:
-    reservations_limit = 1
-
-    def place(self, namespace: str) -> str:
-        return namespace
-
-    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:  # noqa: ARG002 - the signature of a store
-        raise LedgerError("the GPUQuota could not be read: connection refused", transient=False)
-
-    def compare_and_swap(self, *_: object) -> VersionedLedger:
-        raise AssertionError("nothing is written on a ledger that could not be read")
-
-
-class Served:
-    """Admission with a policy, that has this rule gpu-quota, and a quota."""
-
-    def __init__(
-        self,
-        mode: str = "enforce",
-        *more: Document,
-        broken: bool = False,
-        paused: str | None = None,
-        **options: Any,
-    ) -> None:
-        rules = {"gpu-toleration": {"mode": "disabled"}, "gpu-quota": {"mode": mode, **options}}
-        policy = Document("GPUPolicy", "default", {"pausedUntil": paused, "rules": rules})
-        self.engine = Engine(load_objects([policy, QUOTA, *more]))
-        self.registry = CollectorRegistry()
-        self.store = MemoryStore(lambda: self.engine.configuration)
-        metrics = QuotaMetrics(self.registry)
-        batches = ReservationBatcher(BrokenStore() if broken else self.store, metrics)
-        self.quota = QuotaEnforcer(batches, release=self.store.release)
-        self.metrics = Metrics(self.registry)
-        self.admission = Admission(
-            lambda: self.engine, Recorder(self.metrics), ClusterState(quota=self.quota)
-        )
-
-    def validate(self, document: JSON | None, **tweaks: Any) -> AdmissionResponse:
-        return self.admission.validate(request(document, **tweaks), monotonic() + 20)
-
-    def held(self) -> list[str]:
-        ledger = self.store.ledgers()["team"]
-        return [reservation.id for reservation in ledger.reservations]
-
-
-def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
-    return request_of(document, **{"namespace": "team", **tweaks})
 
 
 def gpu_pod(label: str, gpus: int = 1, **tweaks: Any) -> JSON:
     resources = {kind: {"nvidia.com/gpu": str(gpus)} for kind in ("limits", "requests")}
     document = pod(gpu_container(resources=resources), **tweaks)
     return {**document, "metadata": {**document["metadata"], "name": label, "uid": uid(label)}}
-
-
-def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **metadata: Any) -> JSON:
-    requested = {"deviceClassName": device_class, "count": count, "allocationMode": "ExactCount"}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": label, "uid": uid(label), **metadata},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": requested}]}},
-    }
 
 
 def message(response: AdmissionResponse) -> str:

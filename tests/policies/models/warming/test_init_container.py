@@ -2,7 +2,7 @@
 
 from tests.builders import JSON, gpu_container, pod
 from tests.cases import cases
-from tests.policies.rules.test_model_warming import CLAIM, LLAMA, URI, destination, env, fetcher, options, run
+from tests.policies.rules.warming import CLAIM, LLAMA, URI, destination, env, fetcher, options, run
 
 
 def from_secret(name: str, key: str = "token", of: str = "mine") -> JSON:

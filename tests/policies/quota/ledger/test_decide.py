@@ -12,21 +12,12 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations
 from tests.builders import quota_ledger
 from tests.cases import cases
+from tests.policies.quota.ledger.creations import Amounts, amounts, creation
 from tests.reservation_requests import change_request, creation_request
-
-Amounts = dict[str, int | str]
-
-
-def amounts(**by_name: int | str) -> Vector:
-    return {name if name == "gpus" else f"classes/{name}": Fraction(value) for name, value in by_name.items()}
 
 
 def ledger(hard: Vector, used: Vector | None, *reservations: Reservation) -> QuotaLedger:
     return quota_ledger(*reservations, hard=hard, used=used, class_catalogue="c")
-
-
-def creation(uid: str, **demand: int | str) -> ReservationRequest:
-    return creation_request(uid, amounts(**demand), "c")
 
 
 @cases(
@@ -243,7 +234,7 @@ def test_creations_of_one_name_leave_room_for_others(
 def test_so_many_creations_fill_the_reservations(
     create: Callable[[int, str], ReservationRequest], fewest: int, most: int
 ) -> None:
-    """As docs/quota.md says; with names of 63 characters."""
+    """As docs/operate/quota.md says; with names of 63 characters."""
     full, number = admitted(*(create(number, f"pods/{number:063}") for number in range(4000)))
 
     assert fewest <= number <= most

@@ -1,40 +1,15 @@
 """Who may join the line, who must not pass it, and what the removal of a gate takes over."""
 
-from fractions import Fraction
-
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations, lift_id
-from tests.builders import quota_ledger
 from tests.cases import cases
+from tests.policies.quota.ledger.joining import behind, gpus, joins, ledger, request
 
 R = VerdictReason
 JOINING = Reservation("joining", {}, name="pods/joining")
-
-
-def gpus(amount: int) -> Vector:
-    return {"gpus": Fraction(amount)} if amount else {}
-
-
-def ledger(*reservations: Reservation, hard: int = 4, used: int = 0, **fields: object) -> QuotaLedger:
-    counted = {"hard": gpus(hard), "used": {"gpus": Fraction(used)}, "class_catalogue": "now"}
-    return quota_ledger(*reservations, **{**counted, **fields})
-
-
-def request(reservation: Reservation, line: Line, *catalogues: str) -> ReservationRequest:
-    versions = frozenset(catalogues or ("now",))
-    return ReservationRequest(reservation=reservation, catalogues=versions, line=line)
-
-
-def joins(uid: str) -> ReservationRequest:
-    return request(Reservation(uid, {}, name=f"pods/{uid}"), Line.JOINS)
-
-
-def behind(uid: str, amount: int = 1) -> ReservationRequest:
-    return request(Reservation(uid, gpus(amount), name=f"pods/{uid}"), Line.BEHIND)
 
 
 def apart(uid: str, amount: int = 1) -> ReservationRequest:

@@ -12,7 +12,7 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import listing, quota_ledger
 from tests.cases import cases
-from tests.policies.quota.ledger.test_decide_line import behind, gpus, joins, ledger, request
+from tests.policies.quota.ledger.joining import behind, gpus, joins, ledger, request
 
 R = VerdictReason
 JOINING = Reservation("joining", {}, name="pods/taken")

@@ -1,7 +1,6 @@
 """Who may come in where a team has a quota over several namespaces."""
 
 import random
-from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
@@ -11,25 +10,14 @@ from policies.quota.ledger.decide import VerdictReason, decide
 from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, lift_id
-from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.calls import calls
 from tests.cases import cases
-from tests.policies.quota.ledger.test_decide import Amounts, amounts, creation
+from tests.policies.quota.ledger.creations import Amounts, amounts, creation
+from tests.policies.quota.ledger.teams import counted, team
 
 OWN, OTHER = "vision-cv", "vision-prod"
-
-
-def team(hard: Amounts, guaranteed: Mapping[str, Amounts] | None = None) -> Team:
-    by_namespace = {namespace: amounts(**each) for namespace, each in (guaranteed or {}).items()}
-    return Team(name="team-vision", uid="t", generation=1, hard=amounts(**hard), guaranteed=by_namespace)
-
-
-def counted(used: Amounts, hard: Amounts | None = None, *reservations: Reservation) -> QuotaLedger:
-    return quota_ledger(
-        *reservations, hard=amounts(**(hard or {})), used=amounts(**used), class_catalogue="c"
-    )
 
 
 def reason(found: TeamLedgers, namespace: str, **demand: int | str) -> VerdictReason:

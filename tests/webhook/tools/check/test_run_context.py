@@ -7,7 +7,7 @@ import yaml
 
 from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
-from tests.webhook.commands.test_check import check, document
+from tests.webhook.commands.checking import check, document
 
 
 def made(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:

@@ -3,7 +3,7 @@
 from policies.quota.amounts import Hard
 from policies.quota.team_spec import TeamNamespaces, TeamSpec
 from tests.cases import cases
-from tests.policies.quota.ledger.test_decide import amounts
+from tests.policies.quota.ledger.creations import amounts
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus
 from webhook.tools.check.run_teams import run_teams
 

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.cases import cases
-from tests.webhook.commands.test_teams import SHARE, TEAM, UNCOUNTED
-from tests.webhook.tools.console.test_pages import quota, shown, status
+from tests.webhook.commands.teams import SHARE, TEAM, UNCOUNTED
+from tests.webhook.tools.console.shown import quota, shown, status
 from webhook.tools.console.views import members
 from webhook.tools.status.report import ClusterStatus
 from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaState, TeamSummary

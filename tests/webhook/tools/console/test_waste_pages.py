@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.cases import cases
-from tests.webhook.tools.console.test_pages import (
+from tests.webhook.tools.console.shown import (
     BY_NAME,
     NOW,
     QUOTAS,

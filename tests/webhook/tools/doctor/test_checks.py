@@ -8,31 +8,19 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.deploy.manifests import ROOT
 from tests.webhook.cluster.apiserver import Answer, status
+from tests.webhook.tools.doctor.admission import ADMISSION, MUTATING, NAMESPACES, OURS, excluding, namespace
 from tests.webhook.tools.doctor.clusters import BY_ID, assert_found, checked
-from tests.webhook.tools.doctor.test_nodes import GPU, POLICIES, stored
-from tests.webhook.tools.doctor.test_quotas import QUOTAS, quota
+from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
+from tests.webhook.tools.doctor.quotas import QUOTAS, quota
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.checks.configurations import excluded_by_name, expected_objects
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
-OURS, NAMESPACES = f"{MUTATING}/zz-gpu-admission", "/api/v1/namespaces"
 VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"
 POLICY, BINDING = (f"{ADMISSION}/validatingadmissionpolic{end}" for end in ("ies", "ybindings"))
 CONTROLLER = "gpu-admission-controller"
-
-
-def excluding(*names: str) -> dict[str, Any]:
-    expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(names)}
-    selector = {"matchExpressions": [expression]}
-    return {"webhooks": [{"name": "pods.mutate.gpu-admission.dev", "namespaceSelector": selector}]}
-
-
-def namespace(name: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
 
 
 def test_a_gpu_operator_that_depends_on_the_webhook_is_noted(tmp_path: Path) -> None:
@@ -51,7 +39,7 @@ def test_every_check_has_an_id_of_its_own() -> None:
 
 
 def test_the_page_says_how_many_checks_there_are() -> None:
-    page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "doctor.md").read_text(encoding="utf-8")
 
     assert re.findall(r"`(\d+) checks, no findings`", page) == [str(len(CHECKS))]
 

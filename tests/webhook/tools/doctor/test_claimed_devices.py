@@ -6,8 +6,8 @@ from typing import Any
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import status
+from tests.webhook.tools.doctor.admission import NAMESPACES, OURS, excluding, namespace
 from tests.webhook.tools.doctor.clusters import checked
-from tests.webhook.tools.doctor.test_checks import NAMESPACES, OURS, excluding, namespace
 
 DRA = "/apis/resource.k8s.io"
 TEMPLATES, CLAIMS = f"{DRA}/v1/resourceclaimtemplates", f"{DRA}/v1/resourceclaims"

@@ -6,24 +6,11 @@ from typing import Any
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import BY_ID, assert_found, checked, cluster_of
+from tests.webhook.tools.doctor.nodes import NVIDIA, POLICIES, node, stored
 from webhook.tools.doctor.check import CheckResult, run_check
 
-GPU = {"nvidia.com/gpu": "8"}
 T4 = {"accelerator": "nvidia-t4"}
-NVIDIA = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 SPOT = {"spot": {"mode": "enforce", "nodeSelector": {"cloud.google.com/gke-spot": "true"}}}
-POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
-
-
-def node(
-    name: str, labels: dict[str, str], taints: list[dict[str, str]] | None = None, **gpus: str
-) -> dict[str, Any]:
-    allocatable = {"cpu": "64", **(gpus or GPU)}
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": [NVIDIA] if taints is None else taints},
-        "status": {"allocatable": allocatable},
-    }
 
 
 def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z") -> dict[str, Any]:
@@ -33,12 +20,6 @@ def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z"
         "metadata": {"name": name, "namespace": "ml", **times},
         "spec": {"nodeName": "a", "containers": [{"name": "main", "resources": {"limits": limits}}]},
     }
-
-
-def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the GPUPolicy p as the API server has it, with the spec that was in force last."""
-    status = {} if accepted is None else {"status": {"accepted": accepted}}
-    return {"metadata": {"name": "p", "uid": "u", "generation": 2}, "spec": spec, **status}
 
 
 @cases(

@@ -6,7 +6,7 @@ from tests.builders import JSON, gpu_container
 from tests.builders import pod as pod_document
 from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import assert_found
-from tests.webhook.tools.doctor.test_quotas import COUNTED, QUOTAS, quota
+from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, quota
 
 FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 QUOTA = {QUOTAS: [quota(COUNTED)], "/api/v1/nodes": []}

@@ -8,32 +8,17 @@ import msgspec
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import assert_found, checked
+from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, conditions, quota
 from webhook.quota.ledger_objects import EPOCH_OBJECT
 
-QUOTAS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
 LEDGERS = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
 CATALOGUES = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-catalogues"
-COUNTED = ("Ready", "True", "")
 
 
 def managed(document: dict[str, Any], *fields: str) -> dict[str, Any]:
     """Return the object with managedFields that name these fields of its spec."""
     entry = {"manager": "kubectl", "fieldsV1": {"f:spec": {f"f:{field}": {} for field in fields}}}
     return {**document, "metadata": {**document["metadata"], "managedFields": [entry]}}
-
-
-def conditions(*found: tuple[str, str, str]) -> list[dict[str, Any]]:
-    times = {"lastTransitionTime": "2027-01-31T00:00:00Z", "observedGeneration": 1}
-    return [
-        {"type": kind, "status": holds, "reason": "R", "message": message, **times}
-        for kind, holds, message in found
-    ]
-
-
-def quota(*found: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
-    identity = {"name": "default", "namespace": "team", "uid": "u", "resourceVersion": "1", "generation": 1}
-    status = {"conditions": conditions(*found)}
-    return {"metadata": identity, "spec": {"hard": {"gpus": "4"}, **spec}, "status": status}
 
 
 def counted_by(*digests: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import msgspec
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.controller.test_class_capacity import Counter
+from tests.webhook.controller.counters import Counter
 from tests.webhook.tools.doctor.clusters import assert_found, checked
-from tests.webhook.tools.doctor.test_nodes import node
-from tests.webhook.tools.doctor.test_quotas import COUNTED, QUOTAS, conditions, quota
+from tests.webhook.tools.doctor.nodes import node
+from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, conditions, quota
 from webhook.controller.class_capacity import granted_and_there
 from webhook.quota.team_documents import decode_team
 

@@ -7,9 +7,9 @@ from policies.quota.waiting import GATE
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import assert_found
-from tests.webhook.tools.doctor.test_quotas import COUNTED, QUOTAS, quota
+from tests.webhook.tools.doctor.leases import LEADS, lease
+from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, quota
 
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
 POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
 RESOURCE_QUOTAS = "/api/v1/resourcequotas"
 
@@ -26,11 +26,6 @@ def pod(name: str, *gates: str, since: str = "2027-01-31T11:00:00Z", phase: str 
 def policy(**options: str) -> dict[str, Any]:
     metadata = {"name": "default", "uid": "p", "resourceVersion": "1", "generation": 1}
     return {POLICIES: [{"metadata": metadata, "spec": {"rules": {"gpu-quota": options}}}]}
-
-
-def lease(renewed: str) -> dict[str, Any]:
-    spec = {"holderIdentity": "a", "renewTime": f"2027-01-31T{renewed}.000000Z", "leaseDurationSeconds": 5}
-    return {LEASE: {"metadata": {"name": "gpu-admission-controller"}, "spec": spec}}
 
 
 def status(
@@ -50,7 +45,6 @@ def status(
 PODS = {
     "/api/v1/pods": [pod("a", GATE), pod("b", "example.com/other"), pod("c", GATE, phase="Failed"), pod("d")]
 }
-LEADS = lease("11:59:50")
 QUEUE = policy(onExceeded="Queue")
 
 

@@ -6,39 +6,18 @@ import pytest
 
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from tests.cases import cases
-from webhook.configuration.loader import load_directory
+from tests.webhook.tools.rightsize.peaks import A100, ALL_SLICES, CLASSES, H100, L4, MIG, T4, peaks, whole
 from webhook.tools.prices import Prices
 from webhook.tools.rightsize.sizing import Peaks, Size, Sizing, Suggestion, slice_size
 
-CLASSES = load_directory(None).classes
-H100, A100, L4, T4 = "nvidia-h100-80gb", "nvidia-a100-80gb", "nvidia-l4", "nvidia-t4"
-MIG = "nvidia.com/mig-"
 MONTH = Fraction(730)
-ALL_SLICES = frozenset(f"{MIG}{each}" for each in ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"))
 CARDS = frozenset({NVIDIA_GPU})
-
-
-def whole(gpu_class: str, gpus: int = 1) -> Size:
-    known = CLASSES.get(gpu_class)
-    assert known is not None
-    return Size(gpu_class=gpu_class, resource=NVIDIA_GPU, gpus=gpus, memory_gib=known.memory_gib)
 
 
 def slice_of(gpu_class: str, profile: str) -> Size:
     known = CLASSES.get(gpu_class)
     assert known is not None
     return slice_size(CLASSES, known, profile)
-
-
-def peaks(memory: str, use: str, of_pod: tuple[str, str] | None = None) -> Peaks:
-    """Return peaks of one GPU, and of all GPUs of a pod, which are the same where there is one."""
-    memory_of_pod, use_of_pod = of_pod or (memory, use)
-    return Peaks(
-        memory_gib=Fraction(memory),
-        use=Fraction(use),
-        memory_gib_of_pod=Fraction(memory_of_pod),
-        use_of_pod=Fraction(use_of_pod),
-    )
 
 
 def suggested(

@@ -6,8 +6,8 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from tests.webhook.commands.test_rightsize import report as right_size
-from tests.webhook.tools.rightsize.test_sizing import peaks
+from tests.webhook.commands.rightsizing import report as right_size
+from tests.webhook.tools.rightsize.peaks import peaks
 from webhook.cluster.capacity import ClassCapacity
 from webhook.commands.scan import print_text
 from webhook.tools.scan.report import (

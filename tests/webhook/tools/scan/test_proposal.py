@@ -14,7 +14,8 @@ from policies.registry import RULES
 from policies.rule import Mode
 from policies.rules.gpu_toleration import GPUTolerationOptions
 from tests.cases import cases
-from tests.webhook.tools.scan.test_tally import UNKNOWN, evaluated_pod
+from tests.webhook.tools.scan.built_in import BUILT_IN
+from tests.webhook.tools.scan.evaluated import UNKNOWN, evaluated_pod
 from webhook.cluster.capacity import GPUNode
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import Configuration, load_directory, load_objects
@@ -22,7 +23,6 @@ from webhook.tools.scan.proposal import Draft, named_classes, new_classes, write
 from webhook.tools.scan.scanning import enforced
 from webhook.tools.scan.tally import Tally
 
-BUILT_IN = load_directory(None)
 X900 = {"nvidia.com/gpu.product": "NVIDIA-X900", "nvidia.com/gpu.memory": "97887"}
 
 

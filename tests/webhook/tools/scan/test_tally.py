@@ -1,6 +1,5 @@
 """What evaluations come to: effects by rule, findings by the highest owner, whose denials they are, and bounds."""
 
-from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -8,29 +7,15 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import GPUS
-from tests.builders import JSON, container, gpu_container, pod
+from tests.builders import container, gpu_container
 from tests.cases import cases
-from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine
-from webhook.serving.evaluation import Evaluation, evaluate
-from webhook.serving.evaluator import Evaluator
+from tests.webhook.tools.scan.evaluated import BY, UNKNOWN, evaluated_pod
+from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.tools.scan import tally as tallies
 from webhook.tools.scan.report import Effect
 from webhook.tools.scan.tally import Tally
 
-BY = Evaluator(engine=Engine(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
-UNKNOWN = {"gpu-admission.dev/gpu-class": "a1000"}
 PLUGINS = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
-
-
-def evaluated_pod(name: str, *containers: JSON, owner: str = "", **tweaks: Any) -> Evaluation:
-    document = pod(*(containers or (gpu_container(),)), **tweaks)
-    document["metadata"]["name"] = name
-    if owner:
-        kind, _, named = owner.partition("/")
-        made_by = {"apiVersion": "apps/v1", "kind": kind, "name": named, "controller": True}
-        document["metadata"]["ownerReferences"] = [made_by]
-    return evaluate("", "Pod", "team", msgspec.json.encode(document), BY)
 
 
 def evaluated_deployment(name: str, **template: Any) -> Evaluation:

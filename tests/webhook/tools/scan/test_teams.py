@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from policies.policy import Labels
 from tests.cases import cases
-from tests.webhook.tools.scan.test_proposal import BUILT_IN
-from tests.webhook.tools.scan.test_tally import evaluated_pod
+from tests.webhook.tools.scan.built_in import BUILT_IN
+from tests.webhook.tools.scan.evaluated import evaluated_pod
 from webhook.commands import scan as command
 from webhook.commands.output import Screen
 from webhook.configuration.yaml_documents import YamlDocument, load_documents

@@ -1,0 +1,17 @@
+"""Reservations of pods that are created."""
+
+from fractions import Fraction
+
+from policies.quota.amounts import Vector
+from policies.quota.ledger.decide import ReservationRequest
+from tests.reservation_requests import creation_request
+
+Amounts = dict[str, int | str]
+
+
+def amounts(**by_name: int | str) -> Vector:
+    return {name if name == "gpus" else f"classes/{name}": Fraction(value) for name, value in by_name.items()}
+
+
+def creation(uid: str, **demand: int | str) -> ReservationRequest:
+    return creation_request(uid, amounts(**demand), "c")

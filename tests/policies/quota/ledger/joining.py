@@ -1,0 +1,31 @@
+"""Reservations of pods that join a line, and the ledger which they join."""
+
+from fractions import Fraction
+
+from policies.quota.amounts import Vector
+from policies.quota.ledger.decide import Line, ReservationRequest
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation
+from tests.builders import quota_ledger
+
+
+def gpus(amount: int) -> Vector:
+    return {"gpus": Fraction(amount)} if amount else {}
+
+
+def ledger(*reservations: Reservation, hard: int = 4, used: int = 0, **fields: object) -> QuotaLedger:
+    counted = {"hard": gpus(hard), "used": {"gpus": Fraction(used)}, "class_catalogue": "now"}
+    return quota_ledger(*reservations, **{**counted, **fields})
+
+
+def request(reservation: Reservation, line: Line, *catalogues: str) -> ReservationRequest:
+    versions = frozenset(catalogues or ("now",))
+    return ReservationRequest(reservation=reservation, catalogues=versions, line=line)
+
+
+def joins(uid: str) -> ReservationRequest:
+    return request(Reservation(uid, {}, name=f"pods/{uid}"), Line.JOINS)
+
+
+def behind(uid: str, amount: int = 1) -> ReservationRequest:
+    return request(Reservation(uid, gpus(amount), name=f"pods/{uid}"), Line.BEHIND)

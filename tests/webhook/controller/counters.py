@@ -1,0 +1,36 @@
+"""A counter of the stored pods, without an API server."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from policies.placement.named_nodes import NO_NODES
+from policies.quota.demand import UnclassifiedPods
+from tests.builders import JSON
+from webhook.cluster.capacity import counted_node_reader
+from webhook.configuration.loader import load_directory
+from webhook.quota.counted_records import RecordReader
+
+CONFIGURATION = load_directory(None)
+
+
+class Counter:
+    """What the informers of a UsageCounter hold."""
+
+    def __init__(self, nodes: list[JSON], pods: list[JSON]) -> None:
+        read, self.reader = counted_node_reader(CONFIGURATION), RecordReader(CONFIGURATION)
+        self.catalogues = CONFIGURATION
+        self.stored = [read(_raw(each)) for each in nodes]
+        self.nodes = SimpleNamespace(all=lambda: self.stored)
+        self.records = [record for each in pods if (record := self.reader.read_pod(_raw(each)))]
+        self.informers = {"nodes": SimpleNamespace(age=0.0)}
+
+    def demands(self) -> Any:
+        for record in self.records:
+            if record.holds_quota:
+                yield record, self.reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES)
+
+
+def _raw(document: JSON) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document))
