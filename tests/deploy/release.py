@@ -6,7 +6,6 @@ owner of the repository can do.
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -119,12 +118,14 @@ def _helps(
 
 def notes(changelog: str, version: str) -> str:
     """Return the section of the version, or that of what is not released yet."""
-    for title in (re.escape(version), "Unreleased"):
-        if section := re.search(
-            rf"^## \[?{title}\b.*?\n(.*?)(?=^## |\Z)", changelog, re.DOTALL | re.MULTILINE
-        ):
-            return f"# gpu-admission {version}\n\n{section[1].strip()}\n"
-    raise CannotRelease(f"CHANGELOG.md has no section for {version}, and none that is unreleased")
+    text = _section(changelog, version) or _section(changelog, "Unreleased")
+    if not text:
+        raise CannotRelease(f"CHANGELOG.md has no section for {version}, and none that is unreleased")
+    return f"# gpu-admission {version}\n\n{text}\n"
+
+
+def _section(changelog: str, title: str) -> str:
+    return changelog.partition(f"\n## {title}\n")[2].partition("\n## ")[0].strip()
 
 
 def sums(folder: Path) -> str:
@@ -140,6 +141,8 @@ def left_to_the_owner(address: str | None) -> Iterator[str]:
     if not address:
         yield "name the address for krew's manifest: make release ADDRESS=https://…"
     yield f"build the plugin for other platforms than {'-'.join(plugin.target().values())}: make plugin on each of them"
+    if _section((ROOT / "CHANGELOG.md").read_text(), "Unreleased"):
+        yield "give what is under Unreleased in CHANGELOG.md a version, in pyproject.toml too, before the tag"
     for line in LEFT_TO_THE_OWNER:
         yield line.format(version=plugin.version(), commit=git("rev-parse", "HEAD"))
 
