@@ -75,6 +75,10 @@ manifests: $(READY) ## render deploy/static from the chart, and what doctor hold
 plugin: $(READY) ## build `kubectl gpu-admission` as one file, with krew's manifest: make plugin ADDRESS=https://…
 	$(BIN)/python -m tests.deploy.plugin "$(or $(ADDRESS),$(error ADDRESS is where the release will have the archive))"
 
+.PHONY: release
+release: $(READY) ## make all files of a release in dist/, the same bytes for the same commit: make release ADDRESS=https://…
+	@$(BIN)/python -m tests.deploy.release $(ADDRESS)
+
 .PHONY: lock
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files
 	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o constraints-dev.txt
