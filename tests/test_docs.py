@@ -19,6 +19,7 @@ from policies.quota.waiting import GATE
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.cases import cases
+from tests.docs_site import anchor
 from tests.generated_docs import (
     api_reference,
     check_or_write,
@@ -265,18 +266,18 @@ def test_a_make_target_exists() -> None:
 def test_a_link_leads_somewhere() -> None:
     for page in PAGES:
         for link in LINK.finditer(page.read_text()):
-            path, _, anchor = link["target"].partition("#")
+            path, _, fragment = link["target"].partition("#")
             if path.startswith(("https:", "http:")):
                 continue
             target = (page.parent / path) if path else page
             assert target.exists(), f"{page.relative_to(ROOT)}: {link['target']}"
-            assert not anchor or anchor in anchors(target), f"{page.relative_to(ROOT)}: {link['target']}"
+            assert not fragment or fragment in anchors(target), f"{page.relative_to(ROOT)}: {link['target']}"
 
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors that the headings of a page get, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor(heading) for heading in headings}
 
 
 def test_every_make_target_is_documented() -> None:
