@@ -33,6 +33,15 @@ In a path `[]` is each item of a list, and `NAME` each key of a map. A field wit
 """
 Schema = dict[str, Any]
 
+STANDARD = {
+    frozenset({"matchLabels", "matchExpressions"}): "a LabelSelector of Kubernetes",
+    frozenset({"key", "operator", "value", "effect", "tolerationSeconds"}): "a toleration of a pod",
+    frozenset(
+        {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
+    ): "a Condition of Kubernetes",
+}
+"""By the names of their fields: objects that Kubernetes documents."""
+
 
 def generated(text: str, mark: str, table: str) -> str:
     """Return the page with the table between `<!-- mark -->` and `<!-- end -->`."""
@@ -114,12 +123,15 @@ def _rows(schema: Schema, at: str, shown: dict[str, str]) -> Iterator[str]:
         inside, below = _inside(field, path)
         key = json.dumps(inside.get("properties"), sort_keys=True)
         repeated = shown.get(key) if "properties" in inside else None
+        elsewhere = STANDARD.get(frozenset(inside.get("properties", ()))) or (repeated and f"`{repeated}`")
+        if at == "spec.rules":
+            elsewhere = f"[rule {name}](../rules/{name}.md)"
         meaning = _sentence(field)
-        if repeated:
-            meaning += f"; its fields are those of `{repeated}`"
+        if elsewhere:
+            meaning += f"; its fields are those of {elsewhere}"
         required = "*" if name in schema.get("required", ()) else ""
         yield f"| `{path}`{required} | {_type(field)} | {meaning.replace('|', chr(92) + '|')} |"
-        if not repeated:
+        if not elsewhere:
             shown[key] = below
             yield from _rows(inside, below, shown)
 
