@@ -41,12 +41,17 @@ demo: $(READY) ## show it on a real API server, with kubectl and fake GPU nodes
 	@$(BIN)/python -m examples.demo
 
 .PHONY: check
-check: $(READY) ## check format, lint, types, import contracts and rendered manifests
+check: $(READY) ## check format, lint, types, import contracts, links of the docs and rendered manifests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m tests.deploy.manifests --check
+
+.PHONY: docs
+docs: $(READY) ## build the site of docs/ into dist/docs; a broken link or anchor fails
+	$(BIN)/mkdocs build --strict
 
 .PHONY: bench
 bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota; a part: make bench hot; BENCH="--before COMMIT"
