@@ -142,7 +142,7 @@ def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
             namespaces[each.name][key] = parse_amount(each.amount)
     return TeamShare(
         team=Team(name=stated.name, uid="", generation=0, hard=stated.hard, contact=stated.contact),
-        others={
+        taken_by_others={
             key: max(limit - stated.free.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
             for key, limit in stated.hard.items()
         },
