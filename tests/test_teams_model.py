@@ -19,7 +19,7 @@ from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Waiter
-from policies.quota.team_line import take_team_turn
+from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import listing, quota_ledger
 from tests.models import INSTANCE, MAX_RUNS, TEAMS, facts_of, numbers, run
@@ -82,7 +82,9 @@ def replay_turn(line: str) -> None:
     lines = {A: line_of_a} if facts["unread"] == "0" else {}
     counted = before.with_ledger(A, counted_again(before.ledgers[A], waiting=len(line_of_a.waiters)))
 
-    after = take_team_turn(counted, lines, "2" if facts["starved"] == "1" else "").team_ledgers.ledgers[A]
+    after = next_to_start_in_team(
+        counted, lines, "2" if facts["starved"] == "1" else ""
+    ).team_ledgers.ledgers[A]
 
     held = set(after.reservations.lifts)
     assert bool(after.waiting_for_team) == (facts["closes"] == "1"), line

@@ -20,7 +20,7 @@ from policies.quota.line import Gang, Standing, Waiter
 from policies.quota.waiting import QueueSpec
 from tests.builders import listing, quota_ledger
 from tests.models import INSTANCE, MAX_RUNS, WAITING, facts_of, run, written
-from tests.policies.quota.turns import take_turn
+from tests.policies.quota.turns import next_to_start
 
 CATALOGUE = "c"
 JOINED, GATED, FREE, GONE = 1, 1, 2, 3
@@ -87,7 +87,7 @@ def replay_turn(line: str) -> None:
     }
     running = sum(shown[number][0] == FREE for number in in_gang)
 
-    turn = take_turn(before, waiters.values(), {"gang": Gang(len(in_gang), running)}, QueueSpec())
+    turn = next_to_start(before, waiters.values(), {"gang": Gang(len(in_gang), running)}, QueueSpec())
 
     held, places = turn.ledger.reservations.lifts, turn.places
     for pod in [waiter.uid for waiter in waiters.values() if waiter.priority]:

@@ -37,7 +37,7 @@ _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
 
 _SIZED = frozenset({Measure.MEMORY_GIB, Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
 _COMPUTE = {Measure.CORE_PERCENT: 100, Measure.CORE_MILLIS: 1000}
-_PARTS = {**_COMPUTE, Measure.MEMORY_PERCENT: 100}
+_UNITS_PER_CARD = {**_COMPUTE, Measure.MEMORY_PERCENT: 100}
 """Measures by which a container may request several cards, with the amount of one card. 200 percent are two cards (Koordinator,
 Tencent's GPU manager)."""
 _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
@@ -158,7 +158,9 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
             found[resource] = amount * card.weight(resource)
     for name, limit in without_devices.items():
         # Only these measures can request more than one card.
-        multiples = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
+        multiples = (
+            amount / _UNITS_PER_CARD[r.measure] for r, amount in limit.items() if r.measure in _UNITS_PER_CARD
+        )
         found[next(iter(limit))] = max([shares[name], *multiples])  # under the first resource of the vendor
     return found
 

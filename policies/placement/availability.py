@@ -26,7 +26,7 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import OPEN_POD, ClassUse, few, offers
+from policies.placement.class_choice import OPEN_POD, ClassUse, alternatives_in_words, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
@@ -183,7 +183,12 @@ class Availability:
             each for each in self._gpus_on_nodes if is_open or vendor(each) == vendor(name)
         )
         message = f"no schedulable node has {name} now: the pod stays pending, and holds quota"
-        return Complaint(NO_NODE, message, f"request {few(offered)}" if offered else "", Severity.WARNING)
+        return Complaint(
+            NO_NODE,
+            message,
+            f"request {alternatives_in_words(offered)}" if offered else "",
+            Severity.WARNING,
+        )
 
     def _is_missing(self, name: str) -> bool:
         """Whether no schedulable node has the resource. False if that is not known, or an autoscaler may create such nodes."""

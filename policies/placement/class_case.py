@@ -8,7 +8,7 @@ from policies.finding import Finding
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, advice, model_need
-from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, choose, few
+from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, alternatives_in_words, choose
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS
@@ -49,8 +49,8 @@ class ClassCase:
         """Return the remedy that puts the pod on one of the classes."""
         key, pinned = self.selection.label_key, self.pinned
         values_of = self.selection.values_of(classes)
-        names = few(list(values_of))
-        values = few([value for each in values_of.values() for value in each[:1]])
+        names = alternatives_in_words(list(values_of))
+        values = alternatives_in_words([value for each in values_of.values() for value in each[:1]])
         if self.placed_by is not None:
             return f"{self.placed_by[1]} nodeSelector {key}: {values}"
         if pinned is None or self.is_requested or pinned.is_injected:
@@ -101,7 +101,7 @@ class ClassCase:
             return f"{self.remedy_naming(holding)}, of which there are nodes", ""
         is_guess = not self.is_requested and (self.pinned is None or self.pinned.is_injected)
         more_cards = advice(need, usable) if need is not None and is_guess else ""
-        return more_cards, f"for nodes of {few(sorted(pinned))}"
+        return more_cards, f"for nodes of {alternatives_in_words(sorted(pinned))}"
 
     def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""

@@ -170,12 +170,15 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             allowed = tuple(each for each in allowed if self._with_nodes(each, allowed))
         others = {each.resource for each in allowed} - {each.name for each in self.resources}
         having = [each for each in self.catalogue if self.may_offer(each)]
-        remedy = f"request {few(sorted(others))}: 1" if others else ""
+        remedy = f"request {alternatives_in_words(sorted(others))}: 1" if others else ""
         if not having:
             return remedy, f"for a GPUClass with {self.requested_words}"
         if without_nodes := self.allowed_of(having):
-            return remedy, f"for nodes of {few([each.name for each in without_nodes])}"
-        return remedy, f"to allow {few([each.name for each in having])} in namespace {self.namespace}"
+            return remedy, f"for nodes of {alternatives_in_words([each.name for each in without_nodes])}"
+        return (
+            remedy,
+            f"to allow {alternatives_in_words([each.name for each in having])} in namespace {self.namespace}",
+        )
 
     def meant(self, word: str) -> str:
         """Return the nearest class or family, or "" if the pod cannot use that."""
@@ -239,7 +242,11 @@ def _named(selection: ClassSelection, name: str, *, is_pinned: bool) -> Choice |
         return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
     names = list(selection.values_of(usable))
-    remedy, ask, instead = f"set {GPU_CLASS}: {few(names)}", "", names[0] if len(names) == 1 else ""
+    remedy, ask, instead = (
+        f"set {GPU_CLASS}: {alternatives_in_words(names)}",
+        "",
+        names[0] if len(names) == 1 else "",
+    )
     reason = CLASS_NOT_OFFERED
     if not usable:
         remedy, ask = selection.remedy_without_usable_class()
@@ -341,7 +348,7 @@ def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
-def few(names: Sequence[str]) -> str:
+def alternatives_in_words(names: Sequence[str]) -> str:
     listed = " or ".join(names[:NAMES_LISTED])
     return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed
 

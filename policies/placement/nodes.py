@@ -58,10 +58,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(name for of in self.states.values() for state in of for name in state.resources)
 
     def states_for(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterable[NodeState] | None:
-        """Return the states of the schedulable nodes that match as in `taking`. None if they are not known, or a pool matches."""
+        """Return the states of schedulable nodes among `matching_offers`. None if they are not known, or a pool matches."""
         if not self.resources or self._has_too_many_requirements(pod):
             return None
-        offers = list(self.taking(pod, key, values))
+        offers = list(self.matching_offers(pod, key, values))
         return (state for offer in offers for state in offer.states or ())
 
     def values_of(self, key: str) -> frozenset[str]:
@@ -70,9 +70,11 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
         """Whether a node or a pool matches the pod, and its label `key` has one of `values` (empty: any value)."""
-        return self._has_too_many_requirements(pod) or any(True for _ in self.taking(pod, key, values))
+        return self._has_too_many_requirements(pod) or any(
+            True for _ in self.matching_offers(pod, key, values)
+        )
 
-    def taking(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
+    def matching_offers(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
         """Yield the nodes and pools that match the pod, and whose label `key` has one of `values` (empty: any value).
 
         Ignore the pod's affinity if it has too many requirements.

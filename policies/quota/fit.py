@@ -125,8 +125,8 @@ def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamShare | None, Vector, Vec
     if (share := ledger.share) is not None:
         yield (
             share,
-            share.most,
-            total((ledger.held, positive_difference(share.others, share.guaranteed_to_others))),
+            share.maximum_hard,
+            total((ledger.held, positive_difference(share.taken_by_others, share.guaranteed_to_others))),
         )
 
 

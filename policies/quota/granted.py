@@ -1,4 +1,4 @@
-"""What several quotas grant together, in GPUs, to compare with what the nodes have."""
+"""The sum of what several quotas grant, in GPUs, to compare with the GPUs of the nodes."""
 
 from collections.abc import Collection
 from fractions import Fraction
@@ -8,10 +8,10 @@ from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector
 
 
 def granted_together(quotas: Collection[Vector], classes: ClassCatalogue) -> Vector:
-    """Return the sum of what quotas grant of all GPUs, and of each class and family, as far as one of them limits that.
+    """Return the sum of the limits of these quotas, for all GPUs and for each class and family that one of them limits.
 
-    `quotas` are their limits. A quota without a limit of all GPUs, or of a family, grants at least what it grants of their
-    classes; with one, its classes are a part of that.
+    `quotas` are their limits. A quota that does not limit all GPUs, or a family, counts with the sum of its limits of the classes
+    in it.
     """
     limited = {key for hard in quotas for key in hard if not key.startswith(RESOURCES)}
     return {key: sum((_granted(key, hard, classes) for hard in quotas), NOTHING) for key in limited}
@@ -28,6 +28,6 @@ def _granted(key: str, hard: Vector, classes: ClassCatalogue) -> Fraction:
 
 
 def _family(key: str, classes: ClassCatalogue) -> str:
-    """Return the dimension of the family of a class; of a family, and of an unknown class, itself."""
-    found = classes.get(key.removeprefix(CLASSES))
-    return f"{CLASSES}{found.family}" if found else key
+    """Return the dimension of the family of a class. A family, or an unknown class, is its own family."""
+    gpu_class = classes.get(key.removeprefix(CLASSES))
+    return f"{CLASSES}{gpu_class.family}" if gpu_class else key

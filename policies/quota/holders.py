@@ -1,4 +1,4 @@
-"""Holders of a quota in words, the idle ones first: nobody misses what they hold."""
+"""Holders of a quota in words. Idle ones come first, because stopping them costs nobody anything."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,8 +27,8 @@ def holder_title(holder: Holder, now: datetime) -> str:
 
 def idle_holders(holders: Sequence[Holder], key: str, now: datetime) -> str:
     """Return who is idle: `Notebook/ana holds 2 GPUs, idle for 6 h; Job/old holds 1 GPU, …`; "" if nobody is known to be."""
-    idle = ((each, Fraction(each.amount)) for each in idle_first(holders) if each.idle_since)
+    idle = ((holder, Fraction(holder.amount)) for holder in idle_first(holders) if holder.idle_since)
     return "; ".join(
-        f"{each.name} holds {format_amount(amount)} {unit(key, amount)}, idle for {idle_for(each.idle_since, now)}"
-        for each, amount in idle
+        f"{holder.name} holds {format_amount(amount)} {unit(key, amount)}, idle for {idle_for(holder.idle_since, now)}"
+        for holder, amount in idle
     )

@@ -1,4 +1,4 @@
-"""What the line says to the author of a pod: that it waits, or is denied because others wait."""
+"""Messages about the line of waiting pods: a pod waits in it, or is denied because others wait."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -38,9 +38,9 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     )
 
 
-def apart(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
-    """Yield why the object does not wait under our gate where others do."""
-    if queues and request.line is Line.APART:
+def why_not_queued(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
+    """Yield why the object does not wait in line, although others do."""
+    if queues and request.line is Line.NEVER_WAITS:
         pod = request.pod
         by_kueue = pod is not None and names_kueue(pod)
         kind = pod and (never_waits(pod, by_daemonset=False, by_kueue=by_kueue) or "a pod of a DaemonSet")
@@ -65,14 +65,14 @@ def in_line(
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
         return found(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
-    others, is_apart = "", request.line is Line.APART
-    is_passed = not waiting or (is_apart and ledger.scarce.keys().isdisjoint(request.demand))
+    others, has_no_gate = "", request.line is Line.NEVER_WAITS
+    is_passed = not waiting or (has_no_gate and ledger.scarce.keys().isdisjoint(request.demand))
     if is_passed and ledger.share is not None:
         quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
         others = " of other namespaces"
     message = f"{how_many(waiting)}{others} in line for {quota} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
-    if is_apart:
+    if has_no_gate:
         remedy = "try again within a minute, and again until its turn comes: it has a place in line"
     return found(reason=OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 

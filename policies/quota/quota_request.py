@@ -1,7 +1,7 @@
 """The demand of one review, and the answer of the quota.
 
-The reservation of a creation has the object's uid as its id, which is final at validation. That of an update has
-`uid/request uid`.
+The reservation of a creation has the object's uid as its id, which is final at validation. The reservation of an update has the
+id `uid/request uid`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,11 +37,10 @@ DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
 
 
 class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
-    """The demand of a request by any catalogue and `unclassified_pods`, computed once for each when a ledger names them.
+    """The demand of a request, computed once for each catalogue version that a ledger names.
 
     For an update, `before` is the demand of the stored object, and `version` its resourceVersion. For a creation, `name` is the
-    kind and name: `pods/train-0`. `is_free`: the request has no demand by any catalogue, and its
-    pod does not wait.
+    kind and name: `pods/train-0`. `is_free`: the request has no demand under any catalogue, and its pod does not wait.
     """
 
     request_uid: str
@@ -57,12 +56,12 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     """The new pod."""
     line: Line = Line.BEHIND
     in_gang: bool = False
-    """The new pod may be in a gang, and waits for the others although it fits."""
+    """The new pod may be in a gang, so it waits for the other pods even if it fits."""
     is_free: bool = False
     is_enforced: bool = True
     """Whether a denial counts. If not, the object is admitted in any case."""
     demands: dict[CatalogueVersion, Demand] = {}
-    """Those computed so far."""
+    """Demands computed so far."""
 
     @property
     def asks_for_gpus(self) -> bool:
@@ -71,7 +70,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def may_wait(self) -> bool:
-        """Whether it is of a new pod that may wait in line."""
+        """Whether the object is new and may wait in line."""
         return self.before is None and self.line is Line.BEHIND
 
     @property
@@ -87,8 +86,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     ) -> ReservationRequest:
         """Return the request for this ledger. Each key has the larger amount of both catalogue versions of the ledger.
 
-        The next version decides about denials. `published` are catalogues by digest. Versions that are neither published nor
-        our own are left out; if that leaves none, our own catalogue counts, and the ledger then denies.
+        Denials come from the next version. `published`: catalogues by digest. Versions that are neither published nor our own are
+        ignored. If none remains, demand is computed by our own catalogue, and the ledger denies.
         """
         own = catalogue_digest(self.catalogues)
         known = {**published, own: self.catalogues}
@@ -117,7 +116,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         )
 
     def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:
-        """Return the demand; for an update only its growth, and no denials if the stored object has some already."""
+        """Return the demand. An update has only its growth, and no denials if the stored object has denials already."""
         if catalogue_version not in self.demands:
             demand = self.after(catalogues, catalogue_version.unclassified_pods)
             if self.before is not None:
@@ -155,16 +154,16 @@ def decide_alone(
 def decide_by_own_catalogue(
     ledger: QuotaLedger, request: QuotaRequest, catalogues: Catalogues
 ) -> ReservationOutcome:
-    """Decide on one request by a ledger that was counted under these catalogues, as if nobody waited. Reserve nothing."""
+    """Decide on one request as if the ledger was counted under these catalogues and nobody waited. Reserve nothing."""
     version = CatalogueVersion(catalogue_digest(catalogues), ledger.unclassified_pods)
     counted = msgspec.structs.replace(ledger, class_catalogue=str(version), waiting=0, scarce={}, marks={})
     return decide_alone(counted, request.on(counted, {}))
 
 
 class LedgerError(Exception):
-    """The ledger could not be read or written. The message tells the author of a pod why.
+    """The ledger could not be read or written. The message says why, for the author of a pod.
 
-    A failed write may have happened all the same. `transient`: another attempt may succeed.
+    A write that failed may still have been stored. `transient`: another attempt may succeed.
     """
 
     def __init__(self, message: str, *, transient: bool) -> None:
@@ -184,8 +183,8 @@ def quota_request_for_pod(
 ) -> QuotaRequest:
     """Return the demand of a review of a pod. `before`: the stored pod of an update. `nodes`: the nodes that it may name.
 
-    `demands`: those of other new pods with an equal `demand_input`. `line`: LIFTS for an update by the controller, APART for a
-    pod that never waits.
+    `demands`: the demands of other new pods with an equal `demand_input`. `line`: LIFTS for an update by the controller,
+    NEVER_WAITS for a pod that never gets our gate.
     """
 
     def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
@@ -228,7 +227,7 @@ def quota_request_for_pod(
 def quota_request_for_claim(
     request_uid: str, claim: ResourceClaim, username: str, catalogues: Catalogues
 ) -> QuotaRequest:
-    """Return the demand of a new ResourceClaim. A claim of the scheduler's counts only beyond the demand of its pod."""
+    """Return the demand of a new ResourceClaim. A claim that the scheduler makes counts only beyond the demand of its pod."""
     metadata = claim.metadata or Metadata()
     is_scheduler = username == SCHEDULER and bool(marked_for(metadata))
 
@@ -238,7 +237,7 @@ def quota_request_for_claim(
         return claim_demand(counted, by, unclassified_pods)
 
     name = _qualified("resourceclaims", metadata)
-    return QuotaRequest(request_uid, metadata.uid or "", catalogues, demand, name=name, line=Line.APART)
+    return QuotaRequest(request_uid, metadata.uid or "", catalogues, demand, name=name, line=Line.NEVER_WAITS)
 
 
 def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:

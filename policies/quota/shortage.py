@@ -1,6 +1,6 @@
 """The denial of a request that does not fit its quota: what to write, what is missing, and who holds it.
 
-The first line stands alone and is short, because it is what `kubectl get events` shows; the holders follow in lines of their own.
+The first line is short and complete, because `kubectl get events` shows only that; the holders follow in lines of their own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,8 +42,8 @@ RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
 MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
-"""Characters of a denial without the names of pod and team, and the contact, which make it some 300 together."""
-AND_WAIT = "and wait until that much is free"
+"""Characters of a denial, without the names of pod and team and the contact. With them it has some 300."""
+WAIT_UNTIL_FREE = "and wait until that much is free"
 MAX_HOLDERS = 5
 NAMES_LISTED = 2
 """Classes and resources in one amount; the line is short."""
@@ -66,7 +66,7 @@ def exceeded(
 ) -> Finding:
     """Return the denial of a request that exceeds `hard` of its GPUQuota, or of its team.
 
-    class_reason: why it counts for classes.
+    class_reason: why an unpinned pod counts for the exceeded classes.
     """
     if not ledger.revisions.pods:  # without a cluster, no controller counts and reservations are usage
         shortfalls = tuple(
@@ -74,7 +74,9 @@ def exceeded(
         )
     can_never_fit = any(each.can_never_fit for each in shortfalls)
     part = min(_left(each) / each.requested for each in shortfalls)
-    smaller = fewer(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
+    smaller = (
+        edits_to_request_part(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
+    )
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
     edits = dict.fromkeys(edit.words for edit in fix)
     named, unnamed = (
@@ -149,14 +151,13 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
     ),
 }
 """For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
-_MOVES = (
+_MOVING_TEAM = (
     QUOTA_NOT_COUNTED,
     "joins or leaves a ClusterGPUQuota, and has not been counted yet",
     "try again in some seconds",
     "see the log of `gpu-admission controller`",
 )
-"""The same for a namespace that has no GPUQuota, and a ledger that stands in no team: until the controller counts it for one, or
-deletes the ledger."""
+"""The same for a ledger without GPUQuota and team: the controller will soon count it for a new team, or delete it."""
 
 
 def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Finding:
@@ -164,21 +165,21 @@ def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Fin
     title = quota_title(namespace, ledger)
     if reason is VerdictReason.UNCOUNTED and ledger.share is not None and not ledger.uncounted:
         title = team_title(ledger.share.team.name)  # only another namespace is not counted
-    moves = ledger.share is None and not ledger.has_quota
-    kind, message, remedy, if_it_persists = _MOVES if moves else _UNDECIDED[reason]
+    is_moving = ledger.share is None and not ledger.has_quota
+    kind, message, remedy, if_it_persists = _MOVING_TEAM if is_moving else _UNDECIDED[reason]
     message = f"{title} {message}; if it persists, {if_it_persists}"
     return Finding(rule=RULE_ID, reason=kind, message=message, remedy=remedy)
 
 
 def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:
-    """Return what a quota has at most: `grants 64`, `grants 64, 16 of them guaranteed to other namespaces`."""
+    """Return in words what a quota grants: `grants 64`, `grants 64, 16 of them guaranteed to other namespaces`."""
     if not guaranteed_to_others:
         return f"grants {format_amount(hard)}"
     return f"grants {format_amount(hard)}, {format_amount(guaranteed_to_others)} of them guaranteed to other namespaces"
 
 
 def _escalation(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> tuple[str, str]:
-    """Return what to ask for, and the contact: that of the team, if it alone is exceeded and names one."""
+    """Return what to ask for, and whom: the contact of the team if only the team is exceeded and it names one."""
     own, of_team = (
         [each.key for each in shortfalls if bool(each.team) is is_team] for is_team in (False, True)
     )
@@ -214,7 +215,7 @@ def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
 
 
 def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, most: int = 1) -> str:
-    """Return what is requested, used and granted, also by the team; dimensions with the same figures once."""
+    """Return the requested, used and granted amounts, also of the team. Dimensions with the same figures share a clause."""
     levels: dict[str, list[Shortfall]] = {}
     for each in shortfalls:
         levels.setdefault(each.team, []).append(each)
@@ -225,7 +226,7 @@ def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, most: int = 1
 
 
 def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[str]) -> str:
-    """Return the facts of one level. Adds what is requested to `said`, and leaves out what is there."""
+    """Return the facts about one quota. Omit a requested amount that is in `said`; else add it to `said`."""
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:
         figures = each.requested, each.used, each.reserved, each.hard, each.guaranteed_to_others
@@ -248,20 +249,20 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[
 
 
 _LARGEST = "; largest: "
-"""Before the namespace that has the most, at the end of the facts."""
+"""Introduces the largest namespace of the team, at the end of the facts."""
 
 
 def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
-    """Return which namespace of an exceeded team has the most: `vision-prod 40`; "" where that does not matter."""
+    """Return the largest namespace of an exceeded team: `vision-prod 40`; "" if no team is exceeded, or it can never fit."""
     of_team = (each.key for each in shortfalls if each.team and not each.can_never_fit)
     largest = (largest_namespaces(ledger.share, key, 1) for key in of_team if ledger.share)
     return next(filter(None, largest), "")
 
 
 def largest_namespaces(share: TeamShare, key: str, most: int | None = None, *, said: str = "") -> str:
-    """Return which namespaces of a team have the most of a dimension: `vision-prod 40, vision-cv 16 (guaranteed)`.
+    """Return the namespaces of a team with the largest amounts of a dimension: `vision-prod 40, vision-cv 16 (guaranteed)`.
 
-    Of a guaranteed amount, the namespace may use less. To stop its pods frees nothing for others. said: what is left out.
+    A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. said: an item to omit.
     """
     found = []
     for name, amount in share.largest(key)[:most]:
@@ -277,7 +278,7 @@ def _left(each: Shortfall) -> Fraction:
 def _cheaper_class(
     request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall], class_pins: ClassPins
 ) -> tuple[Edit, ...]:
-    """Return the edit that names a class on which an unpinned pod fits, which counts for every class that may take it."""
+    """Return the edit that pins an unpinned pod to a class with free quota. Unpinned, it counts for every possible class."""
     pod = request.pod
     if pod is None or not all(each.key.startswith(CLASSES) for each in shortfalls):
         return ()
@@ -292,11 +293,13 @@ def _cheaper_class(
     return ()
 
 
-def fewer(pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = "") -> tuple[Edit, ...]:
-    """Return the edits by which a pod requests this part of what it requests, rounded down to a whole amount.
+def edits_to_request_part(
+    pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = ""
+) -> tuple[Edit, ...]:
+    """Return the edits by which a pod requests only this part of its GPUs, rounded down to a whole amount.
 
-    path: of a pod template, before the paths of the pod. Empty if nothing whole is left, or if several containers, or a resource
-    that is not counted in whole amounts, share the demand.
+    path: the path of the pod template, with a final dot. Empty if the result is zero, or if the pod has several GPU requests, or
+    one that is not counted in whole amounts.
     """
     if (requested := _only_request(pod, mapping)) is None:
         return ()
@@ -325,9 +328,9 @@ def _remedies(
     too_large = [each for each in shortfalls if each.can_never_fit]
     if too_large:
         if not fits_in_part:
-            largest = _at_most(request, _least(too_large, lambda each: each.most), too_large)
-            is_full = any(_left(each) < each.most for each in too_large)
-            yield from (f"{each}, {AND_WAIT}" if is_full else each for each in largest)
+            largest = _at_most(request, _least(too_large, lambda each: each.maximum_hard), too_large)
+            is_full = any(_left(each) < each.maximum_hard for each in too_large)
+            yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
         return
     if (replicas := _replicas(request.controlled_by, ledger, shortfalls)) is not None:
         if request.controlled_by.startswith("Deployment/"):
@@ -338,10 +341,10 @@ def _remedies(
         return
     if not fits_in_part:
         yield from _at_most(request, _least(shortfalls, _left), shortfalls)
-    yield f"wait until {_release(request, shortfalls, now, holders)}"
+    yield f"wait until {_who_must_release_what(request, shortfalls, now, holders)}"
 
 
-def _release(
+def _who_must_release_what(
     request: QuotaRequest,
     shortfalls: Sequence[Shortfall],
     now: datetime,
@@ -349,10 +352,10 @@ def _release(
 ) -> str:
     """Return who must release what: `Job/train releases 2 GPUs`, `others release room for 3 nvidia.com/mig-1g.10gb`.
 
-    The amounts are whole: cards, or slices of the pod's own profile.
+    Amounts are whole cards, or slices of the profile that the pod requests.
     """
     missing: Vector = {}
-    for each in shortfalls:  # more than is requested, where more is used than the quota has
+    for each in shortfalls:  # more than the request, if usage already exceeds the quota
         beyond = each.used + each.reserved + each.requested - each.hard
         missing[each.key] = max(beyond, missing.get(each.key, beyond))
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
@@ -372,9 +375,9 @@ def _release(
 
 
 def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, now: datetime) -> list[str]:
-    """Return who holds what is missing, besides the author's own; none if that takes too many names.
+    """Return the holders, other than the author's own, that together hold what is missing. Empty if they are too many to name.
 
-    These are idle holders and then the largest, or the largest alone.
+    Idle holders come before the largest ones; if those are too many, only the largest count.
     """
     for ranked in (idle_first(holders), largest_first(holders)):
         left, names = missing, list[str]()
@@ -388,7 +391,7 @@ def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, 
 
 
 def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fraction]) -> Vector:
-    """Return the least amount of each dimension, which may be exceeded at both levels."""
+    """Return the minimum of each dimension, because GPUQuota and team may both be exceeded."""
     found: Vector = {}
     for each in shortfalls:
         found[each.key] = min(amount(each), found.get(each.key, amount(each)))
@@ -396,9 +399,9 @@ def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fracti
 
 
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
-    """Yield the largest request that is available, in the words of the pod, or else in whole GPUs."""
+    """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
     part = min(available[each.key] / each.requested for each in shortfalls)
-    if request.pod and (fix := fewer(request.pod, request.catalogues.resource_mapping, part)):
+    if request.pod and (fix := edits_to_request_part(request.pod, request.catalogues.resource_mapping, part)):
         yield f"{fix[0].words} or less"
     elif all(each.requested.denominator == 1 and available[each.key] >= 1 for each in shortfalls):
         scarcest = min(
@@ -408,14 +411,14 @@ def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shor
 
 
 def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> int | None:
-    """Return how many such pods fit, if the pods that the controller keeps leave no room for one more; else None."""
+    """Return how many pods of the controller fit, if its running pods are why no further one fits; else None."""
     if controlled_by.partition("/")[0] not in KEEPING:
         return None
     found = [
-        floor(each.most / each.requested)
+        floor(each.maximum_hard / each.requested)
         for each in shortfalls
         for holder in ledger.holders.get(each.key, ())
-        if holder.name == controlled_by and Fraction(holder.amount) + each.requested > each.most
+        if holder.name == controlled_by and Fraction(holder.amount) + each.requested > each.maximum_hard
     ]
     return min(found, default=None)
 
@@ -423,9 +426,9 @@ def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shor
 def _details(
     ledger: QuotaLedger, shortfalls: Sequence[Shortfall], said: str, class_reason: str, now: datetime
 ) -> Iterator[str]:
-    """Yield who is idle, who holds most, once for dimensions with equal holders, and why an unpinned pod counts for classes.
+    """Yield the largest namespaces of the team, idle holders, largest holders, and why an unpinned pod counts for classes.
 
-    said: the namespace of the team that has the most, and how much, where the first line names it.
+    Dimensions with equal holders share a line. said: the largest namespace and its amount, if the first line names it.
     """
     keys = list(dict.fromkeys(each.key for each in shortfalls))
     of_team = [each.key for each in shortfalls if each.team]
@@ -447,7 +450,7 @@ def _largest_holders(ledger: QuotaLedger, key: str) -> str:
 
 
 def _by_text(keys: Iterable[str], text_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """Yield each text, and in words the dimensions that have it; without those that have none."""
+    """Yield each text that is not empty, with the dimensions that share it, in words."""
     by_text: dict[str, list[str]] = {}
     for key in keys:
         by_text.setdefault(text_of(key), []).append(unit(key))

@@ -1,17 +1,17 @@
 """The line of a team: in which of its namespaces the next pod starts, as a pure function of the ledgers of all of them.
 
-Each namespace has a line of its own (`policies.quota.line`). Of their heads, this one starts next, one after the other:
+Each namespace has a line of its own (`policies.quota.line`). The heads of these lines start in this order:
 
   1. the rest of a gang of which some pods have started, and a replacement of a pod that ended lately;
   2. what is within the guarantee of its namespace, which takes nothing from the others;
   3. that of the namespace with the smallest dominant share of `hard` beyond its guarantee;
   4. the oldest.
 
-A head that does not fit its team keeps what is free: nobody behind it starts, except what is within a guarantee. Under
-BestEffortFIFO that is so once it has waited for STARVED_SECONDS. A namespace whose GPUQuota has no room takes no part.
+While a head does not fit its team, nobody behind it starts, except within a guarantee. Under BestEffortFIFO that holds only once
+the head has waited for STARVED_SECONDS. A head that does not fit its own GPUQuota is not considered.
 
-So nobody starves if all that runs ends at some time. Then a namespace holds nothing beyond its guarantee, and only older heads
-are before its own.
+So nobody starves, provided that all running pods end at some time: then a namespace holds nothing beyond its guarantee, and only
+older heads come before its own.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from policies.quota.line import LIFTS_LIMIT, Head, InLine, NamespaceLine, Standi
 
 
 class TeamTurn(msgspec.Struct, frozen=True):
-    """The ledgers of the team with what is held, and the turn of each namespace, whose ledger has its share of the team."""
+    """The ledgers of the team with what is held, and the turn of each namespace. The ledger of a turn has its `share`."""
 
     team_ledgers: TeamLedgers
     turns: Mapping[str, Turn]
@@ -38,12 +38,12 @@ class TeamTurn(msgspec.Struct, frozen=True):
         return self.turns[namespace].lifts if namespace in self.turns else ()
 
 
-def take_team_turn(
+def next_to_start_in_team(
     team_ledgers: TeamLedgers, in_line: Mapping[str, InLine], starved_before: str = ""
 ) -> TeamTurn:
-    """Give back what cannot start now, and hold what the next pods of all namespaces need.
+    """Hold quota for the next pods of all namespaces, and release what is held for pods that cannot start now.
 
-    `in_line` is by namespace. Each ledger has its last count. `starved_before` as for `take_turn`. A namespace has no turn if
+    `in_line` is by namespace. Each ledger has its last count. `starved_before` as for `next_to_start`. A namespace has no turn if
     its ledger is not counted in full, or not decided here.
     """
     lines: dict[str, NamespaceLine] = {}
@@ -75,7 +75,7 @@ def take_team_turn(
 
 
 def _hold(room: "_Room") -> None:
-    """Hold what one head after the other needs. That changes the order of its own namespace only."""
+    """Hold quota for one head after the other. Each changes only the order of its own namespace."""
     heap = [(room.order(name, line.head), name, line.head) for name, line in room.lines.items() if line.head]
     heapify(heap)
     is_blocked = False
@@ -93,7 +93,7 @@ def _hold(room: "_Room") -> None:
 
 
 class _Room:
-    """What each namespace of a team takes: what it holds and keeps free, or its guarantee if that is more."""
+    """What each namespace of a team takes: held and held for replacements, or its guarantee if that is more."""
 
     def __init__(self, team_ledgers: TeamLedgers, lines: Mapping[str, NamespaceLine]) -> None:
         self.lines = lines
@@ -106,11 +106,11 @@ class _Room:
         self._space = LIFTS_LIMIT - sum(Reservations.of(*each).size for each in lifts if each)
 
     def order(self, namespace: str, head: Head) -> tuple[object, ...]:
-        """Return the place of a head among the heads."""
-        unit, is_guaranteed = head.unit, self.is_guaranteed(namespace, head)
+        """Return the sort key of a head among all heads."""
+        entry, is_guaranteed = head.entry, self.is_guaranteed(namespace, head)
         taken = self._taken[namespace]
         share = NOTHING if is_guaranteed else _dominant_share(self._team, namespace, taken)
-        return not unit.goes_first, not is_guaranteed, share, unit.since, unit.waiters[0].uid
+        return not entry.goes_first, not is_guaranteed, share, entry.since, entry.waiters[0].uid
 
     def is_guaranteed(self, namespace: str, head: Head) -> bool:
         """Whether the head takes nothing from the other namespaces."""
@@ -138,13 +138,13 @@ class _Room:
         self._sum = {key: amount - before[key] + after[key] for key, amount in self._sum.items()}
 
     def _limited(self, namespace: str, head: Head) -> Vector:
-        """Return what the namespace would hold with the head, of the dimensions that both it and the team's `hard` have."""
-        held = total((self.lines[namespace].together, head.kept, head.needed))
+        """Return what the namespace would hold with the head, in dimensions that the head needs and the team limits."""
+        held = total((self.lines[namespace].together, head.held_for_replacements, head.needed))
         return {key: held[key] for key in head.needed if key in self._team.hard}
 
     def _taken_by(self, namespace: str) -> Vector:
         line = self.lines[namespace]
-        return self._team.taken(namespace, total((line.together, line.kept)))
+        return self._team.taken(namespace, total((line.together, line.held_for_replacements)))
 
 
 def _dominant_share(team: Team, namespace: str, taken: Vector) -> Fraction:

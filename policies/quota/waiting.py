@@ -19,7 +19,7 @@ KUEUE = "kueue.x-k8s.io/"
 
 
 class OnExceeded(Enum):
-    """What happens to a new pod that fits the quota, but not beside the present usage."""
+    """What happens to a new pod that fits an empty quota, but not the free part."""
 
     DENY = "Deny"
     QUEUE = "Queue"
@@ -61,7 +61,7 @@ def without_gate(pod: Pod) -> Pod:
 
 
 def names_kueue(pod: Pod) -> bool:
-    """Whether the pod says that Kueue has let it go: it has a label or annotation of Kueue, and no gate of it."""
+    """Whether the pod claims that Kueue admitted it: it has a label or annotation of Kueue, and no gate of Kueue."""
     gates = (gate.name for gate in pod.spec.scheduling_gates or ())
     labels = (pod.metadata and pod.metadata.labels) or ()
     is_held = any(name.startswith(KUEUE) for name in gates)

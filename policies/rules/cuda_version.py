@@ -168,7 +168,7 @@ class _Offers:
     """The CUDA versions of the nodes that can take a pod. `unlabelled` are node pools without the label."""
 
     def __init__(self, pod: Pod, nodes: NodeFacts) -> None:
-        offers = list(nodes.taking(pod))
+        offers = list(nodes.matching_offers(pod))
         labels = [offer.values(FULL) for offer in offers]
         versions = (_parsed(text) for values in labels for text in values or ())
         self.newest = max((version for version in versions if version), default=None)

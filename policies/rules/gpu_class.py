@@ -37,8 +37,8 @@ from policies.placement.class_choice import (
     ClassSelection,
     ClassUse,
     about_annotation,
+    alternatives_in_words,
     class_matches,
-    few,
     warning,
 )
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
@@ -256,7 +256,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
         names = list(case.selection.values_of(fitting))
-        remedy = f"set {GPU_CLASS}: {few(names)}, or remove" if fitting else "remove"
+        remedy = f"set {GPU_CLASS}: {alternatives_in_words(names)}, or remove" if fitting else "remove"
         yield about_annotation(
             CLASS_CONTRADICTION,
             choice.requested,
@@ -351,18 +351,23 @@ def _no_node(case: ClassCase) -> Iterator[Finding]:
         return
     if case.choice and case.is_out_of_reach():
         guess, values = case.choice, case.choice.label_values(key)
+        label = f"{key}={alternatives_in_words(values)}"
         yield warning(
             reason=NO_NODE,
-            message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {key}={few(values)} and the "
+            message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {label} and the "
             "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
         )
         return
     values = case.added_values()
     if case.choice and values:
-        chosen, requested, demanded = case.choice.names, case.choice.requested, f"{key}={few(values)}"
+        chosen, requested, demanded = (
+            case.choice.names,
+            case.choice.requested,
+            f"{key}={alternatives_in_words(values)}",
+        )
     elif case.pinned:
-        chosen, requested = frozenset(case.pinned.classes), few(case.pinned.classes)
+        chosen, requested = frozenset(case.pinned.classes), alternatives_in_words(case.pinned.classes)
         demanded = " and ".join(case.pinned.because)
     else:
         return
@@ -392,7 +397,7 @@ def _not_schedulable(
     states = list(states)
     if not any(names <= state.resources for state in states):
         has = (
-            f"no schedulable node of it has {few(sorted(names))} now"
+            f"no schedulable node of it has {alternatives_in_words(sorted(names))} now"
             if states
             else "all its nodes are cordoned now"
         )

@@ -40,14 +40,13 @@ from policies.quota.line_findings import (
     QUEUE_FULL,
     QUOTA_QUEUED,
     UNWANTED_GATE,
-    apart,
     how_many,
     in_line,
     queued,
+    why_not_queued,
 )
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.shortage import (
-    AND_WAIT,
     LEDGER_FULL,
     LEDGER_UNREADABLE,
     NOT_STORED,
@@ -55,9 +54,10 @@ from policies.quota.shortage import (
     QUOTA_EXCEEDED,
     QUOTA_NOT_COUNTED,
     QUOTA_RECALCULATING,
+    WAIT_UNTIL_FREE,
     ClassPins,
+    edits_to_request_part,
     exceeded,
-    fewer,
     grants,
     largest_namespaces,
     undecided,
@@ -139,13 +139,15 @@ def check_reservation(
     elif verdict.reason in _IN_LINE:
         joins = queues(options) and request.before is None
         found = in_line(namespace, verdict.reason, ledger, outcome.request, joins=joins)
-        yield replace(found, details=tuple(apart(request, queues=queues(options))))
+        yield replace(found, details=tuple(why_not_queued(request, queues=queues(options))))
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
         found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
         is_safe = request.pod is None or not depends_on_gpu_count(request.pod)
         details = (
-            (*found.details, *apart(request, queues=queues(options))) if verdict.must_wait else found.details
+            (*found.details, *why_not_queued(request, queues=queues(options)))
+            if verdict.must_wait
+            else found.details
         )
         yield replace(found, fix=found.fix if is_safe else (), details=details)
     else:
@@ -163,7 +165,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
     demand = claim_demand(claim, context, ledger.unclassified_pods, "spec.spec")
     for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
-    if excesses := exceeds(demand.vector, ledger.most):
+    if excesses := exceeds(demand.vector, ledger.maximum_hard):
         # In the words of ResourceQuota.
         requested = ", ".join(f"{each.key}={format_amount(each.amount)}" for each in excesses)
         limited = ", ".join(f"{each.key}={format_amount(each.hard)}" for each in excesses)
@@ -366,11 +368,11 @@ def _smaller_pod(found: FitResult, workload: Workload, context: Context) -> tupl
     pod = next((each for each in (workload.target or workload).pods if each.path == found.path), None)
     if pod is None:
         return (), ""
-    hard = context.ledger.most if context.ledger else {}
+    hard = context.ledger.maximum_hard if context.ledger else {}
     is_open = found.key.startswith(CLASSES) and pinning(pod.admitted, context.classes) is None
     limits = [of for key, of in hard.items() if key == GPUS or (is_open and key.startswith(CLASSES))]
     part = min([found.hard, *limits]) / found.needed
-    fix = fewer(pod.pod, context.resource_mapping, part, f"{found.path}.")
+    fix = edits_to_request_part(pod.pod, context.resource_mapping, part, f"{found.path}.")
     return ((), fix[0].words) if fix and depends_on_gpu_count(pod.pod) else (fix, "")
 
 
@@ -385,7 +387,7 @@ def _fewer_pods(found: FitResult, workload: Workload) -> tuple[str, tuple[Edit, 
     grows_itself = found.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target
     if grows_itself or not field or not 0 < (found.starting or found.fitting) < found.pods:
         return path, (), ""
-    return (field, (edit,), "") if found.starting else (field, (), f"{edit.words} or less, {AND_WAIT}")
+    return (field, (edit,), "") if found.starting else (field, (), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
 
 
 _NUMBER_OF_PODS = {

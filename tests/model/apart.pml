@@ -134,7 +134,7 @@ inline comes_apart(kind, mark) {
   check_fits()
 }
 
-/* policies/quota/line.py: take_turn. What is held for a pod starts it. */
+/* policies/quota/line.py: next_to_start. What is held for a pod starts it. */
 inline takes_turn() {
   scarce = false; j = 0;
   do

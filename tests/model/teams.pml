@@ -710,8 +710,8 @@ inline counts(c, at) {
   written(at)
 }
 
-/* policies/quota/line.py: take_turn */
-/* policies/quota/team_line.py: take_team_turn */
+/* policies/quota/line.py: next_to_start */
+/* policies/quota/team_line.py: next_to_start_in_team */
 #define TAKES_TURN(at) (IS_COUNTED_IN(at) && ledger[at].counted && ledger[at].used == ALL_LIVE(A))
 #define HOLDS(at) (TAKES_TURN(at) && !STARTED && ALL_WAITING == 3 && !ledger[at].held && !ledger[at].reserved && OWN_LIMIT(at) >= 2)
 #define GIVES_BACK(at) (TAKES_TURN(at) && !STARTED && ledger[at].held && !ledger[at].reserved && OWN_TAKEN(at) > OWN_LIMIT(at))
@@ -969,7 +969,7 @@ end:
                 ledger[AT(1, A)].held != TURN_HOLDS || ledger[AT(1, A)].quota != quota_generation))
 
 /* policies/quota/ledger/reconcile.py: _count */
-/* policies/quota/team_line.py: take_team_turn */
+/* policies/quota/team_line.py: next_to_start_in_team */
 inline counts_and_takes_turn() {
   printf("turn unread=%d obstacle=%d strict=%d starved=%d waits=%d", unread, obstacle, strict, starved, pod[0] == WAITING);
   ledger[AT(1, A)].quota = quota_generation;

@@ -20,8 +20,8 @@ from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.credits import REPLACED_MS, Credit, credited, holder_key, owner_key
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, line_up, take_turn
-from policies.quota.team_line import TeamTurn, take_team_turn
+from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, line_up, next_to_start
+from policies.quota.team_line import TeamTurn, next_to_start_in_team
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, creation_timestamp, waits
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
@@ -165,7 +165,7 @@ class WaitingLine:
         waiting = self._waiting(namespace, ledger, in_team=False)
         if waiting is None:
             return None
-        turn = take_turn(ledger, waiting.line, _starved_before())
+        turn = next_to_start(ledger, waiting.line, _starved_before())
         self._reports.turn(namespace, waiting.pods, waiting.demands, turn)
         return turn
 
@@ -182,7 +182,7 @@ class WaitingLine:
             is not None
         }
         lines = {namespace: waiting.line for namespace, waiting in found.items()}
-        team_turn = take_team_turn(team_ledgers, lines, _starved_before())
+        team_turn = next_to_start_in_team(team_ledgers, lines, _starved_before())
         for namespace, turn in team_turn.turns.items():
             self._reports.turn(namespace, found[namespace].pods, found[namespace].demands, turn)
         return team_turn
@@ -219,8 +219,8 @@ class WaitingLine:
         ]
         waiters += mark_waiters(ledger)
         line = line_up(ledger, waiters, gangs, self._queue_of(namespace), _now(), in_team=in_team)
-        if line.matching and line.matching.kept:
-            self._again(namespace, line.matching.kept_ms / 1000)
+        if line.matching and line.matching.held_for_replacements:
+            self._again(namespace, line.matching.held_for_ms / 1000)
         return _Waiting(pods, demands, line)
 
     def start(self, namespace: str, uids: Iterable[str], while_: Callable[[], bool] = _always) -> None:

@@ -215,7 +215,10 @@ def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
     limits = {key: ledger.hard[key] for key in over if key in ledger.hard}
     whose = "the quota grants"
     if not limits and ledger.share is not None:
-        most, whose = ledger.share.most, f"{team_title(ledger.share.team.name)} grants its namespace at most"
+        most, whose = (
+            ledger.share.maximum_hard,
+            f"{team_title(ledger.share.team.name)} grants its namespace at most",
+        )
         limits = {key: most[key] for key in needed if key in most and needed[key] > most[key]}
     return amounts_in_words(needed) + (f", {whose} {amounts_in_words(limits)}" if limits else "")
 
@@ -239,7 +242,7 @@ def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -
     needed = {key: amount for key, amount in needed.items() if key in hard}
     if not needed:
         return where
-    others = share.others if share else {}
+    others = share.taken_by_others if share else {}
     free = {
         key: max(hard[key] - others.get(key, NOTHING) - held.get(key, NOTHING), NOTHING) for key in needed
     }

@@ -323,7 +323,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         request, decision = decision.request, replace(decision, request=None)
         if request is None or self.queues is None or not decision.allowed:
             return decision
-        if self.line_of(decision.policy, pod, by_daemonset=by_daemonset) is Line.APART:
+        if self.line_of(decision.policy, pod, by_daemonset=by_daemonset) is Line.NEVER_WAITS:
             return decision
         in_gang = may_be_in_gang(pod, self.configuration.workload_kinds)
         outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
@@ -339,8 +339,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
         is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
         by_kueue = bool(is_asked) and self.has_admitted(policy.namespace, pod)
-        is_apart = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
-        return Line.APART if is_apart else Line.BEHIND
+        reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
+        return Line.NEVER_WAITS if reason else Line.BEHIND
 
     def keep_gate(self, decision: Decision, pod: Pod) -> Decision:
         """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""

@@ -376,7 +376,7 @@ class ReservationBatcher:
                     waiting.finish(ledger)
             of_namespace = [each for each in of_namespace if key in each.requests]
             requests = [each.requests[key] for each in of_namespace]
-            limit = after.limit(namespace, self._store.reservations_limit)
+            limit = after.reservation_limit(namespace, self._store.reservations_limit)
             decided = decide(ledger, requests, limit=limit, now=self._now_ms())
             if decided.ledger is not ledger:
                 after = after.replaced(namespace, decided.ledger)

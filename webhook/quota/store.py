@@ -45,9 +45,13 @@ class VersionedLedger(msgspec.Struct, frozen=True):
             return VersionedLedger(ledger, self.version)
         return VersionedLedger(ledger, self.version, self.team_ledgers.with_ledger(namespace, ledger))
 
-    def limit(self, namespace: str, of_all: int) -> int:
-        """Return how many characters the reservations of a namespace may take, if those of the object may take `of_all`."""
-        return of_all if self.team_ledgers is None else self.team_ledgers.limit(namespace, of_all)
+    def reservation_limit(self, namespace: str, team_limit: int) -> int:
+        """Return how many characters the reservations of a namespace may take, if those of the object may take `team_limit`."""
+        return (
+            team_limit
+            if self.team_ledgers is None
+            else self.team_ledgers.reservation_limit(namespace, team_limit)
+        )
 
     def reserves_more_than(self, known: "VersionedLedger") -> bool:
         """Whether a ledger in this object has a reservation that it lacks in `known`."""

@@ -18,16 +18,16 @@ from policies.quota.amounts import Vector, positive_difference, texts, total
 from policies.quota.waiting import creation_timestamp
 
 LIMIT, LEAST_PARTS = 64 * 1024, 16
-"""Characters of the credits in one object at most. Each of its ledgers has an equal part, a 16th at most: some 280 ends."""
+"""Maximum characters of the credits in one object. Each of its ledgers has an equal part, at most a 16th: some 280 ends."""
 REPLACED_MS = 60_000
-"""A pod goes first if it was created less than so long after the end."""
+"""A pod goes first if it was created at most this long after the end."""
 KEPT_MS = 3_000
-"""For so long quota stays free for the pod that replaces one that ended. A StatefulSet creates it only then, within 0.1 s if
-the controllers of Kubernetes are not busy."""
+"""How long quota stays free for the replacement of an ended pod. A StatefulSet creates it only after the end, within 0.1 s if the
+controllers of Kubernetes are not busy."""
 
 
 HOLDER_DIGITS, UID_DIGITS = 4, 12
-"""Of an `owner_key`. Nobody can choose a uid."""
+"""Lengths in an `owner_key`. A prefix of the digest of a uid is enough, because nobody can choose a uid."""
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True):
@@ -94,15 +94,15 @@ class Claimant(Protocol):
 
 
 class Matching(msgspec.Struct, frozen=True):
-    """By uid, which end lets the pod go first. `stay` are the credits without late ends.
+    """By uid, the ended pod that lets a pod go first. `stay` are the credits without ends that are too old.
 
-    `kept` stays free for pods that have not come, for `kept_ms` from now at most.
+    `held_for_replacements` stays free for replacements that do not exist yet, for at most `held_for_ms` from now.
     """
 
     stay: Credits = ()
     ends: Mapping[str, tuple[Credit, int]] = {}
-    kept: Vector = {}
-    kept_ms: int = 0
+    held_for_replacements: Vector = {}
+    held_for_ms: int = 0
 
     def left(self, started: Iterable[str]) -> Credits:
         """Return the credits without those that these pods have used."""
@@ -132,7 +132,7 @@ def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
             if (number := bisect_left(left, pod.since, key=_last_replacement)) < len(left):
                 ends[pod.uid] = credit, left.pop(number)
                 break
-    kept = [
+    held_for_replacements = [
         (now - at, each.demand)
         for each in known
         for at in free[_kind(each)]
@@ -144,8 +144,8 @@ def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
     return Matching(
         _with_ends(known, stay),
         ends,
-        total(demand for _, demand in kept),
-        max((KEPT_MS - age for age, _ in kept), default=0),
+        total(demand for _, demand in held_for_replacements),
+        max((KEPT_MS - age for age, _ in held_for_replacements), default=0),
     )
 
 

@@ -3,10 +3,12 @@
 A request that does not fit is denied and reserves nothing. A later request may still fit. Only the dimensions of the request are
 compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 
-While pods wait in line, nobody else reserves anything. While some wait for the quota of a team, as the last turn found, that is
-so in all its namespaces, but for what is within a guarantee. Objects that never wait under our gate pass, but for what the first
-pod in line lacks: then a mark has a place in line for them (`policies.quota.ledger.marks`). The controller holds the demand of a
-pod in line in the ledger. When it removes the gate, the pod takes that over. So a removal that comes late is denied.
+While pods wait in line, nobody else reserves anything. While pods wait for the quota of a team, that holds in all its namespaces,
+except for demand within a guarantee. Objects that never wait under our gate pass the line, unless they need what the first pod in
+line lacks: then a mark keeps a place in line for them (`policies.quota.ledger.marks`).
+
+The controller reserves the demand of the next pod in line, and then removes its gate. That removal is allowed only while the
+reservation exists, so a removal that is late is denied.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from policies.quota.ledger.team import TeamShare
 
 
 class Line(Enum):
-    """What a request has to do with the line of pods that wait."""
+    """How a request relates to the line of pods that wait."""
 
     BEHIND = "behind"
     """It is denied while pods wait."""
@@ -32,15 +34,15 @@ class Line(Enum):
     """The creation of a pod under our gate."""
     LIFTS = "lifts"
     """The controller removes the gate of a stored pod."""
-    APART = "apart"
-    """Of an object that never waits under our gate. It passes the line, but for what the first pod in it lacks."""
+    NEVER_WAITS = "never waits"
+    """The object never waits under our gate. It passes the line, unless it needs what the first pod in line lacks."""
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to reserve demand in a ledger.
 
     `catalogues` are the catalogue versions (`catalogue.CatalogueVersion`) by which the demand was computed; each key has the
-    largest amount among them. With `denials` the request is denied whatever is free. `because` says why it counts for a class.
+    largest amount among them. `denials` deny the request even if it fits. `because`: why it counts for a class.
     """
 
     reservation: Reservation
@@ -51,9 +53,9 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     will_need: Vector = {}
     """The demand of a new pod under our gate once it starts."""
     owner: str | None = ""
-    """Of an object that never waits: the controller that makes it again. None: the object is admitted in any case."""
+    """The controller that recreates an object that never waits. None: the object is admitted in any case."""
     is_served: bool = True
-    """Whether a controller is alive that starts those in line. If not, only pods of its own namespace are before it."""
+    """Whether a controller runs that starts the pods in line. If not, only pods of its own namespace are before it."""
 
     @property
     def demand(self) -> Vector:
@@ -74,14 +76,14 @@ class VerdictReason(Enum):
     REFUSED = "refused"
     EXCEEDED = "exceeded"
     BUDGET_SPENT = "budget spent"
-    """A key of its demand is spent in the present period, so waiting for room does not help."""
+    """The budget of a key of its demand is spent in this period, so waiting for free quota does not help."""
     FULL = "full"
     OTHERS_WAIT = "others wait"
     NOT_STORED = "not stored"
-    """What was admitted in its namespace lately was never stored, so it may hold less of its team."""
+    """Creations admitted in its namespace were never stored, so it may reserve less of its team (`is_bound`)."""
     QUEUE_FULL = "queue full"
     NOT_HELD = "not held"
-    """The controller removes a gate, and holds less for the pod than it needs."""
+    """The controller removes a gate, and less is held for the pod than it needs."""
     UNCOUNTED = "uncounted"
     OTHER_CATALOGUE = "other catalogue"
     UNREADABLE = "unreadable"
@@ -95,8 +97,8 @@ _ALLOWED = frozenset(
 class Shortfall(msgspec.Struct, frozen=True):
     """One exceeded dimension. `reserved` is the demand of creations and updates in flight.
 
-    `team` is the ClusterGPUQuota that is exceeded, "" if it is the GPUQuota. Then `used` has what the other namespaces of the
-    team hold or are guaranteed, and `guaranteed_to_others` is the part that this namespace can never have.
+    `team` is the exceeded ClusterGPUQuota, "" if the GPUQuota is exceeded. For a team, `used` includes what its other namespaces
+    hold or are guaranteed, and `guaranteed_to_others` is the part of `hard` that this namespace can never have.
     """
 
     key: str
@@ -108,13 +110,13 @@ class Shortfall(msgspec.Struct, frozen=True):
     guaranteed_to_others: Fraction = NOTHING
 
     @property
-    def most(self) -> Fraction:
-        """What the namespace can have at most."""
+    def maximum_hard(self) -> Fraction:
+        """The maximum that the namespace can have."""
         return self.hard - self.guaranteed_to_others
 
     @property
     def can_never_fit(self) -> bool:
-        return self.requested > self.most
+        return self.requested > self.maximum_hard
 
 
 class ReservationVerdict(msgspec.Struct, frozen=True):
@@ -182,7 +184,7 @@ class _Batch:
         self._joining = ledger.joining
         self.added: dict[str, Reservation] = {}
         self.lifted: set[str] = set()
-        """Ids of what was held for pods whose gates are removed, and for marks."""
+        """Ids of reservations that were held for pods whose gates are removed, and for marks."""
         self.marks = ledger.marks
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
@@ -196,8 +198,8 @@ class _Batch:
                 reason, shortfalls = self._lift(reservation)
             elif self._spent and not self._spent.isdisjoint((*request.demand, *request.will_need)):
                 reason = VerdictReason.BUDGET_SPENT
-            elif request.line is Line.APART:
-                reason, shortfalls = self._reserve_apart(reservation, request)
+            elif request.line is Line.NEVER_WAITS:
+                reason, shortfalls = self._reserve_without_gate(reservation, request)
             else:
                 is_closed = request.line is Line.BEHIND and self._passes_others(reservation, request)
                 reason, shortfalls = self._reserve(reservation, request.line, is_closed=is_closed)
@@ -220,10 +222,10 @@ class _Batch:
             return VerdictReason.UNCOUNTED
         return None if is_counted and ledger.class_catalogue is not None else VerdictReason.OTHER_CATALOGUE
 
-    def _reserve_apart(
+    def _reserve_without_gate(
         self, reservation: Reservation, request: ReservationRequest
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
-        """Reserve on what the controller holds for the mark, or what nobody lacks. Mark what has to wait for others."""
+        """Reserve from what is held for the mark, or from what is free. If the object must wait for others, mark it."""
         needed = {key: amount for key, amount in reservation.demand.items() if key in self._ledger.limited}
         key, reserved = mark_key(request.owner or "", needed), self._reserved
         lifts = self._ledger.reservations.lifts
@@ -231,7 +233,7 @@ class _Batch:
         if held:
             self._reserved = positive_difference(reserved, lifts[key].demand)
         is_closed = not held and self._passes_others(reservation, request)
-        reason, shortfalls = self._reserve(reservation, Line.APART, is_closed=is_closed)
+        reason, shortfalls = self._reserve(reservation, Line.NEVER_WAITS, is_closed=is_closed)
         if reason is VerdictReason.RESERVED:
             self.lifted |= held
             self.marks = {each: mark for each, mark in self.marks.items() if each != key}
@@ -265,7 +267,7 @@ class _Batch:
         return self._ledger.waiting + len(self._joining)
 
     def _closed(self, reservation: Reservation, *, is_closed: bool) -> VerdictReason | None:
-        """Return why it may not have what is free."""
+        """Return why it may not use free quota."""
         if self._has_uncounted(reservation):
             return VerdictReason.UNCOUNTED
         if is_closed:
@@ -273,9 +275,10 @@ class _Batch:
         return VerdictReason.NOT_STORED if self._leaves_too_little(reservation) else None
 
     def _lift(self, reservation: Reservation) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
-        """Take over what the controller holds for the pod, if that is enough, and `hard` was not lowered meanwhile.
+        """Take over what is held for the pod, if that is enough, and `hard` was not lowered meanwhile.
 
-        An earlier removal may have ended with its controller. One of the same version takes its place: at most one is stored.
+        The controller may have stopped during an earlier removal of the gate. A removal on the same resourceVersion may replace
+        it, because at most one of the two is stored.
         """
         held = self._ledger.reservations.lifts.get(reservation.object_uid)
         if held is None or held.id in self.lifted:
@@ -294,10 +297,10 @@ class _Batch:
         return VerdictReason.RESERVED, ()
 
     def _passes_others(self, reservation: Reservation, request: ReservationRequest) -> bool:
-        """Whether others go first: in its namespace, or in its team if it takes more than its own is guaranteed."""
+        """Whether others go first: in its namespace, or in its team for demand beyond the guarantee of the namespace."""
         own, demand, is_served = self._ledger, reservation.demand, request.is_served
         share = own.share if is_served else None
-        if request.line is Line.APART:
+        if request.line is Line.NEVER_WAITS:
             is_behind = not demand.keys().isdisjoint(own.scarce if is_served or self._waiting else ())
             passes = share is not None and not share.scarce.isdisjoint(demand)
         else:
@@ -310,7 +313,7 @@ class _Batch:
         return share.is_guaranteed(held, reservation.demand)
 
     def _leaves_too_little(self, reservation: Reservation) -> bool:
-        """Whether a namespace whose creations are not stored would have more of its team in flight than it leaves free."""
+        """Whether a namespace whose creations are not stored would reserve more of its team than it leaves free."""
         share = self._ledger.share
         if share is None or not self._ledger.is_bound(self._now) or self._is_guaranteed(reservation, share):
             return False
@@ -321,12 +324,12 @@ class _Batch:
         return any(in_flight.get(key, NOTHING) > share.free(key, held[key]) for key in limited)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
-        """Whether another namespace of the team has a ledger without one of its dimensions."""
+        """Whether the ledger of another namespace of the team lacks one of its dimensions."""
         share = self._ledger.share
         return share is not None and not share.uncounted.isdisjoint(reservation.demand)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
-        """Whether the creations of its name would take more characters than they may."""
+        """Whether the creations of its name would exceed their part of the space."""
         name = reservation.name
         if not self._held(name):
             return False  # the first one
@@ -349,7 +352,7 @@ class _Batch:
         self.added[reservation.id] = reservation
 
     def _shortfalls(self, reservation: Reservation, growth: Vector) -> tuple[Shortfall, ...]:
-        """Return the exceeded dimensions, if the reservation adds `growth` to what is reserved."""
+        """Return the dimensions that are exceeded when the reservation adds `growth` to what is reserved."""
         used, hard, share = self._ledger.used or {}, self._ledger.hard, self._ledger.share
         found, of_team = [], []
         for key, requested in sorted(reservation.demand.items()):
@@ -363,7 +366,7 @@ class _Batch:
                     Shortfall(
                         key,
                         requested,
-                        used[key] + share.others[key],
+                        used[key] + share.taken_by_others[key],
                         reserved,
                         share.team.hard[key],
                         team=share.team.name,

@@ -28,16 +28,16 @@ EXPIRY_SECONDS = CREATION_SECONDS + 6.0
 """A controller drops a reservation only if it saw it for this long and a later list lacks its object. 6 s are margin."""
 
 JOINING_SECONDS = 2.0
-"""The same for a creation under our gate, which demands nothing. One that is stored later may be passed until it is counted."""
+"""The same for a creation under our gate, which demands nothing. Others may pass a pod stored later, until it is counted."""
 
 NO_QUOTA_SECONDS = 2.0
-"""D: a replica answers "this namespace has no quota" at most this long after a read began that shows it, of the quota itself or
-of the epoch. A controller raises the epoch after it saw a new ledger, and waits as long before it initialises that. So no pod is
-admitted without a reservation once the quota counts."""
+"""How long a replica caches the absence of a quota, from the beginning of the read (D in docs/develop/quota-protocol.md). A
+controller that sees a new ledger raises the epoch, which ends the caching, and waits this long before it initialises the ledger.
+So no pod is admitted without a reservation once the quota counts."""
 
 UNSTORED_MS, AGAIN_MS = 600_000, 20_000
-"""For so long after a reservation expired, the namespace may hold less of its team for creations, if another one expired so long
-before: a replica of serve that is killed loses creations once."""
+"""A namespace may reserve less of its team for UNSTORED_MS after a reservation expired, if an earlier one expired AGAIN_MS or
+more before it. A single time is no reason: a replica of serve that is killed loses creations once."""
 
 COUNTED_SECONDS = 1.0
 """A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with
@@ -59,7 +59,7 @@ class Revisions(msgspec.Struct, frozen=True, rename="camel"):
 class Holder(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """An object, or the owner of several, with a large part of one dimension: `Job/train`, `8`.
 
-    `idle_since`: since when all its pods in the namespace are idle (RFC 3339); "" if one works, or if that is not known.
+    `idle_since`: when all its pods in the namespace became idle (RFC 3339); "" if one is busy, or if that is not known.
     """
 
     name: str
@@ -91,17 +91,17 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `waiting` is the number of stored pods that wait under our scheduling gate; with those in flight they are at most
     `max_waiting`.
 
-    `waiting_for_team` is what the last turn found: the pods that lack only the quota of the team, and that nobody may pass.
+    `waiting_for_team`: how many pods lack only quota of the team and may not be passed, as of the last turn.
 
-    `unstored` is when a creation was first found that was never stored, and when the last one was, in ms since 1970.
+    `unstored`: when the first and the last creation expired that were never stored, in ms since 1970.
 
     `scarce` has the dimensions that the first pod in line lacks, if nobody may pass it: true if the quota of the team lacks them.
     `marks` are the places in line of objects that never wait under our gate. `credits` let pods go first in line.
 
-    `spending` is what was counted of the budget. It stays if the budget is removed, for the case that it comes again.
+    `spending` is what was spent of the budget. It stays when the budget is removed, because a budget may be added again.
 
-    `share` is what it sees of its team, if it stands in the object of one. It is not written. `moved_to` is the name of the
-    object into which the ledger moved: then nothing is decided by this one.
+    `share`: the team limits for this namespace, None without a team. It is not written. `moved_to` is the name of the object into
+    which the ledger moved: then this one decides nothing.
     """
 
     ledger_uid: str = ""
@@ -123,7 +123,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     class_catalogue: str | None = None
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
-    """Largest holders by dimension of `hard`, few enough to be written often; for people."""
+    """Largest holders by dimension of `hard`, for people. Their number is small, because they are written often."""
     budget: Budget | None = None
     spending: Spending | None = None
     share: TeamShare | None = None
@@ -136,7 +136,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> tuple[object, ...]:
-        """What it copies from its GPUQuota."""
+        """The fields that are copied from the GPUQuota."""
         return tuple(getattr(self, field) for field in _SPEC)
 
     def with_spec_of(self, other: "QuotaLedger") -> "QuotaLedger":
@@ -159,13 +159,13 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted({*self.limited, *(self.budget.granted if self.budget else ()), GPUS}))
 
     def spent_keys(self, now: int = 0) -> frozenset[str]:
-        """Return the keys of which the budget is spent, unless its period has ended. `now` is in ms since 1970."""
+        """Return the keys whose budget is spent, unless its period has ended. `now` is in ms since 1970."""
         if self.budget is None or self.spending is None or now >= self.spending.end:
             return frozenset()
         return reached(self.budget, self.spending)
 
     def is_bound(self, now: int) -> bool:
-        """Whether the namespace may hold less of its team for creations, since some were never stored, again and again."""
+        """Whether the namespace may reserve less of its team, because creations were repeatedly never stored."""
         first, last = self.unstored
         return last - first >= AGAIN_MS and now < last + UNSTORED_MS
 
@@ -212,29 +212,29 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return [key for key in sorted(self.limited) if self.free(key, held.get(key, NOTHING)) < 0]
 
     @property
-    def most(self) -> Vector:
-        """What the namespace can have at most: `hard`, and that of the team without what is guaranteed to others."""
-        team = self.share.most if self.share else {}
+    def maximum_hard(self) -> Vector:
+        """The maximum that the namespace can have: `hard`, and `hard` of the team less what is guaranteed to others."""
+        team = self.share.maximum_hard if self.share else {}
         return {**self.hard, **{key: min(amount, self.hard.get(key, amount)) for key, amount in team.items()}}
 
     def using(self, used: Vector) -> "QuotaLedger":
-        """Return this ledger as if so much were used, and nothing reserved. What `used` lacks is not used."""
+        """Return this ledger with `used` (other dimensions are zero), and nothing reserved."""
         none = dict.fromkeys(self.limited, NOTHING)
         return msgspec.structs.replace(self, used={**none, **used}, reservations=Reservations({}))
 
     def has_room(self, demand: Vector, *, times: int) -> bool:
-        """Whether such demand fits so many times."""
+        """Whether the demand fits this many times."""
         limited, held = self.limited.intersection(demand), self.held
         return all(times * demand[key] <= self.free(key, held.get(key, NOTHING)) for key in limited)
 
     @property
     def all_waiting(self) -> int:
-        """The pods that wait, with those that are being created, and marks. While there are any, nobody else gets quota."""
+        """How many pods wait or are being created to wait, with marks. If there are any, nobody else gets quota."""
         return self.waiting + len(self.joining) + len(self.marks)
 
     @property
     def joining(self) -> set[str]:
-        """The names of pods that are being created to wait. Of a name that is stored, no other can be."""
+        """The names of pods that are being created to wait. A name that is stored cannot be created again."""
         return {*self.reservations.joining.values()}.difference(self.stored_names)
 
     @property
@@ -249,7 +249,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pods_before(self) -> int:
-        """The pods that go before a new one, also those of other namespaces that wait for the team."""
+        """How many pods go before a new one, also in other namespaces that wait for the team."""
         return self.all_waiting + (self.share.waiting if self.share else 0)
 
     @property

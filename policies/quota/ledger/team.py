@@ -1,4 +1,4 @@
-"""The quota of a team: the spec in force of a ClusterGPUQuota, and what the ledger of one namespace sees of it.
+"""The quota of a team: the spec in force of a ClusterGPUQuota, and the state of the team for the ledger of one namespace.
 
 A request of a namespace fits its team if afterwards, for each dimension, what it holds (`used + reserved`) is at most `hard` less
 the sum over the other namespaces of `max(used + reserved, guaranteed)`. So what is guaranteed to a namespace stays free for it.
@@ -23,7 +23,7 @@ def team_title(name: str) -> str:
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, dict=True):
-    """The spec in force of a ClusterGPUQuota. `guaranteed` is by namespace. `contact` is whom a denial says to ask."""
+    """The spec in force of a ClusterGPUQuota. `guaranteed` is by namespace. Denials name `contact`."""
 
     name: str
     uid: str
@@ -44,23 +44,22 @@ class Team(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         return self.guaranteed.get(namespace, {})
 
     def taken(self, namespace: str, held: Vector) -> Vector:
-        """Return of each dimension of `hard` what a namespace takes that holds so much: its guarantee, if that is more."""
+        """Return what a namespace takes of each dimension of `hard`: `held`, or its guarantee if that is more."""
         guaranteed = self.guaranteed_to(namespace)
         return {key: max(held.get(key, NOTHING), guaranteed.get(key, NOTHING)) for key in self.hard}
 
 
 class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger of one namespace sees of its team.
+    """The state of a team, as the ledger of one namespace needs it.
 
-    `taken` is by namespace, also of this one: `max(used + reserved, guaranteed)` of each dimension of `hard`. `others` is the sum
-    of that over the other namespaces, and `guaranteed_to_others` the part that they have whatever they use. `guaranteed` is what
-    this one has whatever the others use. `uncounted`: the dimensions that the ledger of another namespace lacks, because `hard`
-    gained them. `waiting` is the number of pods of other namespaces that wait for quota of the team, and `scarce` are the
-    dimensions that the first of them lack.
+    `taken`: for each namespace, also this one, `max(used + reserved, guaranteed)` of each dimension of `hard`.
+    `taken_by_others`: the sum of `taken` over the other namespaces. `guaranteed_to_others`: the sum of their guarantees.
+    `guaranteed`: the guarantee of this namespace. `uncounted`: dimensions new in `hard`, which the ledger of another namespace
+    lacks. `waiting`: how many pods of other namespaces wait for quota of the team. `scarce`: what the first of them lack.
     """
 
     team: Team
-    others: Vector
+    taken_by_others: Vector
     guaranteed_to_others: Vector
     taken: Mapping[str, Vector]
     guaranteed: Vector = {}
@@ -69,21 +68,21 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     scarce: frozenset[str] = frozenset()
 
     @property
-    def most(self) -> Vector:
-        """What this namespace can have at most of each dimension of `hard`."""
+    def maximum_hard(self) -> Vector:
+        """The maximum of each dimension of `hard` that this namespace can have."""
         guaranteed = self.guaranteed_to_others
         return {key: hard - guaranteed.get(key, NOTHING) for key, hard in self.team.hard.items()}
 
     def largest(self, key: str) -> list[tuple[str, Fraction]]:
-        """Return the namespaces that have the most of a dimension, used or guaranteed, and how much."""
-        taken = {name: amount for name, each in self.taken.items() if (amount := each.get(key, NOTHING))}
-        return sorted(taken.items(), key=lambda each: (-each[1], each[0]))[:MAX_LARGEST]
+        """Return the namespaces with the largest amounts of a dimension, used or guaranteed."""
+        amounts = {name: amount for name, taken in self.taken.items() if (amount := taken.get(key, NOTHING))}
+        return sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[:MAX_LARGEST]
 
     def free(self, key: str, held: Fraction) -> Fraction:
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""
-        return self.team.hard[key] - self.others[key] - held
+        return self.team.hard[key] - self.taken_by_others[key] - held
 
     def is_guaranteed(self, held: Vector, demand: Vector) -> bool:
-        """Whether the demand takes nothing from the others, if this namespace then holds `held`: it is within its guarantee."""
+        """Whether the demand is within the guarantee of this namespace, which then holds `held`."""
         limited = (key for key in demand if key in self.team.hard)
         return all(held.get(key, NOTHING) <= self.guaranteed.get(key, NOTHING) for key in limited)

@@ -1,4 +1,4 @@
-"""The ledgers of a team's namespaces, which stand in one object: every compare-and-swap replaces all of them.
+"""The ledgers of a team's namespaces, in one object: every compare-and-swap replaces all of them.
 
 So one swap decides about the quota of a namespace and about that of its team.
 """
@@ -16,15 +16,15 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare
 
 NAMESPACE_PARTS = 4
-"""One namespace takes at most one of so many equal parts of the room that the reservations of its team have."""
+"""One namespace may use at most 1/NAMESPACE_PARTS of the team's space for reservations."""
 
 
 class _Sums(msgspec.Struct, frozen=True):
     """What one or more namespaces add to their team.
 
     `taken` and `lacking` have each dimension of `hard`; `lacking` is how many ledgers lack it. `waiting` is the number of pods
-    that wait for the team, as turns found. `scarce` is in how many namespaces the first of them lacks a dimension. `lifts_size`
-    and `reserved_size` are the characters of what is held for pods that wait, and of the rest.
+    that wait for quota of the team. `scarce`: in how many namespaces the first such pod lacks a dimension. `lifts_size` is the
+    size in characters of what is held for waiting pods, and `reserved_size` of all other reservations.
     """
 
     taken: Vector
@@ -52,7 +52,7 @@ class _Sums(msgspec.Struct, frozen=True):
 class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     """The spec in force of a team, and the ledger of each of its namespaces.
 
-    The ledger of a namespace in `leaving` is frozen: it is being moved, and nothing is decided by it. It still counts.
+    A namespace in `leaving` is moving out of this object: its ledger is frozen. It decides nothing, but still counts.
     """
 
     team: Team
@@ -107,15 +107,15 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         ledgers = {name: ledger for name, ledger in self.ledgers.items() if name != namespace}
         return self._after(ledgers, self.leaving - {namespace}, (namespace,))
 
-    def limit(self, namespace: str, of_all: int) -> int:
-        """Return how many characters the reservations of a namespace may take, if those of all may take `of_all`.
+    def reservation_limit(self, namespace: str, team_limit: int) -> int:
+        """Return how many characters the reservations of a namespace may take. `team_limit`: maximum of all namespaces.
 
-        Half of the room is for those that come first, of which one namespace takes at most a NAMESPACE_PARTS-th of all. Each
-        namespace has an equal part of the other half for itself. So whatever the others do, each can reserve something. What is
-        held for pods that wait is the controller's, and takes part in neither.
+        Half of the space is shared: first come, first served, up to 1/NAMESPACE_PARTS of all space for one namespace. The other
+        half is divided equally, so each namespace can reserve something whatever the others do. What the controller holds for
+        waiting pods counts in neither half.
         """
         others, own_lifts = self._others(namespace), self._part(namespace).lifts_size
-        room = of_all - own_lifts - others.lifts_size
+        room = team_limit - own_lifts - others.lifts_size
         first = min(room // NAMESPACE_PARTS, room // 2 - others.reserved_size)
         own_part = room // 2 // max(1, len(self.ledgers))
         return own_lifts + max(0, min(max(first, own_part), room - others.reserved_size))
@@ -125,7 +125,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         others, guaranteed = self._others(namespace), self.team.guaranteed_to(namespace)
         return TeamShare(
             team=self.team,
-            others=others.taken,
+            taken_by_others=others.taken,
             guaranteed_to_others={
                 key: amount - guaranteed.get(key, NOTHING) for key, amount in self.team.all_guaranteed.items()
             },

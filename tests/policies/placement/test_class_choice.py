@@ -5,7 +5,13 @@ from typing import Any
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
-from policies.placement.class_choice import Choice, ClassSelection, choose, few, label_values
+from policies.placement.class_choice import (
+    Choice,
+    ClassSelection,
+    alternatives_in_words,
+    choose,
+    label_values,
+)
 from policies.placement.hardware import LabelKeys
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
@@ -180,4 +186,7 @@ def test_what_may_be_meant() -> None:
 
 
 def test_only_a_few_names_are_listed() -> None:
-    assert [few("abc"), few("abcd")] == ["a or b or c", "a or b or c or 1 more"]
+    assert [alternatives_in_words("abc"), alternatives_in_words("abcd")] == [
+        "a or b or c",
+        "a or b or c or 1 more",
+    ]

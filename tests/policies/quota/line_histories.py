@@ -15,7 +15,7 @@ from policies.quota.ledger.reconcile import Listing, Refused, StoredObject, init
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.line import Gang, InLine, Standing, Turn, Waiter
 from tests.builders import quota_ledger
-from tests.policies.quota.turns import take_turn
+from tests.policies.quota.turns import next_to_start
 
 HISTORIES, STEPS = settings().max_examples * 4, 40
 
@@ -236,13 +236,13 @@ class World:
 
     def turn(self, before: QuotaLedger, listed: Listed) -> Turn:
         line = self.in_line(listed)
-        turn = take_turn(before, line.waiters, line.gangs, line.queue)
+        turn = next_to_start(before, line.waiters, line.gangs, line.queue)
         assert not grown(before, turn.ledger)
         check_order(before, turn, listed.pods)
         check_held(turn, line.gangs, listed.pods)
         kept = {each.id for each in before.reservations if each.is_begun_lift}
         assert kept <= {each.id for each in turn.ledger.reservations}
-        again = take_turn(turn.ledger, line.waiters, line.gangs, line.queue)
+        again = next_to_start(turn.ledger, line.waiters, line.gangs, line.queue)
         assert again.ledger == turn.ledger, "nothing more happens until something changes"
         return turn
 

@@ -131,7 +131,7 @@ class Referee:
         return self.members[name].amounts.get(key, ZERO) if name in self.members else ZERO
 
     def _kept(self, name: str, key: str) -> Fraction:
-        return self.members[name].line.kept.get(key, ZERO) if name in self.members else ZERO
+        return self.members[name].line.held_for_replacements.get(key, ZERO) if name in self.members else ZERO
 
     def _guaranteed(self, name: str, key: str) -> Fraction:
         return self.team.guaranteed.get(name, {}).get(key, ZERO)
@@ -219,7 +219,7 @@ class Referee:
     def _needed(self, name: str, entry: Entry) -> Vector:
         """Return what must be free, with what is kept for others of its namespace."""
         member, needed = self.members[name], dict[str, Fraction]()
-        kept = {} if entry.goes_first else member.line.kept
+        kept = {} if entry.goes_first else member.line.held_for_replacements
         for pod in member.lacks(entry):
             for key, amount in pod.demand.items():
                 if amount > (held := member.held.get(pod.uid, {}).get(key, ZERO)):
@@ -245,7 +245,7 @@ class Referee:
 
     def _order(self, name: str, entry: Entry) -> tuple[object, ...]:
         guaranteed = self._is_guaranteed(name, entry)
-        beyond = ZERO if guaranteed else self._beyond(name, self.members[name].line.kept)
+        beyond = ZERO if guaranteed else self._beyond(name, self.members[name].line.held_for_replacements)
         return not entry.goes_first, not guaranteed, beyond, entry.since, entry.pods[0].uid
 
     def _blocks(self, name: str, entry: Entry) -> bool:

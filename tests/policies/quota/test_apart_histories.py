@@ -20,7 +20,7 @@ from policies.quota.ledger.reservations import Reservation, Reservations
 from policies.quota.line import Waiter
 from policies.quota.waiting import QueueSpec
 from tests.builders import quota_ledger
-from tests.policies.quota.turns import take_turn
+from tests.policies.quota.turns import next_to_start
 from webhook.controller.waiting_line import mark_waiters
 
 HARD, ROUND_MS, IN_LINE = 2, 31_000, 3
@@ -61,7 +61,7 @@ class World:
         requested = ReservationRequest(
             reservation=Reservation(uid, {"gpus": Fraction(gpus)}, name=f"pods/{uid}"),
             catalogues=frozenset({"now"}),
-            line=Line.APART,
+            line=Line.NEVER_WAITS,
             owner=owner,
         )
         decided = decide(self.ledger, [requested], now=self.now)
@@ -84,7 +84,7 @@ class World:
             scarce={},
         )
         waiters = [*self.waiting.values(), *mark_waiters(counted)]
-        turn = take_turn(counted, waiters, {}, QueueSpec())
+        turn = next_to_start(counted, waiters, {}, QueueSpec())
         self.ledger = turn.ledger
         for uid in turn.lifts:
             if uid in self.waiting:

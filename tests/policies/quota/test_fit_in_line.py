@@ -159,14 +159,18 @@ def requested(line: Line, **spec: Any) -> QuotaRequest:
 
 @cases(
     ("asked", "options", "want"),
-    of_a_daemonset=(requested(Line.APART), QUEUE, ["a pod of a DaemonSet does not wait in line for quota"]),
+    of_a_daemonset=(
+        requested(Line.NEVER_WAITS),
+        QUEUE,
+        ["a pod of a DaemonSet does not wait in line for quota"],
+    ),
     with_claims=(
-        requested(Line.APART, **CLAIMS),
+        requested(Line.NEVER_WAITS, **CLAIMS),
         QUEUE,
         ["a pod with ResourceClaims does not wait in line for quota"],
     ),
     one_that_could_wait=(requested(Line.BEHIND), QUEUE, []),
-    where_none_waits=(requested(Line.APART), GPUQuotaOptions(), []),
+    where_none_waits=(requested(Line.NEVER_WAITS), GPUQuotaOptions(), []),
 )
 def test_a_denial_says_what_never_waits(
     asked: QuotaRequest, options: GPUQuotaOptions, want: list[str]

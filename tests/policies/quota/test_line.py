@@ -15,7 +15,7 @@ from policies.quota.line import LIFTS_LIMIT, Gang, Standing, Turn, Waiter
 from policies.quota.waiting import QueueOrder, QueueSpec, creation_timestamp
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.turns import take_turn
+from tests.policies.quota.turns import next_to_start
 from tests.policies.quota.waiters import begun, gpus, held, member, waiter
 
 STRICT, BEST_EFFORT = QueueSpec(), QueueSpec(order=QueueOrder.BEST_EFFORT_FIFO)
@@ -54,7 +54,7 @@ def standings(turn: Turn) -> dict[str, Standing]:
     ),
 )
 def test_the_order_in_line(first: Waiter, second: Waiter) -> None:
-    turn = take_turn(ledger(1), [second, first], {}, STRICT)
+    turn = next_to_start(ledger(1), [second, first], {}, STRICT)
 
     assert turn.lifts == (first.uid,)
     assert amounts_held(turn) == {first.uid: 1}
@@ -62,7 +62,7 @@ def test_the_order_in_line(first: Waiter, second: Waiter) -> None:
 
 
 def test_who_waits_has_a_number_in_line() -> None:
-    turn = take_turn(
+    turn = next_to_start(
         ledger(2, 2), [waiter("a"), member("b"), member("c"), waiter("d")], {"gang": Gang(2)}, STRICT
     )
 
@@ -83,7 +83,7 @@ LARGE, SMALL, STARVED = waiter("large", 2, "3"), waiter("small", 1, "4"), "3.5"
 def test_who_is_behind_one_that_does_not_fit(
     queue: QueueSpec, starved_before: str, want: tuple[str, ...]
 ) -> None:
-    assert take_turn(ledger(2, 1), [LARGE, SMALL], {}, queue, starved_before).lifts == want
+    assert next_to_start(ledger(2, 1), [LARGE, SMALL], {}, queue, starved_before).lifts == want
 
 
 @cases(
@@ -94,7 +94,7 @@ def test_who_is_behind_one_that_does_not_fit(
     a_gang_without_all_its_pods=(member("front"), S.INCOMPLETE),
 )
 def test_who_steps_aside_holds_no_place(front: Waiter, standing: Standing) -> None:
-    turn = take_turn(ledger(4), [front, waiter("b", since="2")], {"gang": Gang(2)}, STRICT)
+    turn = next_to_start(ledger(4), [front, waiter("b", since="2")], {"gang": Gang(2)}, STRICT)
 
     assert standings(turn) == {"front": standing, "b": S.STARTING}
     assert (turn.places["front"].number, turn.lifts) == (0, ("b",))
@@ -113,11 +113,11 @@ def test_who_steps_aside_holds_no_place(front: Waiter, standing: Standing) -> No
 def test_what_the_first_in_line_lacks_is_written(
     queue: QueueSpec, front: Waiter, starved_before: str, want: dict[str, bool]
 ) -> None:
-    assert take_turn(ledger(4, 3), [front], {}, queue, starved_before).ledger.scarce == want
+    assert next_to_start(ledger(4, 3), [front], {}, queue, starved_before).ledger.scarce == want
 
 
 def test_a_queue_on_hold_removes_no_gate() -> None:
-    turn = take_turn(
+    turn = next_to_start(
         ledger(4, 0, held("b")), [waiter("a"), waiter("b"), waiter("c", 0)], {}, QueueSpec(hold=True)
     )
 
@@ -127,7 +127,7 @@ def test_a_queue_on_hold_removes_no_gate() -> None:
 
 
 def test_a_pod_without_demand_starts_at_once() -> None:
-    turn = take_turn(ledger(1, 1), [waiter("a"), waiter("cpu", 0, "9")], {}, STRICT)
+    turn = next_to_start(ledger(1, 1), [waiter("a"), waiter("cpu", 0, "9")], {}, STRICT)
 
     assert turn.lifts == ("cpu",)
     assert not turn.ledger.reservations
@@ -180,7 +180,7 @@ def test_a_credit_lets_one_pod_go_first(
     counted = ledger(2, 0, held("held"), credits=tuple(before))
     others = [OLDER, *([] if mine.uid == "held" else [waiter("held")])]
 
-    turn = take_turn(counted, [*others, mine], {}, STRICT, now=NOW)
+    turn = next_to_start(counted, [*others, mine], {}, STRICT, now=NOW)
     assert set(turn.lifts) == {want, "held"}
     assert list(turn.ledger.credits) == left
 
@@ -188,7 +188,7 @@ def test_a_credit_lets_one_pod_go_first(
 def test_an_end_lets_the_oldest_pod_of_its_owner_go_first() -> None:
     pods = [of_web("b", ago=1), of_web("a", ago=2)]
 
-    turn = take_turn(ledger(1, credits=(credit(5),)), pods, {}, STRICT, now=NOW)
+    turn = next_to_start(ledger(1, credits=(credit(5),)), pods, {}, STRICT, now=NOW)
     assert turn.lifts == ("a",)
     assert not turn.ledger.credits
 
@@ -196,7 +196,7 @@ def test_an_end_lets_the_oldest_pod_of_its_owner_go_first() -> None:
 def test_without_preference_there_are_no_credits() -> None:
     queue = QueueSpec(prefer_replacements=False)
 
-    turn = take_turn(ledger(1, credits=(credit(1),)), [OLDER, of_web("mine")], {}, queue, now=NOW)
+    turn = next_to_start(ledger(1, credits=(credit(1),)), [OLDER, of_web("mine")], {}, queue, now=NOW)
     assert turn.lifts == ("older",)
     assert not turn.ledger.credits
 
@@ -213,7 +213,7 @@ def test_without_preference_there_are_no_credits() -> None:
 def test_quota_is_kept_for_the_pod_that_replaces_another_one(
     before: tuple[Credit, ...], mine: Waiter, want: Standing
 ) -> None:
-    turn = take_turn(ledger(1, credits=before), [mine], {}, STRICT, now=NOW)
+    turn = next_to_start(ledger(1, credits=before), [mine], {}, STRICT, now=NOW)
 
     assert turn.places["older"].standing is want
     assert turn.lifts == (("older",) if want is S.STARTING else ())
@@ -243,7 +243,7 @@ PAIR = [member("a"), member("b", since="2")]
 def test_a_gang_starts_whole(
     before: QuotaLedger, waiters: list[Waiter], gang: Gang, want: dict[str, int], lifts: tuple[str, ...]
 ) -> None:
-    turn = take_turn(before, waiters, {"gang": gang}, STRICT)
+    turn = next_to_start(before, waiters, {"gang": gang}, STRICT)
 
     assert amounts_held(turn) == want
     assert turn.lifts == lifts
@@ -251,17 +251,17 @@ def test_a_gang_starts_whole(
 
 def test_more_pods_of_a_gang_than_it_needs_line_up_once_it_has_started() -> None:
     waiters = [member(uid, since=uid) for uid in "abc"]
-    turn = take_turn(ledger(4), [*waiters, waiter("d", since="d")], {"gang": Gang(2)}, STRICT)
+    turn = next_to_start(ledger(4), [*waiters, waiter("d", since="d")], {"gang": Gang(2)}, STRICT)
 
     assert standings(turn) == {"a": S.STARTING, "b": S.STARTING, "c": S.BEHIND, "d": S.STARTING}
-    later = take_turn(ledger(4, 3), [waiters[2]], {"gang": Gang(2, running=2)}, STRICT)
+    later = next_to_start(ledger(4, 3), [waiters[2]], {"gang": Gang(2, running=2)}, STRICT)
     assert later.lifts == ("c",)
 
 
 def test_a_gang_has_the_place_of_its_first_pod() -> None:
     waiters = [member("z", since="5"), member("b", priority=1), waiter("between", since="2")]
 
-    turn = take_turn(ledger(2), waiters, {"gang": Gang(2)}, STRICT)
+    turn = next_to_start(ledger(2), waiters, {"gang": Gang(2)}, STRICT)
 
     assert set(turn.lifts) == {"b", "z"}
 
@@ -276,7 +276,7 @@ def test_the_rest_of_a_gang_that_has_started_goes_first(
 ) -> None:
     waiters = [*PAIR, waiter("urgent", priority=9, since="0")]
 
-    turn = take_turn(ledger(2, 0, first, held("b")), waiters, {"gang": Gang(2, running)}, BEST_EFFORT)
+    turn = next_to_start(ledger(2, 0, first, held("b")), waiters, {"gang": Gang(2, running)}, BEST_EFFORT)
 
     assert turn.lifts == want
     assert standings(turn)["urgent"] is S.NEXT
@@ -285,7 +285,7 @@ def test_the_rest_of_a_gang_that_has_started_goes_first(
 def test_nobody_passes_the_rest_of_a_gang_that_has_started() -> None:
     waiters = [member("b", 3), waiter("c")]
 
-    turn = take_turn(ledger(4, 2, held("b")), waiters, {"gang": Gang(2, running=1)}, BEST_EFFORT)
+    turn = next_to_start(ledger(4, 2, held("b")), waiters, {"gang": Gang(2, running=1)}, BEST_EFFORT)
 
     assert standings(turn) == {"b": S.NEXT, "c": S.BEHIND}
 
@@ -293,7 +293,7 @@ def test_nobody_passes_the_rest_of_a_gang_that_has_started() -> None:
 def test_a_pod_that_replaces_one_of_a_gang_waits_as_any_other() -> None:
     waiters = [member("new", since="2"), waiter("older", since="1")]
 
-    assert take_turn(ledger(2, 1), waiters, {"gang": Gang(2, running=1)}, STRICT).lifts == ("older",)
+    assert next_to_start(ledger(2, 1), waiters, {"gang": Gang(2, running=1)}, STRICT).lifts == ("older",)
 
 
 # ---- what is held and given back
@@ -319,7 +319,7 @@ def test_a_pod_that_replaces_one_of_a_gang_waits_as_any_other() -> None:
 def test_what_cannot_start_is_given_back(
     before: QuotaLedger, waiters: list[Waiter], want: dict[str, int]
 ) -> None:
-    assert amounts_held(take_turn(before, waiters, {}, STRICT)) == want
+    assert amounts_held(next_to_start(before, waiters, {}, STRICT)) == want
 
 
 @cases(
@@ -344,7 +344,7 @@ def test_what_cannot_start_is_given_back(
 def test_a_gang_gives_back_whole_and_only_before_it_starts(
     before: QuotaLedger, waiters: list[Waiter], gang: Gang, want: dict[str, int]
 ) -> None:
-    assert amounts_held(take_turn(before, waiters, {"gang": gang}, STRICT)) == want
+    assert amounts_held(next_to_start(before, waiters, {"gang": gang}, STRICT)) == want
 
 
 @cases(
@@ -364,7 +364,7 @@ def test_a_gang_gives_back_whole_and_only_before_it_starts(
 def test_a_ledger_that_moves_holds_demand_under_both_catalogue_versions(
     before: QuotaLedger, demand: int, want: list[tuple[int, str]]
 ) -> None:
-    turn = take_turn(before, [waiter("a", demand)], {}, STRICT)
+    turn = next_to_start(before, [waiter("a", demand)], {}, STRICT)
 
     assert [(int(each.demand["gpus"]), each.catalogue) for each in turn.ledger.reservations] == want
 
@@ -372,31 +372,31 @@ def test_a_ledger_that_moves_holds_demand_under_both_catalogue_versions(
 def test_a_removal_that_was_admitted_keeps_what_it_holds() -> None:
     before = ledger(9, 0, begun("a"), next_catalogue="next")
 
-    turn = take_turn(before, [waiter("a", 2)], {}, STRICT)
+    turn = next_to_start(before, [waiter("a", 2)], {}, STRICT)
 
     assert turn.ledger == before
 
 
 def test_what_is_held_leaves_room_for_creations() -> None:
     waiters = [waiter(f"{number:036}") for number in range(6000)]
-    turn = take_turn(ledger(9999), waiters, {}, STRICT)
+    turn = next_to_start(ledger(9999), waiters, {}, STRICT)
 
     assert 1900 <= len(turn.lifts) <= 4600
     assert turn.ledger.reservations.size <= LIFTS_LIMIT
-    later = take_turn(turn.ledger, waiters, {}, STRICT)
+    later = next_to_start(turn.ledger, waiters, {}, STRICT)
     assert len(later.lifts) > len(turn.lifts)
     assert later.ledger.reservations.size <= LIFTS_LIMIT
 
 
 def test_a_gang_that_no_ledger_can_hold_blocks_nobody_and_says_how_many_pods_it_can() -> None:
     gang = [member(f"{number:036}") for number in range(5000)]
-    turn = take_turn(ledger(9999), [*gang, waiter("b", since="2")], {"gang": Gang(5000)}, STRICT)
+    turn = next_to_start(ledger(9999), [*gang, waiter("b", since="2")], {"gang": Gang(5000)}, STRICT)
 
     assert turn.lifts == ("b",)
     place = turn.places[gang[0].uid]
     assert place.standing is S.TOO_MANY
     for pods, want in ((place.most, place.most), (place.most + 1, 0)):
-        assert len(take_turn(ledger(9999), gang[:pods], {"gang": Gang(pods)}, STRICT).lifts) == want
+        assert len(next_to_start(ledger(9999), gang[:pods], {"gang": Gang(pods)}, STRICT).lifts) == want
 
 
 # ---- laws
@@ -442,7 +442,7 @@ def together(of: QuotaLedger) -> Vector:
 @given(lines())
 def test_a_turn_adds_nothing_above_hard(line: InLine) -> None:
     before, waiters, gangs, queue, starved_before = line
-    after = take_turn(before, waiters, gangs, queue, starved_before).ledger
+    after = next_to_start(before, waiters, gangs, queue, starved_before).ledger
 
     grown = {
         uid for uid, each in after.reservations.lifts.items() if each != before.reservations.lifts.get(uid)
@@ -456,7 +456,7 @@ def test_a_turn_adds_nothing_above_hard(line: InLine) -> None:
 @given(lines())
 def test_a_gang_that_has_not_started_is_held_whole_or_not_at_all(line: InLine) -> None:
     before, waiters, gangs, queue, starved_before = line
-    turn = take_turn(before, waiters, gangs, queue, starved_before)
+    turn = next_to_start(before, waiters, gangs, queue, starved_before)
 
     lifts = turn.ledger.reservations.lifts
     for key, gang in gangs.items():
@@ -473,7 +473,7 @@ def test_a_gang_that_has_not_started_is_held_whole_or_not_at_all(line: InLine) -
 @given(lines())
 def test_nobody_is_passed_under_strict_fifo(line: InLine) -> None:
     before, waiters, gangs, queue, starved_before = line
-    turn = take_turn(before, waiters, gangs, replace(queue, order=QueueOrder.STRICT_FIFO), starved_before)
+    turn = next_to_start(before, waiters, gangs, replace(queue, order=QueueOrder.STRICT_FIFO), starved_before)
 
     new = [
         uid
@@ -498,13 +498,13 @@ def test_nobody_is_passed_under_strict_fifo(line: InLine) -> None:
 @given(lines(), st.randoms(use_true_random=False))
 def test_a_turn_is_the_same_again_and_in_whatever_order_pods_are_given(line: InLine, random: object) -> None:
     before, waiters, gangs, queue, starved_before = line
-    turn = take_turn(before, waiters, gangs, queue, starved_before)
+    turn = next_to_start(before, waiters, gangs, queue, starved_before)
     shuffled = list(waiters)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     mirrored: Mapping[str, Gang] = dict(reversed(gangs.items()))
 
-    assert take_turn(before, shuffled, mirrored, queue, starved_before) == turn
-    again = take_turn(turn.ledger, waiters, gangs, queue, starved_before)
+    assert next_to_start(before, shuffled, mirrored, queue, starved_before) == turn
+    again = next_to_start(turn.ledger, waiters, gangs, queue, starved_before)
     assert again.ledger == turn.ledger
     assert set(again.lifts) == set(turn.lifts)
 
@@ -512,7 +512,7 @@ def test_a_turn_is_the_same_again_and_in_whatever_order_pods_are_given(line: InL
 @given(lines())
 def test_only_what_is_held_starts(line: InLine) -> None:
     before, waiters, gangs, queue, starved_before = line
-    turn = take_turn(before, waiters, gangs, queue, starved_before)
+    turn = next_to_start(before, waiters, gangs, queue, starved_before)
 
     lifts, demands = turn.ledger.reservations.lifts, {each.uid: each.demand for each in waiters}
     assert set(turn.places) == set(demands)

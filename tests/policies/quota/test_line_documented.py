@@ -14,7 +14,7 @@ from hypothesis import settings
 from policies.quota.line import Gang, Waiter
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import quota_ledger
-from tests.policies.quota.turns import take_turn
+from tests.policies.quota.turns import next_to_start
 
 HISTORIES = settings().max_examples * 10
 GANGS = ("one", "two", "three")
@@ -77,7 +77,7 @@ def test_who_starts_is_what_is_documented(order: QueueOrder) -> None:
             hard={"gpus": Fraction(hard)}, used={"gpus": Fraction(used)}, class_catalogue="c"
         )
 
-        turn = take_turn(before, waiters, gangs, QueueSpec(order=order), starved)
+        turn = next_to_start(before, waiters, gangs, QueueSpec(order=order), starved)
 
         strict = order is QueueOrder.STRICT_FIFO
         want = documented(waiters, gangs, hard, hard - used, strict=strict, starved=starved)

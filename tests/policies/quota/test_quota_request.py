@@ -187,9 +187,9 @@ def gpu_pod(gpus: str = "2", **spec: Any) -> JSON:
 @cases(
     ("after", "before", "line", "want"),
     created_under_the_gate=(gpu_pod(**WAITING), None, Line.BEHIND, ("u", None, Line.JOINS)),
-    whoever_creates_it=(gpu_pod(**WAITING), None, Line.APART, ("u", None, Line.JOINS)),
+    whoever_creates_it=(gpu_pod(**WAITING), None, Line.NEVER_WAITS, ("u", None, Line.JOINS)),
     under_another_gate=(gpu_pod(**OTHER_GATE), None, Line.BEHIND, ("u", "2", Line.BEHIND)),
-    one_that_never_waits=(gpu_pod(), None, Line.APART, ("u", "2", Line.APART)),
+    one_that_never_waits=(gpu_pod(), None, Line.NEVER_WAITS, ("u", "2", Line.NEVER_WAITS)),
     the_controller_removes_the_gate=(gpu_pod(), gpu_pod(**WAITING), Line.LIFTS, ("u/lift/review", "2", Line.LIFTS)),
     its_owner_does=(gpu_pod(), gpu_pod(**WAITING), Line.BEHIND, ("u/review", "2", Line.BEHIND)),
     the_controller_changes_something_else=(

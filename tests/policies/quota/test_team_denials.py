@@ -348,7 +348,7 @@ def test_a_workload_is_told_who_has_the_most_of_its_team() -> None:
     more_is_used_than_granted=(team_ledger({OWN: {"gpus": 7}, PROD: {"gpus": 60}}), 64, 0),
 )
 def test_what_a_namespace_can_have(ledger: QuotaLedger, most: int, free: int) -> None:
-    assert (ledger.most, ledger.left) == (amounts({"gpus": most}), amounts({"gpus": free}))
+    assert (ledger.maximum_hard, ledger.left) == (amounts({"gpus": most}), amounts({"gpus": free}))
 
 
 GPUS_HELD = st.integers(0, 20)

@@ -12,7 +12,7 @@ from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.reservations import Reservation, Reservations, lift_id
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Waiter
-from policies.quota.team_line import TeamTurn, take_team_turn
+from policies.quota.team_line import TeamTurn, next_to_start_in_team
 from policies.quota.waiting import QueueSpec
 from tests.builders import quota_ledger
 from tests.cases import cases
@@ -27,7 +27,7 @@ def turn(before: TeamLedgers, starved_before: str = "", /, **in_line: InLine | l
         namespace: each if isinstance(each, InLine) else InLine(each, {"gang": Gang(2)})
         for namespace, each in in_line.items()
     }
-    return take_team_turn(before, lines, starved_before)
+    return next_to_start_in_team(before, lines, starved_before)
 
 
 def lifts(found: TeamTurn) -> set[str]:
@@ -206,7 +206,7 @@ def test_a_team_that_grants_nothing_starts_nobody() -> None:
     what_a_replacement_in_another_namespace_will_need_stays_free=(gpus(1), set()),
 )
 def test_quota_is_kept_for_replacements_of_another_namespace(kept: Vector, want: set[str]) -> None:
-    found = turn(of_team(4, a=ledger(3), b=ledger()), a=InLine([], {}, kept=kept), b=NEW)
+    found = turn(of_team(4, a=ledger(3), b=ledger()), a=InLine([], {}, held_for_replacements=kept), b=NEW)
 
     assert lifts(found) == want
 

@@ -27,7 +27,7 @@ from policies.quota.ledger.reservations import Reservation
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import InLine, Standing, Turn
-from policies.quota.team_line import take_team_turn
+from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.policies.quota.line_histories import A100, HISTORIES, STEPS, Listed, Pod, World, check_held
 from tests.policies.quota.team_line_referee import Referee
@@ -250,12 +250,12 @@ class TeamWorld:
                 turns[name] = each.count_and_turn(listed[name])
         ages = sorted({each.since for line in lines.values() for each in line.waiters})
         starved_before = "" if self.is_calm else self.draw.choice(["", *ages])
-        found = take_team_turn(counted, lines, starved_before)
+        found = next_to_start_in_team(counted, lines, starved_before)
         self.check_turn(counted, lines, starved_before, found.turns)
         for name, turn in found.turns.items():
             check_held(turn, lines[name].gangs, listed[name].pods)
             self.namespaces[name].check_started(listed[name], turn.ledger)
-        again = take_team_turn(found.team_ledgers, lines, starved_before)
+        again = next_to_start_in_team(found.team_ledgers, lines, starved_before)
         assert {name: set(turn.lifts) for name, turn in again.turns.items()} == {
             name: set(turn.lifts) for name, turn in found.turns.items()
         }, "nothing more happens until something changes"

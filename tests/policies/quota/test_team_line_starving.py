@@ -1,7 +1,7 @@
 """Whoever waits for the team starts at some time, however many come after it in other namespaces, if all that runs ends."""
 
 from policies.quota.line import InLine, Waiter
-from policies.quota.team_line import take_team_turn
+from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueSpec
 from tests.cases import cases
 from tests.policies.quota.team_lines import BEST_EFFORT, Amounts, ledger, of_team
@@ -38,7 +38,7 @@ def test_a_pod_starts_at_some_time(pod: int, queue: QueueSpec, guaranteed: Amoun
             used = sum(size for _, of, size in running if of == name)
             team = team.with_ledger(name, ledger(used))
         in_line = {name: InLine(each, {}, queue if name == "z" else STRICT) for name, each in waiting.items()}
-        for name, turn in take_team_turn(team, in_line, f"{number - STARVES_AFTER:02}").turns.items():
+        for name, turn in next_to_start_in_team(team, in_line, f"{number - STARVES_AFTER:02}").turns.items():
             started = [each for each in waiting[name] if each.uid in turn.lifts]
             # They end one after the other, so that never much is free at one time.
             running += [(number + 3 + len(running) % 5, name, int(each.demand["gpus"])) for each in started]

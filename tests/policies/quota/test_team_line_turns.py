@@ -12,7 +12,7 @@ from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Waiter
-from policies.quota.team_line import take_team_turn
+from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import quota_ledger
 from tests.policies.quota.team_line_referee import Referee
@@ -66,7 +66,7 @@ def test_whose_turn_it_is(part: int) -> None:
         before = TeamLedgers(team, {name: ledger_of(draw, line) for name, line in lines.items()})
         starved_before = draw.choice(["", "3", "6"])
 
-        found = take_team_turn(before, lines, starved_before)
+        found = next_to_start_in_team(before, lines, starved_before)
         referee = Referee(before, lines, starved_before)
 
         for name, turn in found.turns.items():

@@ -8,7 +8,7 @@ from policies.quota.line import Gang, Turn, Waiter
 from policies.quota.waiting import QueueSpec
 
 
-def take_turn(
+def next_to_start(
     ledger: QuotaLedger,
     waiters: Iterable[Waiter],
     gangs: Mapping[str, Gang],
@@ -17,4 +17,4 @@ def take_turn(
     now: int = 0,
 ) -> Turn:
     """`now` is in ms since 1970."""
-    return line.take_turn(ledger, line.line_up(ledger, waiters, gangs, queue, now), starved_before)
+    return line.next_to_start(ledger, line.line_up(ledger, waiters, gangs, queue, now), starved_before)

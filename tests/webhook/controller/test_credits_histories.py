@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
-from policies.quota.line import Waiter, line_up, take_turn
+from policies.quota.line import Waiter, line_up, next_to_start
 from policies.quota.waiting import QueueSpec, creation_timestamp
 from tests.builders import quota_ledger
 from tests.webhook.controller.lines import BY, a_line, owned
@@ -97,7 +97,7 @@ class World:
         ]
         line = line_up(counted, pods, {}, QueueSpec(), NOW)
         assert sum(each.replaces for each in line.waiters) == min(len(pods), ended(counted))
-        return take_turn(counted, line).ledger
+        return next_to_start(counted, line).ledger
 
 
 def ended(ledger: QuotaLedger) -> int:

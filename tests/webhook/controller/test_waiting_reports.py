@@ -14,12 +14,12 @@ from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Waiter
-from policies.quota.team_line import take_team_turn
+from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueSpec
 from tests.budgets import budget, spending
 from tests.builders import quota_ledger, uid
 from tests.cases import cases
-from tests.policies.quota.turns import take_turn
+from tests.policies.quota.turns import next_to_start
 from tests.webhook.controller.clock import Clock
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.objects import timestamp
@@ -90,7 +90,7 @@ class World:
         counted = replace(LEDGER, **ledger)
         pods = [replace(pod(each.uid), since=each.since) for each in waiters]
         demands = {each.uid: each.demand for each in waiters}
-        self.reports.turn("team", pods, demands, take_turn(counted, waiters, gangs or {}, queue))
+        self.reports.turn("team", pods, demands, next_to_start(counted, waiters, gangs or {}, queue))
         return self.reports.shown("team", counted)
 
     def said(self) -> list[tuple[str, str, str]]:
@@ -384,7 +384,7 @@ def test_a_pod_that_waits_for_the_team_reads_so(
     empty = quota_ledger(used={"gpus": Fraction(0)}, class_catalogue="c")
     own = replace(LEDGER, hard={"gpus": Fraction(64)})
     ledgers = TeamLedgers(quota, {"team": own, "prod": OTHER, "cv": empty})
-    found = take_team_turn(ledgers, {"team": InLine([first], {}), "cv": InLine(ahead, {})})
+    found = next_to_start_in_team(ledgers, {"team": InLine([first], {}), "cv": InLine(ahead, {})})
     world.reports.turn("team", [pod("first")], {"first": first.demand}, found.turns["team"])
 
     assert [message for *_, message in world.said()] == [f"waiting for quota: {want}"]

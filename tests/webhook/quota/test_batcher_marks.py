@@ -30,7 +30,7 @@ def bench_with_a_head() -> Bench:
 
 
 def attempt(bench: Bench, uid: str) -> ReservationOutcome:
-    requested = replace(creation_request(uid, vector(gpus=1), bench.ledger.catalogue), line=Line.APART)
+    requested = replace(creation_request(uid, vector(gpus=1), bench.ledger.catalogue), line=Line.NEVER_WAITS)
     return bench.batches.reserve(NAMESPACE, lambda *_: requested, bench.clock() + 20)
 
 
@@ -60,7 +60,7 @@ def test_a_mark_is_written_after_a_conflict() -> None:
 
 def test_a_dry_run_leaves_no_mark() -> None:
     bench = bench_with_a_head()
-    requested = replace(creation_request("a", vector(gpus=1), bench.ledger.catalogue), line=Line.APART)
+    requested = replace(creation_request("a", vector(gpus=1), bench.ledger.catalogue), line=Line.NEVER_WAITS)
     outcome = bench.batches.try_out(NAMESPACE, lambda *_: requested, bench.clock() + 20)
     assert reason(outcome) is VerdictReason.OTHERS_WAIT
     assert stored(bench).marks == {}

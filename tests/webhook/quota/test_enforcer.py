@@ -84,7 +84,7 @@ def test_it_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> None:
     found = quota_of(bench).ledger()
 
     assert found is not None
-    assert (found.share, found.most, found.left, found.pods_before) == (
+    assert (found.share, found.maximum_hard, found.left, found.pods_before) == (
         ledger.share,
         vector(gpus=64),
         vector(gpus=2),
@@ -132,8 +132,8 @@ def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
     others_of_the_team_wait=(0, True, Line.BEHIND, "others wait"),
     and_nobody_would_start_them=(0, False, Line.BEHIND, "reserved"),
     its_own_pods_wait=(1, False, Line.BEHIND, "others wait"),
-    one_that_never_waits=(0, True, Line.APART, "others wait"),
-    one_that_never_waits_and_nobody_would_start_them=(0, False, Line.APART, "reserved"),
+    one_that_never_waits=(0, True, Line.NEVER_WAITS, "others wait"),
+    one_that_never_waits_and_nobody_would_start_them=(0, False, Line.NEVER_WAITS, "reserved"),
 )
 def test_who_waits_in_other_namespaces_closes_this_one_while_a_controller_lives(
     own: int, has_controller: bool, line: Line, want: str

@@ -173,7 +173,7 @@ class RunQuota(msgspec.Struct, frozen=True):
         """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
         ledger = self.ledger()
         left = ledger.using(positive_difference(ledger.held, held)).left
-        return positive_difference(starting(able_to_start(requested, ledger.most), left), held)
+        return positive_difference(starting(able_to_start(requested, ledger.maximum_hard), left), held)
 
     def ledger(self) -> QuotaLedger:
         others = (demand for other, demand in self.requested.items() if other != self.key)

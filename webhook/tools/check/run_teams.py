@@ -43,8 +43,10 @@ class RunTeam:
             share = own.share
         elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
             beyond = positive_difference(own.held, share.guaranteed)
-            left = {key: amount - beyond.get(key, NOTHING) for key, amount in share.others.items()}
-            share = replace(share, others={key: max(amount, NOTHING) for key, amount in left.items()})
+            left = {key: amount - beyond.get(key, NOTHING) for key, amount in share.taken_by_others.items()}
+            share = replace(
+                share, taken_by_others={key: max(amount, NOTHING) for key, amount in left.items()}
+            )
         pods = stricter(own.unclassified_pods, by_team.unclassified_pods)
         return replace(own, share=share, unclassified_pods=pods)
 
@@ -60,9 +62,9 @@ class RunTeam:
     def share(self, namespace: str, share: TeamShare) -> TeamShare:
         """Return what a namespace sees of the team after what objects in the other namespaces request."""
         before, after = share_of(self.ledgers, namespace), share_of(self._after, namespace)
-        growth = positive_difference(after.others, before.others)
-        others = {key: amount + growth.get(key, NOTHING) for key, amount in share.others.items()}
-        return replace(share, others=others, taken=after.taken)
+        growth = positive_difference(after.taken_by_others, before.taken_by_others)
+        others = {key: amount + growth.get(key, NOTHING) for key, amount in share.taken_by_others.items()}
+        return replace(share, taken_by_others=others, taken=after.taken)
 
 
 def run_teams(

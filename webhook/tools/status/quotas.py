@@ -142,7 +142,7 @@ def _team_share(status: ShareStatus | None, held: Vector) -> TeamShare | None:
             namespaces[each.name][key] = parse_amount(each.amount)
     return TeamShare(
         team=Team(name=status.name, uid="", generation=0, hard=status.hard, contact=status.contact),
-        others={
+        taken_by_others={
             key: max(limit - status.free.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
             for key, limit in status.hard.items()
         },

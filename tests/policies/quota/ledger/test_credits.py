@@ -66,7 +66,7 @@ def test_each_namespace_of_a_full_team_can_reserve_beside_its_credits() -> None:
     team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(1)})
     ledgers = TeamLedgers(team, {str(number): quota_ledger(credits=full) for number in range(500)})
 
-    left = ledgers.limit("0", RESERVATIONS) - ledgers.ledgers["0"].size
+    left = ledgers.reservation_limit("0", RESERVATIONS) - ledgers.ledgers["0"].size
     name = f"pods/{'n' * 63}"
     creation = Reservation("5f0c7a3e-1111-2222-3333-444455556666", DEMAND, name=name)
     assert Reservations.of(creation).size <= left

@@ -42,7 +42,7 @@ def apart(uid: str, amount: int = 1, owner: str = AGENT, key: str = "gpus") -> R
     return ReservationRequest(
         reservation=Reservation(uid, {key: Fraction(amount)}, name=f"pods/{uid}"),
         catalogues=frozenset({"now"}),
-        line=Line.APART,
+        line=Line.NEVER_WAITS,
         owner=owner,
     )
 
@@ -189,9 +189,9 @@ def test_what_the_head_of_a_team_lacks_is_closed_in_the_others(
 
 @cases(
     ("own", "other", "line", "want"),
-    others_of_the_team=(ledger(), ledger(scarce={"gpus": True}), Line.APART, R.RESERVED),
-    its_own_pods=(ledger(waiting=1, scarce=SHORT), ledger(), Line.APART, R.OTHERS_WAIT),
-    only_a_mark=(ledger(marks=MARKED, scarce=SHORT), ledger(), Line.APART, R.RESERVED),
+    others_of_the_team=(ledger(), ledger(scarce={"gpus": True}), Line.NEVER_WAITS, R.RESERVED),
+    its_own_pods=(ledger(waiting=1, scarce=SHORT), ledger(), Line.NEVER_WAITS, R.OTHERS_WAIT),
+    only_a_mark=(ledger(marks=MARKED, scarce=SHORT), ledger(), Line.NEVER_WAITS, R.RESERVED),
     only_a_mark_before_a_pod_that_may_wait=(ledger(marks=MARKED, scarce=SHORT), ledger(), Line.BEHIND, R.RESERVED),
 )  # fmt: skip
 def test_without_a_controller_only_pods_of_its_namespace_are_before_it(

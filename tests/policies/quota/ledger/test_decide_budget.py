@@ -14,7 +14,7 @@ from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.budgets import MONTH, T4, budget, spending
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.turns import take_turn
+from tests.policies.quota.turns import next_to_start
 
 R = VerdictReason
 ONE: Vector = {"gpus": Fraction(1)}
@@ -49,7 +49,7 @@ LIFT = request(ONE, Line.LIFTS, uid=lift_id("pod", "request"))
     ("before", "asked", "now", "want"),
     a_new_pod=(ledger(), request(ONE), IN_NOVEMBER, R.BUDGET_SPENT),
     growth_of_a_stored_pod=(ledger(), request(ONE, uid="pod/request"), IN_NOVEMBER, R.BUDGET_SPENT),
-    a_claim=(ledger(), request(ONE, Line.APART), IN_NOVEMBER, R.BUDGET_SPENT),
+    a_claim=(ledger(), request(ONE, Line.NEVER_WAITS), IN_NOVEMBER, R.BUDGET_SPENT),
     a_pod_under_our_gate=(ledger(), request({}, Line.JOINS, will_need=ONE), IN_NOVEMBER, R.BUDGET_SPENT),
     a_pod_without_gpus=(ledger(), request({}), IN_NOVEMBER, R.NOTHING_TO_RESERVE),
     a_repeated_call=(ledger(Reservation("pod", ONE)), request(ONE), IN_NOVEMBER, R.ALREADY_RESERVED),
@@ -95,7 +95,7 @@ def test_nothing_is_held_for_pods_whose_budget_is_spent(
     found: object, want: dict[str, Standing], order: QueueOrder
 ) -> None:
     waiters = [Waiter(uid="first", demand=ON_T4, since="1"), Waiter(uid="second", demand=ONE, since="2")]
-    turn = take_turn(ledger(spending=found), waiters, {}, QueueSpec(order=order))
+    turn = next_to_start(ledger(spending=found), waiters, {}, QueueSpec(order=order))
     assert {uid: place.standing for uid, place in turn.places.items()} == want
     held = {uid for uid, standing in want.items() if standing is Standing.STARTING}
     assert set(turn.ledger.reservations.lifts) == held
@@ -104,7 +104,7 @@ def test_nothing_is_held_for_pods_whose_budget_is_spent(
 
 def test_what_is_held_already_starts() -> None:
     waiters = [Waiter(uid="pod", demand=ONE, since="1")]
-    turn = take_turn(ledger(HELD), waiters, {}, QueueSpec())
+    turn = next_to_start(ledger(HELD), waiters, {}, QueueSpec())
     assert turn.lifts == ("pod",)
 
 

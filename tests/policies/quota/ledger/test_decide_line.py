@@ -13,7 +13,7 @@ JOINING = Reservation("joining", {}, name="pods/joining")
 
 
 def apart(uid: str, amount: int = 1) -> ReservationRequest:
-    return request(Reservation(uid, gpus(amount)), Line.APART)
+    return request(Reservation(uid, gpus(amount)), Line.NEVER_WAITS)
 
 
 def lifts(uid: str, amount: int = 1, request_uid: str = "request") -> ReservationRequest:
@@ -138,7 +138,7 @@ def test_a_ledger_that_moves_marks_what_is_taken_over() -> None:
     ("line", "want"),
     joins=(Line.JOINS, R.UNREADABLE),
     lifts=(Line.LIFTS, R.UNREADABLE),
-    apart=(Line.APART, R.UNREADABLE),
+    apart=(Line.NEVER_WAITS, R.UNREADABLE),
 )
 def test_a_line_that_cannot_be_read_denies_these_too(line: Line, want: VerdictReason) -> None:
     before = ledger(reservations=Reservations.parse("gpus=1 | a/lift\ngpus=1 | x x"))

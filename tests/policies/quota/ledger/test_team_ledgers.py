@@ -182,7 +182,7 @@ def test_whatever_comes_the_sum_is_never_above_what_is_granted(seed: int) -> Non
             total = sum(
                 max(held[one], int(guaranteed.get(one, {}).get("gpus", 0))) for one in names if one != each
             )
-            assert own.share.others["gpus"] == Fraction(total)
+            assert own.share.taken_by_others["gpus"] == Fraction(total)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -218,7 +218,7 @@ def test_what_follows_by_difference_is_what_adding_up_anew_finds(seed: int) -> N
         anew = TeamLedgers(found.team, found.ledgers, found.leaving)
         for each in (*names, "new", "other"):
             assert found.share(each) == anew.share(each)
-            assert found.limit(each, 500) == anew.limit(each, 500)
+            assert found.reservation_limit(each, 500) == anew.reservation_limit(each, 500)
 
 
 def test_a_decision_costs_as_much_in_a_large_team_as_in_a_small_one() -> None:
@@ -229,7 +229,7 @@ def test_a_decision_costs_as_much_in_a_large_team_as_in_a_small_one() -> None:
     def decision(found: TeamLedgers) -> None:
         ledger = found.of("n1")
         assert ledger is not None
-        decided = decide(ledger, [creation("pod", gpus=1)], limit=found.limit("n1", 10_000))
+        decided = decide(ledger, [creation("pod", gpus=1)], limit=found.reservation_limit("n1", 10_000))
         assert decided.verdicts[0].allowed
         assert found.with_ledger("n1", decided.ledger).of("n1")
 
@@ -258,7 +258,7 @@ def test_reservations_of_others_leave_a_namespace_its_part(
 ) -> None:
     ledgers = {name: taking(characters) for name, characters in others.items()}
     found = TeamLedgers(team({"gpus": 900}), {**ledgers, OWN: taking(own)})
-    assert want - 100 < found.limit(OWN, 8000) < want + 100
+    assert want - 100 < found.reservation_limit(OWN, 8000) < want + 100
 
 
 def test_what_is_held_for_pods_that_wait_takes_nothing_from_creations() -> None:
@@ -266,7 +266,7 @@ def test_what_is_held_for_pods_that_wait_takes_nothing_from_creations() -> None:
         TeamLedgers(team({"gpus": 900}), {OWN: taking(200, lifts), OTHER: taking(400)}) for lifts in (0, 20)
     )
     lifts_size = found.ledgers[OWN].reservations.size - without.ledgers[OWN].reservations.size
-    assert found.limit(OWN, 8000 + lifts_size) == without.limit(OWN, 8000) + lifts_size
+    assert found.reservation_limit(OWN, 8000 + lifts_size) == without.reservation_limit(OWN, 8000) + lifts_size
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -278,12 +278,14 @@ def test_whoever_fills_the_object_keeps_nobody_out(seed: int) -> None:
         name = chance.choice(names[:-1])
         ledger = found.of(name)
         assert ledger is not None
-        decided = decide(ledger, [creation(f"{number:036}", gpus=1)], limit=found.limit(name, limit))
+        decided = decide(
+            ledger, [creation(f"{number:036}", gpus=1)], limit=found.reservation_limit(name, limit)
+        )
         found = found.with_ledger(name, decided.ledger)
     reserved = sum(each.reservations.size for each in found.ledgers.values())
     assert limit // 2 < reserved <= limit
     victim = found.of(names[-1])
     assert victim is not None
     requests = [creation(f"late-{number:036}", gpus=1) for number in range(15)]
-    verdicts = decide(victim, requests, limit=found.limit(names[-1], limit)).verdicts
+    verdicts = decide(victim, requests, limit=found.reservation_limit(names[-1], limit)).verdicts
     assert [each.reason for each in verdicts] == [VerdictReason.RESERVED] * 15

@@ -69,8 +69,8 @@ def test_a_tenant_computes_as_the_ledger_does() -> None:
     assert ledger is not None
     assert ledger.share is not None
     assert LEDGER.share is not None
-    assert (ledger.most, ledger.left) == (amounts({"gpus": 48}), amounts({"gpus": 1}))
-    assert ledger.share.others == LEDGER.share.others
+    assert (ledger.maximum_hard, ledger.left) == (amounts({"gpus": 48}), amounts({"gpus": 1}))
+    assert ledger.share.taken_by_others == LEDGER.share.taken_by_others
     assert ledger.share.largest("gpus") == LEDGER.share.largest("gpus")
     assert quota_status(record, None).team == status.team
 
@@ -79,7 +79,7 @@ def test_a_quota_without_a_team_is_as_before() -> None:
     ledger = ledger_from_status(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
 
     assert ledger is not None
-    assert (ledger.share, ledger.most) == (None, amounts({"gpus": 8}))
+    assert (ledger.share, ledger.maximum_hard) == (None, amounts({"gpus": 8}))
 
 
 def team(status: TeamStatus | None = None, **spec: Any) -> Any:
