@@ -12,7 +12,6 @@ from tests.cluster.mixed.world import QUEUE, Change, Fault, World, label
 from tests.cluster.quota.teams import TEAMS
 from tests.controlplane.client import accepted
 
-
 OVERLAP_SECONDS = 3.0
 """A controller that is started is ready for so long before the other one is killed: docs/operate/budget.md."""
 
