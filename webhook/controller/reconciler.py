@@ -73,7 +73,7 @@ SOON = 0.05
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger, perhaps with a transition begun. It `needs_full_count` before its first, and without its catalogue."""
+    """How to count a ledger, perhaps with a transition begun. `needs_full_count`: at first, and without its catalogue."""
 
     ledger: QuotaLedger
     counter: UsageCounter
@@ -182,17 +182,11 @@ class QuotaReconciler:
         if self.enforces(namespace):
             self.line.start(namespace, lifts)
         else:
-            self.line.start_all(namespace, partial(self._denies_nothing, namespace))
-
-    def _denies_nothing(self, namespace: str) -> bool:
-        return not self.enforces(namespace)
-
-    def _has_no_quota(self, namespace: str) -> bool:
-        return self._desired(namespace) is None
+            self.line.start_all(namespace, partial(self.enforces, namespace))
 
     def _without_quota(self, namespace: str) -> float | None:
         self.metrics.forget(namespace)
-        self.line.start_all(namespace, partial(self._has_no_quota, namespace))
+        self.line.start_all(namespace, partial(self._desired, namespace))
         return LINE_AGAIN if self.line.has_waiting(namespace) else None
 
     def _first_wait(self, namespace: str, *, fresh: bool) -> float:
