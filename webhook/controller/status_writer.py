@@ -35,8 +35,8 @@ class StatusWriter(Generic[Record]):
     """
 
     kind = ""
-    path: ClassVar[staticmethod[[str, str], str]]
-    reference: ClassVar[staticmethod[[str, str], Regarding]]
+    path: "ClassVar[staticmethod[[str, str], str]]"
+    reference: "ClassVar[staticmethod[[str, str], Regarding]]"
     with_event: tuple[str, ...] = ()
     """The conditions of which an Event is written when they become True."""
 
