@@ -53,7 +53,7 @@ class Position(NamedTuple):
 
 
 NOWHERE = Position(0, 0.0)
-AT_ALL = 1e-9
+EVER_LISTED = 1e-9
 """Later than "never" (0.0) and earlier than any list began."""
 
 

@@ -36,7 +36,15 @@ from webhook.cluster.api import (
     api_path,
     decoded,
 )
-from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, MergedCollection, ObjectVersion, Position
+from webhook.cluster.collection import (
+    CLUSTER,
+    EVER_LISTED,
+    NOWHERE,
+    K,
+    MergedCollection,
+    ObjectVersion,
+    Position,
+)
 from webhook.cluster.objects import decode_metadata
 
 log = logging.getLogger("gpu_admission.cluster")
@@ -270,7 +278,7 @@ class Informer(MergedCollection[K]):
                 awaited = self._missed_and_awaited()
                 if not everything or not self.is_longer(len(awaited)):
                     for namespace in awaited:
-                        self.refresh(namespace, since=AT_ALL)
+                        self.refresh(namespace, since=EVER_LISTED)
                 if everything:
                     self.refresh()
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
@@ -281,7 +289,7 @@ class Informer(MergedCollection[K]):
                 stopping.wait(pauses.next())
             if not everything:
                 return  # the list of everything has it, too
-            with self.lock:  # the watch may have begun anew meanwhile
+            with self.lock:  # the watch may have started again meanwhile
                 self._is_listing = self._list_is_due
                 if not self._is_listing:
                     return

@@ -81,7 +81,7 @@ class LeaderElector:
             try:
                 self.try_once()
             except errors.ApiError as error:
-                self._lease = None  # nobody could renew it then, so the time for that begins anew
+                self._lease = None  # nobody could renew it then, so its duration starts again
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error)
             except (
                 Exception

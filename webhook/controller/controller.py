@@ -86,8 +86,8 @@ def make_manager(
         manager.add("usage", usage_log.run)
     unmapped = UnmappedResourcesWatch(usage, informers.configuration)
     sizes = _add_reconcilers(manager, api, options.namespace, metrics, clock, reports, gpu_use)
-    statuses = QuotaStatusWriter(api, informers, unmapped, reports, gpu_use, leads=leads, events=events)
-    team_statuses = TeamStatusWriter(api, informers, sizes, leads=leads, events=events)
+    statuses = QuotaStatusWriter(api, informers, unmapped, reports, gpu_use, leads, events)
+    team_statuses = TeamStatusWriter(api, informers, sizes, leads, events)
     capacity = CapacityWriter(api, options.namespace, usage, informers.configuration, leads)
     period = options.recount_seconds
     manager.add("unmapped", unmapped.run)

@@ -88,18 +88,18 @@ class LedgerChanges:
             self._ledger_changed(after.namespace, before.ledger if before else None, after.versioned.ledger)
 
     def _team_object_changed(
-        self, before: LedgerRecord | None, after: LedgerRecord | None, place: str
+        self, before: LedgerRecord | None, after: LedgerRecord | None, team_object: str
     ) -> None:
         former = before.team.team_ledgers if before and before.team else None
         if after is None or after.team is None:
-            self._observed.forget_team(place)
-            for name in (place, *(former.ledgers if former else ())):
+            self._observed.forget_team(team_object)
+            for name in (team_object, *(former.ledgers if former else ())):
                 self._queue.add(name)
             return
         self._observed.observe_team(after.team)
         ledgers = after.team.team_ledgers
         if ledgers.leaving or former is None or former.ledgers.keys() != ledgers.ledgers.keys():
-            self._queue.add(place)
+            self._queue.add(team_object)
         former_ledgers = ledgers_before(before, ledgers.team)
         for namespace, ledger in ledgers.ledgers.items():
             if (former_ledger := former_ledgers.get(namespace)) is not ledger:

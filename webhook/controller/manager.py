@@ -100,9 +100,9 @@ class Manager:
 
     def _group_of(self, name: str) -> str:
         """Return the object in which a ledger stands, or that of the team that it joins: others of it may join, too."""
-        place = self.informers.observed.place(name)
-        team = self.informers.teams.last_team_of(name) if place == name else ""
-        return team_object_name(team) if team else place
+        object_name = self.informers.observed.object_name(name)
+        team = self.informers.teams.last_team_of(name) if object_name == name else ""
+        return team_object_name(team) if team else object_name
 
     def _work(self, reconcile: Reconcile, stopping: threading.Event) -> None:
         while not stopping.is_set():

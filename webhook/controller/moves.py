@@ -1,7 +1,7 @@
 """Moves the ledger of a namespace between its own object and that of its team. What was decided by it moves with it.
 
-At any moment at most one place decides. If the own object says `movedTo` a team, that is the object of this team, once it has the
-namespace, not in `leaving`. Otherwise it is the own object. Each step is one swap:
+At any moment at most one object decides. If the own object says `movedTo` a team, that is the object of this team, once it has
+the namespace, not in `leaving`. Otherwise it is the own object. Each step is one swap:
 
     join   J1 own: movedTo := team      J2 team: has the ledger, counted with the team's dimensions
     leave  L1 team: it is leaving       L2 own: has the ledger again, movedTo := ""       L3 team: without it
@@ -57,13 +57,13 @@ class Step(Enum):
 
 
 def next_step(
-    namespace: str, place: str, own: VersionedLedger | None, team: TeamLedgers | None, *, belongs: bool
+    namespace: str, team_object: str, own: VersionedLedger | None, team: TeamLedgers | None, *, belongs: bool
 ) -> Step | None:
-    """Return the next step between the own object of a namespace and the team's object `place`. None if nothing is to do.
+    """Return the next step between the own object of a namespace and the team's object `team_object`. None if nothing is to do.
 
     `belongs`: whether the ledger is to stand there. None for `own` or `team`: that object does not exist.
     """
-    is_sent = own is not None and own.ledger.moved_to == place
+    is_sent = own is not None and own.ledger.moved_to == team_object
     if team is not None and namespace in team.leaving:
         return Step.RETURN if is_sent else Step.REMOVE
     if team is not None and namespace in team.ledgers:
@@ -94,7 +94,7 @@ class TeamMoves:
         self._membership, self._events = membership, events
         self.sizes = TeamSizes()
 
-    def place_of(self, namespace: str) -> str:
+    def team_object_of(self, namespace: str) -> str:
         """Return the name of the team's object in which the ledger is to stand, "" if in none."""
         team = self._membership.team_of(namespace)
         return team_object_name(team) if team and not self._membership.is_beyond(namespace) else ""
@@ -114,33 +114,35 @@ class TeamMoves:
         known = self._observed.team(team_object_name(team))
         return self._membership.desired(team) or (known.team_ledgers.team if known else None)
 
-    def read(self, namespace: str, place: str) -> tuple[VersionedLedger | None, VersionedTeamLedgers | None]:
+    def read(
+        self, namespace: str, team_object: str
+    ) -> tuple[VersionedLedger | None, VersionedTeamLedgers | None]:
         """Return the own object and the team's. The own one did not change before the other was read. Raises LedgerError."""
         own = self._store.read_own(namespace, CALL_SECONDS)
         while True:
-            team = self._store.read_team(team_name(place), CALL_SECONDS)
+            team = self._store.read_team(team_name(team_object), CALL_SECONDS)
             again = self._store.read_own(namespace, CALL_SECONDS)
             if (own and own.version) == (again and again.version):
                 return own, team
             own = again
 
-    def joining(self, namespace: str, place: str) -> Joining | None:
+    def joining(self, namespace: str, team_object: str) -> Joining | None:
         """Return the ledger that has to be counted for the team's object, and then to `join`.
 
         None if it is there, or another ledger of the namespace had to be removed there first. Raises LedgerError, and
         LedgerConflict if the team's object had to be created.
         """
-        own, found = self.read(namespace, place)
-        step = next_step(namespace, place, own, found.team_ledgers if found else None, belongs=True)
+        own, found = self.read(namespace, team_object)
+        step = next_step(namespace, team_object, own, found.team_ledgers if found else None, belongs=True)
         if step in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
-            self.leave(namespace, place)
+            self.leave(namespace, team_object)
             return None
         if own is None or step is None:
             if found is not None:
                 self._observed.observe_team(found)
             return None
         if found is None:
-            self._make(team_name(place))
+            self._make(team_name(team_object))
             raise LedgerConflict("the object of the team was created")
         after = found.team_ledgers.with_ledger(namespace, own.ledger)
         if step is Step.SEND and not self.sizes.fits(
@@ -151,7 +153,9 @@ class TeamMoves:
             if denying != own.ledger:
                 written = self._store.compare_and_swap(namespace, own, denying, CALL_SECONDS)
                 self._observed.observe(namespace, written)
-            problem = f"the ledgers of ClusterGPUQuota {team_name(place)} would be too large for one object"
+            problem = (
+                f"the ledgers of ClusterGPUQuota {team_name(team_object)} would be too large for one object"
+            )
             raise LedgerError(problem, transient=False)
         return Joining(after.of(namespace) or own.ledger, found.version, after, own=own)
 
@@ -170,8 +174,8 @@ class TeamMoves:
     def join(self, namespace: str, before: Joining, ledger: QuotaLedger) -> VersionedLedger:
         """Write the ledger into the object of the team. Raises LedgerError and LedgerConflict."""
         if before.team_ledgers is not None and not before.own.ledger.moved_to:
-            place = team_object_name(before.team_ledgers.team.name)
-            sent = replace(before.own.ledger, moved_to=place)
+            team_object = team_object_name(before.team_ledgers.team.name)
+            sent = replace(before.own.ledger, moved_to=team_object)
             self._store.compare_and_swap(namespace, before.own, sent, CALL_SECONDS)
         there = VersionedLedger(before.ledger, before.version, before.team_ledgers)
         written = self._store.compare_and_swap(namespace, there, ledger, CALL_SECONDS)
@@ -182,18 +186,20 @@ class TeamMoves:
             )
         return written
 
-    def leave(self, namespace: str, place: str) -> None:
+    def leave(self, namespace: str, team_object: str) -> None:
         """Move a ledger from the team's object into its own, unless it belongs there and does not leave it yet.
 
         Raises LedgerError.
         """
         until = monotonic() + MOVE_SECONDS
         while monotonic() < until:
-            own, team = self.read(namespace, place)
-            belongs = self.place_of(namespace) == place
-            step = next_step(namespace, place, own, team.team_ledgers if team else None, belongs=belongs)
+            own, team = self.read(namespace, team_object)
+            belongs = self.team_object_of(namespace) == team_object
+            step = next_step(
+                namespace, team_object, own, team.team_ledgers if team else None, belongs=belongs
+            )
             if team is None or step not in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
-                self._observe_place(namespace, own, team)
+                self._observe_current(namespace, own, team)
                 return
             try:
                 self._leave(namespace, step, own, team)
@@ -211,7 +217,7 @@ class TeamMoves:
             )
             self._events.put(event)
 
-    def _observe_place(
+    def _observe_current(
         self, namespace: str, own: VersionedLedger | None, team: VersionedTeamLedgers | None
     ) -> None:
         """Observe where the ledger is. If neither of these objects has it, forget it, so that it is read again."""

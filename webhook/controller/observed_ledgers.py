@@ -24,12 +24,12 @@ from webhook.quota.store import VersionedLedger
 class _Observation(msgspec.Struct, frozen=True):
     """A ledger. The times say since when the ledger, its present spec and each of its reservations are known.
 
-    `place` is the name of the object that has it. `version` is that of the object in which it was last seen changed. `team` is
-    the spec of its team there.
+    `object_name` is the object that has it, and `version` that of the object in which it was last seen changed. `team` is the
+    spec of its team there.
     """
 
     ledger: QuotaLedger
-    place: str
+    object_name: str
     version: int
     team: Team | None
     since: float
@@ -58,19 +58,19 @@ class ObservedLedgers:
         observed = self._observed.get(namespace)
         if observed is None:
             return None
-        if observed.place == namespace:
+        if observed.object_name == namespace:
             return VersionedLedger(observed.ledger, str(observed.version))
-        team = self._teams.get(observed.place)
+        team = self._teams.get(observed.object_name)
         return team.of(namespace) if team else None
 
     def knows(self, namespace: str) -> bool:
         """Whether a ledger of the namespace was observed, wherever it is now."""
         return namespace in self._observed
 
-    def place(self, name: str) -> str:
+    def object_name(self, name: str) -> str:
         """Return the name of the object that has the ledger of a namespace: its own name, if none or no other has it."""
         observed = self._observed.get(name)
-        return observed.place if observed else name
+        return observed.object_name if observed else name
 
     def ledgers(self) -> dict[str, QuotaLedger]:
         """Return the newest ledgers by namespace, without what they see of their team. Unreadable ones are left out."""
@@ -85,9 +85,9 @@ class ObservedLedgers:
         found = ((namespace, self.get(namespace)) for namespace in list(self._observed))
         return [namespace for namespace, each in found if each and each.ledger.is_full]
 
-    def team(self, place: str) -> VersionedTeamLedgers | None:
+    def team(self, object_name: str) -> VersionedTeamLedgers | None:
         """Return the newest observed version of a team's object."""
-        return self._teams.get(place)
+        return self._teams.get(object_name)
 
     def teams(self) -> dict[str, TeamLedgers]:
         """Return the newest ledgers of all teams, by the name of the team."""
@@ -106,43 +106,43 @@ class ObservedLedgers:
     def observe_team(self, found: VersionedTeamLedgers) -> None:
         """Record the ledgers in a team's object in the same way."""
         team_ledgers, version = found.team_ledgers, int(found.version)
-        place = team_object_name(team_ledgers.team.name)
+        object_name = team_object_name(team_ledgers.team.name)
         with self._lock:
-            before = self._teams.get(place)
+            before = self._teams.get(object_name)
             if before is not None and int(before.version) >= version:
                 return
             known = before.team_ledgers.ledgers if before else {}
             for namespace, ledger in team_ledgers.ledgers.items():
                 observed = self._observed.get(namespace)
-                is_known = observed is not None and (observed.place, observed.team) == (
-                    place,
+                is_known = observed is not None and (observed.object_name, observed.team) == (
+                    object_name,
                     team_ledgers.team,
                 )
                 if is_known and known.get(namespace) is ledger:
                     continue
                 if team_ledgers.has(namespace) and self._version_of(namespace) < version:
-                    self._record(namespace, ledger, place, version, team_ledgers.team)
-            self._teams[place] = found
+                    self._record(namespace, ledger, object_name, version, team_ledgers.team)
+            self._teams[object_name] = found
 
     def _version_of(self, namespace: str) -> int:
         """Return the version of the newest object that was observed to have the ledger."""
         observed = self._observed.get(namespace)
         if observed is None:
             return -1
-        team = self._teams.get(observed.place)
+        team = self._teams.get(observed.object_name)
         return max(observed.version, int(team.version) if team and team.team_ledgers.has(namespace) else 0)
 
     def _record(
-        self, namespace: str, ledger: QuotaLedger, place: str, version: int, team: Team | None = None
+        self, namespace: str, ledger: QuotaLedger, object_name: str, version: int, team: Team | None = None
     ) -> None:
         now, before, joining = monotonic(), self._observed.get(namespace), ledger.reservations.joining
         early = now - max(0.0, self._expiry - JOINING_SECONDS)  # what demands nothing goes sooner
         if before is None or before.ledger.ledger_uid != ledger.ledger_uid:
-            before = _Observation(ledger, place, version, team, now, now, {})
+            before = _Observation(ledger, object_name, version, team, now, now, {})
         is_same = before.team == team and before.ledger.spec == ledger.spec
         self._observed[namespace] = _Observation(
             ledger,
-            place,
+            object_name,
             version,
             team,
             before.since,
@@ -160,10 +160,10 @@ class ObservedLedgers:
             if observed is not None and observed.ledger.ledger_uid == ledger_uid:
                 del self._observed[namespace]
 
-    def forget_team(self, place: str) -> None:
-        """Forget a team's object that was deleted or cannot be read. Its ledgers are found anew where they are."""
+    def forget_team(self, object_name: str) -> None:
+        """Forget a team's object that was deleted or cannot be read. Its ledgers are observed again where they are."""
         with self._lock:
-            self._teams.pop(place, None)
+            self._teams.pop(object_name, None)
 
     def spec_since(self, namespace: str) -> float:
         """Return when this process first observed the ledger with the present quota in its present generation."""

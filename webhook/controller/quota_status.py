@@ -56,6 +56,7 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
     """Shows what other parts know of a namespace, too. `gpu_use`: None if the use of GPUs is not measured."""
 
     kind = QUOTA
+    path, reference = staticmethod(quota_path), staticmethod(quota_reference)
     with_event = (EXCEEDED, BUDGET_SPENT, BUDGET_LOW)
 
     def __init__(
@@ -65,26 +66,14 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         unmapped_resources: UnmappedResourcesWatch,
         reports: WaitingReports,
         gpu_use: GPUUse | None,
-        *,
         leads: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        self._quotas, self._ledger_objects = quotas, ledger_objects = (
-            informers.quotas,
-            informers.ledger_objects,
-        )
-        super().__init__(
-            api,
-            quotas.namespaces,
-            quota_path,
-            quota_reference,
-            leads=leads,
-            stale=informers.stale,
-            events=events,
-        )
+        super().__init__(api, informers.stale, leads, events)
+        self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
         self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
-        quotas.subscribe(self._quota_changed)
-        ledger_objects.subscribe(self._ledger_object_changed)
+        self._quotas.subscribe(self._quota_changed)
+        self._ledger_objects.subscribe(self._ledger_object_changed)
         unmapped_resources.changed.subscribe(self.all_changed)
         reports.changed.subscribe(self.changed)
         if gpu_use is not None:
@@ -109,6 +98,9 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         elif before is not None and before.team is not None:
             for namespace in before.team.team_ledgers.ledgers:
                 self.changed(namespace)
+
+    def keys(self) -> Iterable[str]:
+        return self._quotas.namespaces()
 
     def record(self, key: str) -> QuotaRecord | None:
         return self._quotas.first(key)

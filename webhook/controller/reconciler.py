@@ -33,7 +33,7 @@ from policies.quota.ledger.reconcile import (
 )
 from policies.quota.line import Turn
 from policies.quota.quota_request import LedgerError
-from webhook.cluster.collection import AT_ALL
+from webhook.cluster.collection import EVER_LISTED
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.gpu_use import GPUUse
 from webhook.controller.metrics import ControllerMetrics
@@ -65,7 +65,7 @@ GONE_BACK = (
 )
 """A list that begins after the ledger was read is never older than the lists of its count, unless etcd was restored."""
 LINE_AGAIN = 30.0
-"""Seconds until the next look at a line, for what no watch shows: the size of a gang, the end of a pause, a starved pod."""
+"""Interval of turns for changes that no watch reports: the size of a gang, the end of a pause, a starved pod."""
 SILENT_AGAIN = 30.0
 """Seconds until the next count of a budget while a watch is silent."""
 SOON = 0.05
@@ -73,12 +73,12 @@ SOON = 0.05
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger, perhaps with a transition begun. `anew`: not yet in full, or without its catalogue."""
+    """How to count a ledger, perhaps with a transition begun. `needs_full_count`: at first, and without its catalogue."""
 
     ledger: QuotaLedger
     counter: UsageCounter
     by: CatalogueVersion
-    anew: bool
+    needs_full_count: bool
 
 
 class Counting(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class QuotaReconciler:
                 self.metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
             else:
-                return self.next(namespace, in_force)
+                return self.seconds_until_next(namespace, in_force)
         return CONTEND_AGAIN
 
     def count(self, namespace: str, ledger: QuotaLedger, begun: float) -> Counting | float:
@@ -182,22 +182,16 @@ class QuotaReconciler:
         if self.enforces(namespace):
             self.line.start(namespace, lifts)
         else:
-            self.line.start_all(namespace, partial(self._denies_nothing, namespace))
-
-    def _denies_nothing(self, namespace: str) -> bool:
-        return not self.enforces(namespace)
-
-    def _has_no_quota(self, namespace: str) -> bool:
-        return self._desired(namespace) is None
+            self.line.start_all(namespace, partial(self.enforces, namespace))
 
     def _without_quota(self, namespace: str) -> float | None:
         self.metrics.forget(namespace)
-        self.line.start_all(namespace, partial(self._has_no_quota, namespace))
+        self.line.start_all(namespace, partial(self._desired, namespace))
         return LINE_AGAIN if self.line.has_waiting(namespace) else None
 
     def _first_wait(self, namespace: str, *, fresh: bool) -> float:
         """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
-        if self.observed.place(namespace) != namespace:
+        if self.observed.object_name(namespace) != namespace:
             return SOON  # from then on it is counted with the others of its team
         ledger_object = self.observed.get(namespace)
         if (
@@ -214,7 +208,7 @@ class QuotaReconciler:
         """Return the seconds until the ledger may be counted. Raises `errors.ApiError`."""
         if not plan.counter.synced:
             return POLL_AGAIN
-        if not plan.anew:
+        if not plan.needs_full_count:
             return 0.0
         wait = self._initialization_wait(namespace)
         if wait:
@@ -254,7 +248,7 @@ class QuotaReconciler:
         """Return how to count the ledger. Raises `errors.ApiError`.
 
         A count under another catalogue version migrates to ours without a pause, if all replicas can read both catalogues.
-        Otherwise the ledger is counted anew, and denies requests until all reservations under the other version are gone.
+        Otherwise the ledger is counted in full, and denies requests until all reservations under the other version are gone.
         """
         own = self.usage_cache.own
         target = CatalogueVersion(own.digest, ledger.unclassified_pods)
@@ -263,13 +257,13 @@ class QuotaReconciler:
             by = CatalogueVersion.parse(catalogue_version_to_count_by(moving) or "")
             counter = self.usage_cache.of(by.digest) if by else None
             if by and counter:
-                return _Plan(moving, counter, by, anew=_is_anew(ledger))
-        return _Plan(ledger, own, target, anew=True)
+                return _Plan(moving, counter, by, needs_full_count=_needs_full_count(ledger))
+        return _Plan(ledger, own, target, needs_full_count=True)
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists that are new enough. The first count needs lists that began after the ledger was first observed."""
         ledger, counter = plan.ledger, plan.counter
-        since = self.observed.spec_since(namespace) if plan.anew else AT_ALL
+        since = self.observed.spec_since(namespace) if plan.needs_full_count else EVER_LISTED
         counter.refresh(namespace, since=since, nodes_since=since)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
@@ -293,10 +287,10 @@ class QuotaReconciler:
 
     def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
         if 0 in msgspec.structs.astuple(counted.listing.revisions):
-            # A watch has just begun anew, so the count mixes revisions. A ledger without a count would accept it.
+            # A watch has just started again, so the count mixes revisions. A ledger without a count would accept it.
             return Refused.OLDER
         expired = self.observed.expired(namespace, counted.list_started)
-        if not plan.anew:
+        if not plan.needs_full_count:
             return reconcile(plan.ledger, counted.listing, expired)
         waited = not self.observed.initialization_wait(namespace)
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
@@ -328,7 +322,8 @@ class QuotaReconciler:
             quota = quota_reference(namespace, ledger.quota_uid)
             self.events.put(EventRecord(regarding=quota, reason="UnreadableReservations", message=dropped))
 
-    def next(self, namespace: str, ledger: QuotaLedger) -> float | None:
+    def seconds_until_next(self, namespace: str, ledger: QuotaLedger) -> float | None:
+        """Return when the ledger must be reconciled again without a change. None if never."""
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all reservations are counted by the next catalogue version, too
         expiry = self.observed.next_expiry(namespace)
@@ -386,11 +381,11 @@ class QuotaReconciler:
             if followed is None or isinstance(followed, float):
                 return followed
             ledger_object = followed
-        place = self.teams.place_of(namespace)
-        return self._joining(namespace, place) if place else ledger_object
+        team_object = self.teams.team_object_of(namespace)
+        return self._joining(namespace, team_object) if team_object else ledger_object
 
-    def _joining(self, namespace: str, place: str) -> VersionedLedger:
-        joining = self.teams.joining(namespace, place)
+    def _joining(self, namespace: str, team_object: str) -> VersionedLedger:
+        joining = self.teams.joining(namespace, team_object)
         if joining is None:
             raise LedgerConflict("it stands in the object of a team")
         return joining
@@ -452,5 +447,5 @@ class QuotaReconciler:
         return ledger_object if updated == ledger else self.swap(namespace, ledger_object, updated)
 
 
-def _is_anew(ledger: QuotaLedger) -> bool:
+def _needs_full_count(ledger: QuotaLedger) -> bool:
     return ledger.used is None or bool(ledger.uncounted)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from time import monotonic, sleep
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
@@ -35,26 +35,26 @@ class StatusWriter(Generic[Record]):
     """
 
     kind = ""
+    path: "ClassVar[staticmethod[[str, str], str]]"
+    reference: "ClassVar[staticmethod[[str, str], Regarding]]"
     with_event: tuple[str, ...] = ()
     """The conditions of which an Event is written when they become True."""
 
     def __init__(
         self,
         api: ApiClient,
-        keys: Callable[[], Iterable[str]],
-        path: Callable[[str, str], str],
-        reference: Callable[[str, str], Regarding],
-        *,
-        leads: Callable[[], bool],
         stale: Callable[[], str],
+        leads: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        self._api, self._keys, self._path, self._reference = api, keys, path, reference
-        self._leads, self.stale, self._events = leads, stale, events
+        self._api, self.stale, self._leads, self._events = api, stale, leads, events
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
         self._failed: set[str] = set()
         self._was_stale = False
+
+    def keys(self) -> Iterable[str]:
+        raise NotImplementedError
 
     def record(self, key: str) -> Record | None:
         """Return the object in the watch."""
@@ -70,10 +70,10 @@ class StatusWriter(Generic[Record]):
         status = self.shown(record) if record else None
         if record is None or status is None or status == record.status:
             return False
-        of = self._reference(key, record.uid)
+        of = self.reference(key, record.uid)
         try:
             body = encode_status(of, record.version, status)
-            self._api.put(self._path(key, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
+            self._api.put(self.path(key, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
         except errors.NotFound:
             return False
         for reason, message, kind in self.news(record.status, status):
@@ -94,7 +94,7 @@ class StatusWriter(Generic[Record]):
                 self._due[key] = min(due, self._due.get(key, inf))
 
     def all_changed(self) -> None:
-        for key in self._keys():
+        for key in self.keys():
             self.changed(key)
 
     def run(self, stopping: threading.Event) -> None:

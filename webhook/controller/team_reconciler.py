@@ -43,7 +43,7 @@ _Known = tuple[QuotaLedger, Counting]
 
 
 class TeamReconciler:
-    """Reconciles team objects, named `place`. For any number of threads, but only one at a time for a team."""
+    """Reconciles team objects, named `team_object`. For any number of threads, but only one at a time for a team."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class TeamReconciler:
             return self.reconcile(item.group, item.names)
         return {name: self._quotas.reconcile(name) for name in item.names}
 
-    def reconcile(self, place: str, names: Sequence[str]) -> dict[str, Outcome]:
+    def reconcile(self, team_object: str, names: Sequence[str]) -> dict[str, Outcome]:
         """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
 
         Namespaces in which pods wait are counted, too, because they take turns. One whose ledger stands in its own
@@ -74,26 +74,26 @@ class TeamReconciler:
         later call.
         """
         begun = monotonic()
-        stored = self._observed.team(place)
-        leaving = stored.team_ledgers.leaving if stored and place in names else ()
+        stored = self._observed.team(team_object)
+        leaving = stored.team_ledgers.leaving if stored and team_object in names else ()
         ledgers = stored.team_ledgers.ledgers if stored else {}
         waiting = (each for each in ledgers if ledgers[each].marks or self._quotas.line.has_waiting(each))
         outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
         here, joining = list[str](), list[str]()
-        for namespace in [name for name in outcomes if name != place]:
-            if namespace not in leaving and self._observed.place(namespace) == namespace:
+        for namespace in [name for name in outcomes if name != team_object]:
+            if namespace not in leaving and self._observed.object_name(namespace) == namespace:
                 joining.append(namespace)
-            elif namespace in leaving or self._moves.place_of(namespace) != place:
-                outcomes[namespace] = outcomes[place] = SOON  # it may be empty then
+            elif namespace in leaving or self._moves.team_object_of(namespace) != team_object:
+                outcomes[namespace] = outcomes[team_object] = SOON  # it may be empty then
                 if monotonic() < begun + CONTEND_SECONDS:
-                    self._leave(place, namespace, outcomes)
+                    self._leave(team_object, namespace, outcomes)
             else:
                 here.append(namespace)
         due = [name for name in here if outcomes[name] is None]
         try:
-            self._count(place, due, outcomes)
+            self._count(team_object, due, outcomes)
         except (LedgerError, errors.ApiError) as error:
-            outcomes.update(dict.fromkeys((place, *due), error))
+            outcomes.update(dict.fromkeys((team_object, *due), error))
         self._join(joining, outcomes)
         return outcomes
 
@@ -108,27 +108,27 @@ class TeamReconciler:
                 except (LedgerError, errors.ApiError) as error:
                     outcomes[namespace] = error
 
-    def _leave(self, place: str, namespace: str, outcomes: dict[str, Outcome]) -> None:
+    def _leave(self, team_object: str, namespace: str, outcomes: dict[str, Outcome]) -> None:
         outcomes[namespace] = SOON
         try:
-            self._moves.leave(namespace, place)
+            self._moves.leave(namespace, team_object)
         except (LedgerError, errors.ApiError) as error:
             outcomes[namespace] = error
 
-    def _count(self, place: str, due: list[str], outcomes: dict[str, Outcome]) -> None:
+    def _count(self, team_object: str, due: list[str], outcomes: dict[str, Outcome]) -> None:
         begun = monotonic()
         known: dict[str, _Known] = {}
         former: dict[str, Revisions] = {}
         spec: Team | None = None
         while monotonic() < begun + CONTEND_SECONDS:
             try:
-                stored = self._current(place, fresh=place in self._contended)
+                stored = self._current(team_object, fresh=team_object in self._contended)
                 if stored is not None:
                     stored = self._with_specs(stored, due, outcomes, begun)
                 for namespace in due:
                     if stored is None or not stored.team_ledgers.has(namespace):
                         # It left already: this finds where its ledger is now.
-                        self._leave(place, namespace, outcomes)
+                        self._leave(team_object, namespace, outcomes)
                 due = [name for name in due if outcomes[name] is None]
                 known = {name: known[name] for name in due if name in known}
                 if stored is None:
@@ -137,10 +137,10 @@ class TeamReconciler:
                     known, spec = {}, stored.team_ledgers.team
                 again = self._counted(stored.team_ledgers, due, known, former, outcomes, begun)
                 self._write(stored, known, outcomes, has_turns=not again)
-                self._contended.discard(place)
+                self._contended.discard(team_object)
             except LedgerConflict:
                 # Others write this object faster than the watch shows it, so it is read. What they did not change stays counted.
-                self._contended.add(place)
+                self._contended.add(team_object)
                 self._quotas.metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
                 continue
@@ -190,7 +190,7 @@ class TeamReconciler:
         *,
         has_turns: bool,
     ) -> None:
-        """Write the counts in one swap, each with what is held for its pods in line beside that of the others.
+        """Write all counts in one swap, with the quota that is held for the pods in line.
 
         `has_turns`: all are counted. Else pods would pass those of a namespace that is not.
         """
@@ -209,15 +209,17 @@ class TeamReconciler:
             self._quotas.written(namespace, former, counting)
             self._quotas.start(namespace, turn.lifts(namespace))
             if has_turns:
-                outcomes[namespace] = self._quotas.next(namespace, after.ledgers[namespace])
+                outcomes[namespace] = self._quotas.seconds_until_next(namespace, after.ledgers[namespace])
 
-    def _current(self, place: str, *, fresh: bool) -> VersionedTeamLedgers | None:
+    def _current(self, team_object: str, *, fresh: bool) -> VersionedTeamLedgers | None:
         """Return the object with the spec of its ClusterGPUQuota. None if there is neither.
 
         Without a ClusterGPUQuota it keeps the last spec until it has no ledgers. Then it is deleted.
         """
-        name = team_name(place)
-        stored = (None if fresh else self._observed.team(place)) or self._store.read_team(name, CALL_SECONDS)
+        name = team_name(team_object)
+        stored = (None if fresh else self._observed.team(team_object)) or self._store.read_team(
+            name, CALL_SECONDS
+        )
         if stored is not None:
             self._observed.observe_team(stored)
             if stored.team_ledgers.team == self._membership.desired(name) or self._membership.is_unreadable(
@@ -229,8 +231,8 @@ class TeamReconciler:
         if desired is None:
             if stored is None or stored.team_ledgers.ledgers:
                 return stored
-            self._store.delete(place, stored.version, CALL_SECONDS)
-            self._observed.forget_team(place)
+            self._store.delete(team_object, stored.version, CALL_SECONDS)
+            self._observed.forget_team(team_object)
             return None
         before = stored or VersionedTeamLedgers(TeamLedgers(desired))
         if stored is not None and before.team_ledgers.team == desired:

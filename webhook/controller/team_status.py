@@ -4,7 +4,7 @@ Ready: all namespaces are counted. Exceeded: usage is above the limits. Stale: c
 name are not in the team, and denied. TooLarge: something is not in force, because one object has all ledgers of the team.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -40,6 +40,7 @@ TOO_LARGE = "TooLarge"
 
 class TeamStatusWriter(StatusWriter[TeamRecord]):
     kind = TEAM
+    path, reference = staticmethod(team_path), staticmethod(team_reference)
     with_event = (EXCEEDED, TOO_MANY, TOO_LARGE)
 
     def __init__(
@@ -47,25 +48,15 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         api: ApiClient,
         informers: SharedInformers,
         sizes: TeamSizes,
-        *,
         leads: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        membership = informers.teams
-        super().__init__(
-            api,
-            membership.names,
-            team_path,
-            team_reference,
-            leads=leads,
-            stale=informers.stale,
-            events=events,
-        )
-        self._membership, self._sizes = membership, sizes
+        super().__init__(api, informers.stale, leads, events)
+        self._membership, self._sizes = informers.teams, sizes
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
         self._ledger_objects.subscribe(self._ledger_object_changed)
-        membership.changed.subscribe(self._team_changed)
-        membership.moved.subscribe(self._namespace_moved)
+        self._membership.changed.subscribe(self._team_changed)
+        self._membership.moved.subscribe(self._namespace_moved)
 
     def _ledger_object_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
         changed = after or before
@@ -79,6 +70,9 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
     def _namespace_moved(self, _namespace: str, *teams: str) -> None:
         for team in teams:
             self.changed(team)
+
+    def keys(self) -> Iterable[str]:
+        return self._membership.names()
 
     def record(self, key: str) -> TeamRecord | None:
         return self._membership.record(key)

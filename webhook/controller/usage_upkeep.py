@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from dataclasses import dataclass
+from math import inf
 from time import monotonic
 
 from webhook.cluster import errors
@@ -18,14 +18,12 @@ FOLLOW_SECONDS = 5.0
 """Between two looks at the ledgers with a budget: so soon after its start, a process knows what is held over time."""
 
 
-@dataclass(eq=False)
 class UsageUpkeep:
     """Works in followers, too. Only the leader writes the published catalogues."""
 
-    informers: SharedInformers
-    elector: LeaderElector
-    tidied_at: float = 0.0
-    followed_at: float = 0.0
+    def __init__(self, informers: SharedInformers, elector: LeaderElector) -> None:
+        self._informers, self._elector = informers, elector
+        self._tidied_at = self._followed_at = -inf
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`; the body of a thread."""
@@ -37,13 +35,13 @@ class UsageUpkeep:
 
     def look(self, now: float) -> None:
         """Do what is due at that moment (monotonic)."""
-        informers = self.informers
-        if now - self.tidied_at >= TIDY_SECONDS and informers.ledger_objects.synced:
-            self.tidied_at = now
+        usage, ledgers = self._informers.usage, self._informers.observed.ledgers()
+        if now - self._tidied_at >= TIDY_SECONDS and self._informers.ledger_objects.synced:
+            self._tidied_at = now
             try:
-                informers.usage.prune(informers.observed.ledgers(), is_leader=self.elector.is_leader())
+                usage.prune(ledgers, is_leader=self._elector.is_leader())
             except errors.ApiError as error:
                 log.warning("the published catalogues: %s", error)
-        if now - self.followed_at >= FOLLOW_SECONDS and not informers.unready():
-            self.followed_at = now
-            informers.usage.follow(informers.observed.ledgers())
+        if now - self._followed_at >= FOLLOW_SECONDS and not self._informers.unready():
+            self._followed_at = now
+            usage.follow(ledgers)

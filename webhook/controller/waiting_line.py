@@ -48,10 +48,6 @@ MAX_ENDED = 1000
 """Pods of one namespace that are remembered after their end, until a count has their credits."""
 
 
-def _always() -> bool:
-    return True
-
-
 class _Ended(msgspec.Struct, frozen=True, eq=False):
     """A pod that ended, when (ms since 1970), and a revision at which it had not."""
 
@@ -223,8 +219,8 @@ class WaitingLine:
             self._again(namespace, line.matching.held_for_ms / 1000)
         return _Waiting(pods, demands, line)
 
-    def start(self, namespace: str, uids: Iterable[str], while_: Callable[[], bool] = _always) -> None:
-        """Remove the gates of these pods, in other threads, as long as `while_` is true."""
+    def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
+        """Remove the gates of these pods, in other threads, unless that returns something true before."""
         pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
         with self._lock:
             lifted = self._lifted.get(namespace, {})
@@ -236,11 +232,11 @@ class WaitingLine:
                 if pod is None or uid in self._lifting or lifted.get(uid) == pod.version:
                     continue
                 self._lifting.add(uid)
-            self._pool.submit(self._lift, pod, while_)
+            self._pool.submit(self._lift, pod, unless)
 
-    def start_all(self, namespace: str, while_: Callable[[], bool]) -> None:
+    def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)], while_)
+        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:
         return self._usage_cache.own.has_waiting(namespace)
@@ -322,10 +318,10 @@ class WaitingLine:
         self._again(pod.namespace, aside.until - now)  # another event may have come before
         return Standing.DENIED
 
-    def _lift(self, pod: PodRecord, while_: Callable[[], bool] = _always) -> None:
+    def _lift(self, pod: PodRecord, unless: Callable[[], object] = bool) -> None:
         """Remove the gate of the pod, if it is the version that we know. The body of a thread of the pool."""
         try:
-            if not while_():
+            if unless():
                 return
             at = f"/spec/schedulingGates/{pod.waiting.gate if pod.waiting else 0}"
             patch = [

@@ -9,7 +9,7 @@ ledger that was last seen.
 
 Replicas that write one ledger take turns. After a write, it leaves the ledger to others for the time of YIELDED_WRITES, and
 after a conflict for the time of one to two. Requests gather meanwhile, so there are fewer writes and fewer conflicts. A replica
-that writes alone lets them gather for the time of one write, after a batch of several: all else waits for nobody.
+that writes alone lets them gather for the time of one write, after a batch of several. Every other write starts at once.
 """
 
 import random
@@ -116,7 +116,7 @@ class ReservationBatcher:
         self._utc = utc
         self.no_quota = no_quota or NoQuota(clock=clock)
         self._lock = threading.Lock()
-        # By the name of an object, as `Store.place` has it:
+        # By the name of an object, as `Store.object_name` has it:
         self._queues: dict[str, deque[_Waiting]] = {}  # an object is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._rivals: dict[str, float] = {}
@@ -126,7 +126,7 @@ class ReservationBatcher:
     def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
         requests: dict[DemandKey, ReservationRequest] = {}
-        known, _ = self._known.get(self._store.place(namespace), (None, 0.0))
+        known, _ = self._known.get(self._store.object_name(namespace), (None, 0.0))
         if known is not None and (own := known.of(namespace)) is not None:
             requests[own.ledger.demand_key] = self._request(request_of, own.ledger, deadline)
         while True:
@@ -152,12 +152,12 @@ class ReservationBatcher:
 
     def _outcome(self, waiting: _Waiting) -> ReservationOutcome | QuotaLedger | _Moved:
         """Wait for the outcome, and lead when it is this review's turn."""
-        place = self._store.place(waiting.namespace)
+        object_name = self._store.object_name(waiting.namespace)
         with self._lock:
-            if place in self._queues:
-                self._queues[place].append(waiting)
+            if object_name in self._queues:
+                self._queues[object_name].append(waiting)
             else:
-                self._queues[place] = deque()
+                self._queues[object_name] = deque()
                 waiting.lead()
         while waiting.outcome is None:
             left = max(0.0, waiting.deadline - self._clock())
@@ -165,7 +165,7 @@ class ReservationBatcher:
                 problem = "other requests for the same quota were not decided in time"
                 raise LedgerError(problem, transient=True)
             if waiting.leads and waiting.outcome is None:
-                self._lead(place, waiting)
+                self._lead(object_name, waiting)
         if isinstance(waiting.outcome, Exception):
             raise waiting.outcome
         return waiting.outcome
@@ -183,7 +183,7 @@ class ReservationBatcher:
 
         Where there is not room for NEARLY_FULL such requests, the ledger is read: another replica may have reserved the rest.
         """
-        known, read_at = self._copies.get(self._store.place(namespace), (None, float("-inf")))
+        known, read_at = self._copies.get(self._store.object_name(namespace), (None, float("-inf")))
         found = known and known.of(namespace)
         is_read = found is None or found.ledger.used is None or self._clock() - read_at > COPY_SECONDS
         while True:
@@ -212,7 +212,7 @@ class ReservationBatcher:
         if len(self._copies) >= NAMESPACES_REMEMBERED:
             self._copies.clear()
         if found is not None:
-            self._copies[self._store.place(namespace)] = found, self._clock()
+            self._copies[self._store.object_name(namespace)] = found, self._clock()
         return found
 
     def ledger(self, namespace: str, deadline: float) -> QuotaLedger | None:
@@ -226,18 +226,18 @@ class ReservationBatcher:
             waiting.given_up = not waiting.woken.is_set()
             return waiting.given_up
 
-    def _gather(self, place: str, batch: list[_Waiting]) -> None:
+    def _gather(self, object_name: str, batch: list[_Waiting]) -> None:
         """Add all waiting requests to the batch, and drop those that gave up or have their outcome."""
         with self._lock:
-            queue = self._queues[place]
+            queue = self._queues[object_name]
             batch.extend(queue)
             queue.clear()
             batch[:] = [waiting for waiting in batch if not waiting.given_up and waiting.outcome is None]
 
-    def _lead(self, place: str, leader: _Waiting) -> None:
+    def _lead(self, object_name: str, leader: _Waiting) -> None:
         batch = [leader]
         try:
-            self._decide(place, batch, leader.deadline)
+            self._decide(object_name, batch, leader.deadline)
         except LedgerError as error:
             self.metrics.errors.inc()
             for waiting in [leader, *batch]:  # an error that may pass fails only those that have no time left
@@ -247,37 +247,37 @@ class ReservationBatcher:
             for waiting in [leader, *batch]:
                 waiting.finish(error)
         finally:
-            self._hand_over(place, batch)
+            self._hand_over(object_name, batch)
 
-    def _hand_over(self, place: str, batch: list[_Waiting]) -> None:
+    def _hand_over(self, object_name: str, batch: list[_Waiting]) -> None:
         with self._lock:
-            queue = self._queues[place]
+            queue = self._queues[object_name]
             queue.extendleft(waiting for waiting in reversed(batch) if waiting.outcome is None)
             while queue:
                 following = queue.popleft()
                 if not following.given_up:
                     following.lead()
                     return
-            del self._queues[place]
+            del self._queues[object_name]
 
-    def _decide(self, place: str, batch: list[_Waiting], deadline: float) -> None:
+    def _decide(self, object_name: str, batch: list[_Waiting], deadline: float) -> None:
         """Decide on the batch, and on requests that join it. Raises LedgerError once the deadline has passed."""
         pause, fresh = FIRST_PAUSE, False
         last = _contended()
-        self._sleep(self._paused_until.get(place, 0.0) - self._clock(), deadline)
+        self._sleep(self._paused_until.get(object_name, 0.0) - self._clock(), deadline)
         while True:
-            self._gather(place, batch)
+            self._gather(object_name, batch)
             if not batch:
                 return
             begun = self._clock()
             if deadline <= begun:
                 raise last
             try:
-                self._attempt(place, batch, deadline, fresh=fresh)
+                self._attempt(object_name, batch, deadline, fresh=fresh)
             except LedgerConflict:
                 self.metrics.conflicts.inc()
                 last = _contended()
-                if fresh or self._has_rivals(place):
+                if fresh or self._has_rivals(object_name):
                     # The winner writes again after as long. A random pause lets one of several losers be first.
                     took = min(self._clock() - begun, LONGEST_PAUSE / 2)
                     self._sleep(random.uniform(took, 2 * took), deadline)  # noqa: S311 - jitter, no secret
@@ -302,14 +302,14 @@ class ReservationBatcher:
         if seconds > 0:
             sleep(min(seconds, max(0.0, deadline - self._clock())))
 
-    def _attempt(self, place: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
+    def _attempt(self, object_name: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
         """Decide on the batch by the remembered object, or else by a fresh one, and write the reservations.
 
         A remembered object justifies only a write, which fails if it has changed.
         """
-        known, until = self._known.get(place, (None, 0.0))
-        is_usable = not fresh and not self._has_rivals(place) and self._clock() < until
-        if known is not None and is_usable and self._decide_on(place, known, batch, deadline):
+        known, until = self._known.get(object_name, (None, 0.0))
+        is_usable = not fresh and not self._has_rivals(object_name) and self._clock() < until
+        if known is not None and is_usable and self._decide_on(object_name, known, batch, deadline):
             return
         begun, epoch, namespace = self._clock(), self.no_quota.epoch(), batch[0].namespace
         before = self._store.read(namespace, self._seconds_until(deadline))
@@ -320,20 +320,20 @@ class ReservationBatcher:
             for waiting in of_namespace:
                 waiting.finish(NO_QUOTA)
             return
-        if self._store.place(namespace) != place:
+        if self._store.object_name(namespace) != object_name:
             for waiting in of_namespace:
                 waiting.finish(_Moved())
             return
         if known is not None and before.reserves_more_than(known):
-            self._rivals[place] = self._clock() + RIVAL_SECONDS
-        self._remember(place, before)
+            self._rivals[object_name] = self._clock() + RIVAL_SECONDS
+        self._remember(object_name, before)
         requested = frozenset(batch)
-        self._gather(place, batch)
-        self._decide_on(place, before, batch, deadline, requested=requested)
+        self._gather(object_name, batch)
+        self._decide_on(object_name, before, batch, deadline, requested=requested)
 
     def _decide_on(
         self,
-        place: str,
+        object_name: str,
         before: VersionedLedger,
         batch: list[_Waiting],
         deadline: float,
@@ -352,8 +352,8 @@ class ReservationBatcher:
         if requested is None and len(reserved) < len(batch):
             return False
         if after is not before:
-            self._known[place] = before, 0.0
-            self._write(place, after, next(iter(outcomes)).namespace, deadline, gather=len(batch) > 1)
+            self._known[object_name] = before, 0.0
+            self._write(object_name, after, next(iter(outcomes)).namespace, deadline, gather=len(batch) > 1)
         if outcomes:
             self.metrics.batch_size.observe(len(outcomes))
         for waiting, outcome in outcomes.items():
@@ -385,32 +385,32 @@ class ReservationBatcher:
         return after, outcomes
 
     def _write(
-        self, place: str, after: VersionedLedger, namespace: str, deadline: float, *, gather: bool
+        self, object_name: str, after: VersionedLedger, namespace: str, deadline: float, *, gather: bool
     ) -> None:
         """Write the object, and set when we may write again. `gather`: more requests are likely to come at once."""
         changed = after.of(namespace) or after
         begun, left = self._clock(), self._seconds_until(deadline)
         with self.metrics.write_seconds.time():
             written = self._store.compare_and_swap(namespace, after, changed.ledger, left)
-        self._remember(place, written)
+        self._remember(object_name, written)
         now = self._clock()
-        if self._has_rivals(place):
-            self._paused_until[place] = now + min(YIELDED_WRITES * (now - begun), LONGEST_PAUSE)
+        if self._has_rivals(object_name):
+            self._paused_until[object_name] = now + min(YIELDED_WRITES * (now - begun), LONGEST_PAUSE)
         elif gather:
-            self._paused_until[place] = now + min(now - begun, GATHERING_SECONDS)
+            self._paused_until[object_name] = now + min(now - begun, GATHERING_SECONDS)
 
-    def _has_rivals(self, place: str) -> bool:
-        return self._clock() < self._rivals.get(place, 0.0)
+    def _has_rivals(self, object_name: str) -> bool:
+        return self._clock() < self._rivals.get(object_name, 0.0)
 
-    def _remember(self, place: str, found: VersionedLedger) -> None:
+    def _remember(self, object_name: str, found: VersionedLedger) -> None:
         now = self._clock()
-        if len(self._known) >= NAMESPACES_REMEMBERED and place not in self._known:
+        if len(self._known) >= NAMESPACES_REMEMBERED and object_name not in self._known:
             # These only save reads and conflicts, and most namespaces may be gone.
             for remembered in (self._known, self._rivals, self._paused_until):
                 remembered.clear()
-        self._known[place] = found, now + REMEMBERED_SECONDS
-        if place in self._copies:
-            self._copies[place] = found, now
+        self._known[object_name] = found, now + REMEMBERED_SECONDS
+        if object_name in self._copies:
+            self._copies[object_name] = found, now
 
     def _forget(self, namespace: str) -> None:
         for remembered in (self._known, self._rivals, self._paused_until):

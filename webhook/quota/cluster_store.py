@@ -34,7 +34,7 @@ from webhook.quota.ledger_objects import (
 )
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
-PLACES_REMEMBERED = 4096
+NAMES_REMEMBERED = 4096
 """Namespaces of which a process remembers in which team's object their ledger is. It costs two reads to find that again."""
 
 
@@ -56,10 +56,10 @@ class ClusterStore:
         """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
         self._api, self._installation, self._team_of = api, installation, team_of
         self._teams = teams or TeamObjects()
-        self._places: dict[str, str] = {}
+        self._object_names: dict[str, str] = {}
 
-    def place(self, namespace: str) -> str:
-        return self._places.get(namespace, namespace)
+    def object_name(self, namespace: str) -> str:
+        return self._object_names.get(namespace, namespace)
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd: no cache serves a GET without a resourceVersion.
@@ -67,8 +67,8 @@ class ClusterStore:
         The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. Without
         any of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
         """
-        if (place := self._places.get(namespace)) is not None and (
-            there := self._in_team(namespace, place, seconds)
+        if (object_name := self._object_names.get(namespace)) is not None and (
+            there := self._in_team(namespace, object_name, seconds)
         ):
             return there
         own = self.read_own(namespace, seconds)
@@ -77,11 +77,11 @@ class ClusterStore:
                 raise LedgerError(
                     f"the ledger of {namespace} is moving into or out of a team", transient=True
                 )
-            if len(self._places) >= PLACES_REMEMBERED:
-                self._places.clear()
-            self._places[namespace] = own.ledger.moved_to
+            if len(self._object_names) >= NAMES_REMEMBERED:
+                self._object_names.clear()
+            self._object_names[namespace] = own.ledger.moved_to
             return there
-        self._places.pop(namespace, None)
+        self._object_names.pop(namespace, None)
         if own is not None:
             return own
         desired = self.read_desired(namespace, seconds)
@@ -101,8 +101,8 @@ class ClusterStore:
             found = self._get(self._path(team_object_name(name)), PLURAL, seconds)
             return None if found is None else self._teams.decode(found)
 
-    def _in_team(self, namespace: str, place: str, seconds: float) -> VersionedLedger | None:
-        team = self.read_team(team_name(place), seconds)
+    def _in_team(self, namespace: str, object_name: str, seconds: float) -> VersionedLedger | None:
+        team = self.read_team(team_name(object_name), seconds)
         return team.of(namespace) if team else None
 
     def read_desired(self, namespace: str, seconds: float) -> QuotaLedger | None:

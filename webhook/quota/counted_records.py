@@ -195,7 +195,7 @@ class RecordReader:
     def demand_of_pod(
         self, record: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex
     ) -> Vector:
-        """Return the demand of the pod, of one that waits what it will be without our gate."""
+        """Return the demand of the pod. For a pod that waits: its demand once the gate is removed."""
         demands = record.blueprint.demands
         key = unclassified_pods, (bool(record.node_name), tuple(map(nodes.find, record.nodes)))
         if key not in demands:

@@ -259,7 +259,7 @@ class QuotaRecord(LimitsRecord, frozen=True, kw_only=True):
 
 
 class StoredObject(PartialObject, frozen=True):
-    """An object with a spec and a status, which are decoded apart."""
+    """An object with a spec and a status, which are decoded separately."""
 
     spec: msgspec.Raw = msgspec.Raw(b"null")
     status: msgspec.Raw = msgspec.Raw(b"{}")

@@ -88,7 +88,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
 
 class _TeamLedgers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The text of the object of a team. Each part stays text, so that unchanged parts are neither read nor written anew."""
+    """The text of the object of a team. Each part stays text, so that unchanged parts are neither read nor written again."""
 
     team: msgspec.Raw
     ledgers: dict[str, msgspec.Raw] = {}
@@ -214,7 +214,7 @@ class TeamObjects:
     """Reads and writes the objects of teams. Most versions change one ledger of hundreds.
 
     So it remembers the last version of each. A part with the same text is the same object in the next version, and is not written
-    anew. For any number of threads: what is remembered is replaced, never changed.
+    again. For any number of threads: what is remembered is replaced, never changed.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 def dry_run_label(dry_run: bool) -> str:
-    """Return the value of label `dry_run`, which tells the canary and other dry runs apart from what users create."""
+    """Return the value of label `dry_run`, which separates the canary and other dry runs from what users create."""
     return "true" if dry_run else "false"
 
 

@@ -82,7 +82,7 @@ class Store(Protocol):
     reservations_limit: int
     """Characters that the reservations of an object may take."""
 
-    def place(self, namespace: str) -> str:
+    def object_name(self, namespace: str) -> str:
         """Return the name of the object in which the ledger of the namespace was last: its own, or that of its team."""
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
@@ -112,7 +112,7 @@ class MemoryStore:
         self._ledgers: dict[str, VersionedLedger] = {}
         self._versions = count()
 
-    def place(self, namespace: str) -> str:
+    def object_name(self, namespace: str) -> str:
         return namespace
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:  # noqa: ARG002 - memory answers at once

@@ -254,14 +254,18 @@ class Controller:
             self.moves,
             deleted=DeletedQuotas(0.0),
         )
-        quotas.count, quotas.written, quotas.next = self._count, lambda *_: None, lambda *_: None
+        quotas.count, quotas.written, quotas.seconds_until_next = (
+            self._count,
+            lambda *_: None,
+            lambda *_: None,
+        )
         self.quotas = quotas
         self.teams = TeamReconciler(store, self.observed, membership, self.moves, self.quotas)
 
     def reconcile(self, name: str) -> None:
         """Reconcile a namespace, or a team's object, until it asks for no more."""
         for _ in range(8):
-            place, team = self.observed.place(name), self._world.belongs.get(name)
+            place, team = self.observed.object_name(name), self._world.belongs.get(name)
             if place == name and team:  # as `Controller._group_of`
                 place = team_object_name(team)
             try:

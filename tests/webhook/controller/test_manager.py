@@ -129,7 +129,7 @@ def test_old_catalogues_are_removed_once_a_minute(
         raise errors.Unreachable("away")
 
     monkeypatch.setattr(informers.usage, "prune", prune)
-    upkeep.tidied_at = start
+    upkeep._tidied_at = start
     for seconds, informers.ledger_objects.synced in ((61, False), (59, True), (61, True), (62, True)):
         upkeep.look(start + seconds)
 

@@ -80,7 +80,7 @@ def test_the_newest_object_that_has_a_ledger_is_where_it_is(
     observe(observed, *seen)
 
     found = observed.get("cv")
-    assert observed.place("cv") == place
+    assert observed.object_name("cv") == place
     assert (found and found.version) == version
     assert (found and found.ledger.share is not None) == (version and place == PLACE)
 

@@ -19,9 +19,7 @@ class Writer(StatusWriter[QuotaRecord]):
 
     def __init__(self) -> None:
         nothing: Any = None
-        super().__init__(
-            nothing, list, nothing, nothing, leads=lambda: True, stale=lambda: "", events=nothing
-        )
+        super().__init__(nothing, stale=str, leads=lambda: True, events=nothing)
         self.written: list[str] = []
         self.failures: list[errors.ApiError] = []
 

@@ -74,7 +74,7 @@ def test_nobody_has_a_turn_beside_one_that_must_be_counted_again() -> None:
         )
         quotas = scene.controller.quotas
         quotas.line, quotas.enforces, quotas.refused = line, lambda _: True, lambda *_: Revisions(pods=1)
-        quotas.next = lambda *_: 300.0
+        quotas.seconds_until_next = lambda *_: 300.0
         scene.refused = ["nlp"]
         assert scene.reconcile("cv") == {"cv": 300.0, "nlp": 300.0}
         assert scene.waiting() == {"cv": 7, "nlp": 7, "prod": 0}
@@ -317,9 +317,9 @@ def test_what_takes_long_is_continued_later(monkeypatch: pytest.MonkeyPatch) -> 
         scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
         leave = scene.controller.moves.leave
 
-        def leaves_late(namespace: str, place: str) -> None:
+        def leaves_late(namespace: str, team_object: str) -> None:
             passes()
-            leave(namespace, place)
+            leave(namespace, team_object)
 
         scene.controller.moves.leave = leaves_late  # type: ignore[method-assign]
         assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}

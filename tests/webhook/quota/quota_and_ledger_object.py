@@ -151,7 +151,9 @@ NO_LINE: Any = SimpleNamespace(
 """A line in which nobody waits."""
 
 
-NO_TEAMS: Any = SimpleNamespace(desired_team=lambda _: None, place_of=lambda _: "", is_beyond=lambda _: False)
+NO_TEAMS: Any = SimpleNamespace(
+    desired_team=lambda _: None, team_object_of=lambda _: "", is_beyond=lambda _: False
+)
 """A cluster without ClusterGPUQuotas."""
 
 

@@ -35,8 +35,8 @@ class SlowStore:
         self.fails: Callable[[str], None] = lambda _what: None
         self._lock = threading.Lock()
 
-    def place(self, namespace: str) -> str:
-        return self._store.place(namespace)
+    def object_name(self, namespace: str) -> str:
+        return self._store.object_name(namespace)
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         with self._counted("read", seconds):

@@ -79,7 +79,7 @@ class PlainStore:
         self.blind = False
         self.versioned = VersionedLedger(fresh_ledger("quota-1", hard), "1")
 
-    def place(self, namespace: str) -> str:
+    def object_name(self, namespace: str) -> str:
         return namespace
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:

@@ -32,7 +32,7 @@ QUOTA = Document(
 class BrokenStore:
     reservations_limit = 1
 
-    def place(self, namespace: str) -> str:
+    def object_name(self, namespace: str) -> str:
         return namespace
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:  # noqa: ARG002 - the signature of a store
