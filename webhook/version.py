@@ -14,11 +14,18 @@ def commit() -> str:
     baked = PACKAGE / "commit.txt"
     if baked.exists():
         return baked.read_text().strip()
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    if not (PACKAGE.parent / ".git").exists():
-        return NOT_RECORDED
+    top = PACKAGE.parent
+    # Named, so that Git looks for no other checkout around an installation.
+    command = [
+        "git",
+        f"--git-dir={top / '.git'}",
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     try:
-        asked = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)  # noqa: S603 - git, on PATH
-    except FileNotFoundError:
+        return subprocess.run(command, cwd=top, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - git, on PATH
+    except (OSError, subprocess.CalledProcessError):
         return NOT_RECORDED
-    return asked.stdout.strip() or NOT_RECORDED
