@@ -6,7 +6,7 @@ from pathlib import Path
 
 VERSION = version("gpu-admission")
 PACKAGE = Path(__file__).parent
-NOT_RECORDED = "not recorded: built without Git and without GPU_ADMISSION_COMMIT"
+_DESCRIBE = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
 def commit() -> str:
@@ -16,16 +16,8 @@ def commit() -> str:
         return baked.read_text().strip()
     top = PACKAGE.parent
     # Named, so that Git looks for no other checkout around an installation.
-    command = [
-        "git",
-        f"--git-dir={top / '.git'}",
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=40",
-        "--exclude=*",
-    ]
+    command = ["git", f"--git-dir={top / '.git'}", *_DESCRIBE]
     try:
         return subprocess.run(command, cwd=top, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - git, on PATH
     except (OSError, subprocess.CalledProcessError):
-        return NOT_RECORDED
+        return "not recorded: built without Git and without GPU_ADMISSION_COMMIT"
