@@ -68,7 +68,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show what runs.",
+    help="Show version and commit, and exit.",
 )
 def main() -> None:
     """Make every GPU pod correct, placed, warmed and paid for, or deny it with a message that its author can act on."""
