@@ -6,7 +6,7 @@ from pathlib import Path
 
 VERSION = version("gpu-admission")
 PACKAGE = Path(__file__).parent
-NOT_RECORDED = "not recorded: built without Git and without GPU_ADMISSION_COMMIT"
+_DESCRIBE = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
 def commit() -> str:
@@ -14,11 +14,10 @@ def commit() -> str:
     baked = PACKAGE / "commit.txt"
     if baked.exists():
         return baked.read_text().strip()
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    if not (PACKAGE.parent / ".git").exists():
-        return NOT_RECORDED
+    top = PACKAGE.parent
+    # Named, so that Git looks for no other checkout around an installation.
+    command = ["git", f"--git-dir={top / '.git'}", *_DESCRIBE]
     try:
-        asked = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)  # noqa: S603 - git, on PATH
-    except FileNotFoundError:
-        return NOT_RECORDED
-    return asked.stdout.strip() or NOT_RECORDED
+        return subprocess.run(command, cwd=top, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - git, on PATH
+    except (OSError, subprocess.CalledProcessError):
+        return "not recorded: built without Git and without GPU_ADMISSION_COMMIT"
