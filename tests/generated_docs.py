@@ -125,6 +125,8 @@ def _rows(schema: Schema, at: str, shown: dict[str, str]) -> Iterator[str]:
         elsewhere = STANDARD.get(frozenset(inside.get("properties", ()))) or (repeated and f"`{repeated}`")
         if at == "spec.rules":
             elsewhere = f"[rule {name}](../rules/{name}.md)"
+        if path == "spec.workloadKinds":
+            elsewhere = "[a kind of your own](../workloads.md#kinds-of-your-own)"
         meaning = _sentence(field)
         if elsewhere:
             meaning += f"; its fields are those of {elsewhere}"
