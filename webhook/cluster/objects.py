@@ -56,6 +56,11 @@ class PartialObject(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class ConfigMap(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] | None = None
+
+
 class OwnedObject(msgspec.Struct, frozen=True):
     """An object of any kind, as far as its metadata say who made it."""
 
@@ -84,6 +89,7 @@ TRUE, FALSE = "True", "False"
 
 # Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
 _PARTIAL_OBJECT = msgspec.json.Decoder(PartialObject)
+decode_config_map = msgspec.json.Decoder(ConfigMap).decode
 decode_owned = msgspec.json.Decoder(OwnedObject).decode
 
 

@@ -26,6 +26,7 @@ from webhook.cluster.capacity import (
     capacity_by_class,
     share_by_class,
 )
+from webhook.cluster.objects import decode_config_map
 
 REFRESH_SECONDS = 60.0
 """What does not change is published again after this time, so that `observed` says whether a controller still counts."""
@@ -95,11 +96,6 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
         return node_facts(classes.label_keys - {HOSTNAME}, found, pools)
 
 
-class _ConfigMap(msgspec.Struct, frozen=True):
-    data: dict[str, str] | None = None
-
-
-_CONFIG_MAP = msgspec.json.Decoder(_ConfigMap)
 _PUBLISHED = msgspec.json.Decoder(PublishedCapacity, dec_hook=lambda _fraction, text: parse_amount(text))
 _ENCODER = msgspec.json.Encoder(enc_hook=str, order="deterministic")
 
@@ -111,7 +107,7 @@ def encode(published: PublishedCapacity) -> bytes:
 
 def decode(config_map: bytes) -> PublishedCapacity | None:
     """Return what the ConfigMap has; None where no controller has written it, or not what is read here."""
-    text = (_CONFIG_MAP.decode(config_map).data or {}).get(KEY, "")
+    text = (decode_config_map(config_map).data or {}).get(KEY, "")
     try:
         return _PUBLISHED.decode(text)
     except (msgspec.MsgspecError, ValueError):

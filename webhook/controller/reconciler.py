@@ -278,9 +278,8 @@ class QuotaReconciler:
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list that starts now may expire a reservation that the present lists cannot expire."""
-        overdue = self.observed.expired(namespace, now) - self.observed.expired(
-            namespace, counted.list_started
-        )
+        expired = self.observed.expired
+        overdue = expired(namespace, now) - expired(namespace, counted.list_started)
         objects = counted.listing.objects
         shown = (each.id for each in ledger.reservations if not each.is_change and each.object_uid in objects)
         return bool(overdue.intersection(ledger.reservations.ids).difference(shown))
@@ -420,9 +419,8 @@ class QuotaReconciler:
             return None
 
     def _read_desired(self, namespace: str) -> QuotaLedger | None:
-        return desired_ledger(
-            self.store.read_desired(namespace, CALL_SECONDS), self.teams.desired_team(namespace)
-        )
+        quota = self.store.read_desired(namespace, CALL_SECONDS)
+        return desired_ledger(quota, self.teams.desired_team(namespace))
 
     def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | float | None:
         """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.

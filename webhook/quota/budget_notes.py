@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from policies.quota.budget import Spending
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
-from webhook.cluster.objects import BUDGETS, PartialObject
+from webhook.cluster.objects import BUDGETS, decode_config_map
 
 log = logging.getLogger("gpu_admission.quota")
 
@@ -20,11 +20,6 @@ ATTEMPTS = 5
 _SECONDS = 5.0
 
 
-class _ConfigMap(PartialObject, frozen=True):
-    data: dict[str, str] | None = None
-
-
-_CONFIG_MAP = msgspec.json.Decoder(_ConfigMap)
 _SPENDING = msgspec.json.Decoder(Spending)
 
 
@@ -71,7 +66,7 @@ class BudgetNotes:
 
     def _data(self) -> tuple[str, dict[str, str]]:
         try:
-            found = _CONFIG_MAP.decode(self._api.get(self._path, timeout=_SECONDS))
+            found = decode_config_map(self._api.get(self._path, timeout=_SECONDS))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the ConfigMap {BUDGETS} cannot be read: {error}") from None
         return found.metadata.resource_version, found.data or {}

@@ -22,7 +22,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
-from webhook.cluster.objects import CATALOGUES, PartialObject
+from webhook.cluster.objects import CATALOGUES, decode_config_map
 
 log = logging.getLogger("gpu_admission.quota")
 
@@ -35,13 +35,6 @@ UNNAMED_SECONDS = 600.0
 lost the lead."""
 ATTEMPTS = 5
 _SECONDS = 5.0
-
-
-class _ConfigMap(PartialObject, frozen=True):
-    data: dict[str, str] | None = None
-
-
-_CONFIG_MAP = msgspec.json.Decoder(_ConfigMap)
 
 
 class PublishedCatalogues:
@@ -125,7 +118,7 @@ class PublishedCatalogues:
 
     def _read(self, seconds: float) -> tuple[str, dict[str, str]]:
         try:
-            found = _CONFIG_MAP.decode(self._api.get(self._path, timeout=seconds))
+            found = decode_config_map(self._api.get(self._path, timeout=seconds))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the ConfigMap {CATALOGUES} cannot be read: {error}") from None
         return found.metadata.resource_version, found.data or {}
