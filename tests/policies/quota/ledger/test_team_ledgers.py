@@ -218,7 +218,7 @@ def test_what_follows_by_difference_is_what_adding_up_anew_finds(seed: int) -> N
         anew = TeamLedgers(found.team, found.ledgers, found.leaving)
         for each in (*names, "new", "other"):
             assert found.share(each) == anew.share(each)
-            assert found.reservation_limit(each, 500) == anew.limit(each, 500)
+            assert found.reservation_limit(each, 500) == anew.reservation_limit(each, 500)
 
 
 def test_a_decision_costs_as_much_in_a_large_team_as_in_a_small_one() -> None:
@@ -266,7 +266,7 @@ def test_what_is_held_for_pods_that_wait_takes_nothing_from_creations() -> None:
         TeamLedgers(team({"gpus": 900}), {OWN: taking(200, lifts), OTHER: taking(400)}) for lifts in (0, 20)
     )
     lifts_size = found.ledgers[OWN].reservations.size - without.ledgers[OWN].reservations.size
-    assert found.reservation_limit(OWN, 8000 + lifts_size) == without.limit(OWN, 8000) + lifts_size
+    assert found.reservation_limit(OWN, 8000 + lifts_size) == without.reservation_limit(OWN, 8000) + lifts_size
 
 
 @pytest.mark.parametrize("seed", range(10))
