@@ -41,12 +41,17 @@ demo: $(READY) ## show it on a real API server, with kubectl and fake GPU nodes
 	@$(BIN)/python -m examples.demo
 
 .PHONY: check
-check: $(READY) ## check format, lint, types, import contracts and rendered manifests
+check: $(READY) ## check format, lint, types, import contracts, links of the docs and rendered manifests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m tests.deploy.manifests --check
+
+.PHONY: docs
+docs: $(READY) ## build the site of docs/ into dist/docs; a broken link or anchor fails
+	$(BIN)/mkdocs build --strict
 
 .PHONY: bench
 bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota; a part: make bench hot; BENCH="--before COMMIT"
@@ -74,6 +79,10 @@ manifests: $(READY) ## render deploy/static from the chart, and what doctor hold
 .PHONY: plugin
 plugin: $(READY) ## build `kubectl gpu-admission` as one file, with krew's manifest: make plugin ADDRESS=https://…
 	$(BIN)/python -m tests.deploy.plugin "$(or $(ADDRESS),$(error ADDRESS is where the release will have the archive))"
+
+.PHONY: release
+release: $(READY) ## make all files of a release in dist/, the same bytes for the same commit: make release ADDRESS=https://…
+	@$(BIN)/python -m tests.deploy.release $(ADDRESS)
 
 .PHONY: lock
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files

@@ -4,11 +4,14 @@ A new rule is one file, its test, and one line here. The order matters for mutat
 tolerations can be added, and everything that adds a container comes before what looks at every container.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import chain
 
+from policies.finding import REASONS_OF_NO_RULE, Reason
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import DOMAIN
 from policies.pods.fingerprint import Fingerprints
+from policies.pods.injected import INJECTION_REASONS
 from policies.rule import Rule
 from policies.rules import (
     cuda_version,
@@ -46,6 +49,17 @@ RULES: tuple[Rule, ...] = (
     gpu_quota.RULE,
 )
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
+
+
+def _reasons(rule: Rule) -> tuple[Reason, ...]:
+    return (*rule.reasons, *(INJECTION_REASONS if rule.mutate else ()))
+
+
+RULES_BY_REASON: Mapping[Reason, tuple[str, ...]] = {
+    reason: tuple(rule.id for rule in RULES if reason in _reasons(rule))
+    for reason in (*chain.from_iterable(map(_reasons, RULES)), *REASONS_OF_NO_RULE)
+}
+"""The rules whose findings have the reason."""
 
 
 def fingerprints(rules: Iterable[Rule], resource_mapping: ResourceMapping) -> Fingerprints:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Finding
+from policies.finding import Finding, Reason
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
@@ -103,6 +103,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     summary: str
+    reasons: tuple[Reason, ...] = ()
+    """Those of its findings. A rule that mutates also gives those of injected fields."""
     options: type[RuleOptions] = RuleOptions
     mutate: Callable[[PodPatch, Any, Context], Iterator[Finding]] | None = None
     check: Callable[[Pod, Any, Context], Iterator[Finding]] | None = None

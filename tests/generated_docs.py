@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from policies.finding import RULES_BY_REASON
-from policies.registry import RULES
+from policies.registry import RULES, RULES_BY_REASON
 from tests.metrics import metrics_defined
+from webhook.commands.rules import default_mode
 
 CRDS = Path(__file__).parents[1] / "deploy" / "chart" / "files" / "crds"
 HEAD = """# API reference
@@ -26,8 +26,20 @@ All kinds are `gpu-admission.dev/v1alpha1`, and `kubectl get gpu-admission -A` l
 GPUQuotaLedger, is written by gpu-admission alone ([operations.md](../../operate/operations.md)).
 
 In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required.
+
+| kind | says |
+|---|---|
 """
 Schema = dict[str, Any]
+
+STANDARD = {
+    frozenset({"matchLabels", "matchExpressions"}): "a LabelSelector of Kubernetes",
+    frozenset({"key", "operator", "value", "effect", "tolerationSeconds"}): "a toleration of a pod",
+    frozenset(
+        {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
+    ): "a Condition of Kubernetes",
+}
+"""By the names of their fields: objects that Kubernetes documents."""
 
 
 def generated(text: str, mark: str, table: str) -> str:
@@ -47,36 +59,57 @@ def check_or_write(page: Path, written: str) -> None:
 
 
 def reasons_table() -> str:
-    """Return the table of reasons for docs/reference/rules/README.md."""
+    """Return the table of reasons for docs/reference/rules/reasons.md."""
     rows = ""
+    changing = {rule.id for rule in RULES if rule.mutate}
     for reason, rules in RULES_BY_REASON.items():
-        rows += f"| `{reason}` | {reason.meaning} | {', '.join(rules)} |\n"
+        named = "each rule that changes pods" if set(rules) == changing else ", ".join(rules)
+        rows += f"| `{reason.name}` | {reason.meaning} | {named} |\n"
     return f"| reason | when | rules |\n|---|---|---|\n{rows}"
 
 
 def not_fixable_list() -> str:
-    """Return the rules without fixes for docs/reference/rules/README.md."""
+    """Return the rules without fixes for docs/reference/rules/reasons.md."""
     return "".join(f"- `{rule.id}`: {rule.not_fixable}\n" for rule in RULES if rule.not_fixable)
 
 
-def api_reference() -> str:
-    """Return docs/reference/api/README.md."""
-    kinds = [yaml.safe_load(path.read_text())["spec"] for path in sorted(CRDS.glob("*.yaml"))]
-    return HEAD + "".join(_kind(each) for each in kinds if "categories" in each["names"])
+def rules_table() -> str:
+    """Return the table of rules for docs/reference/rules/README.md."""
+    rows = "".join(
+        f"| [{rule.id}]({rule.id}.md) | {default_mode(rule)} | {rule.summary} |\n" for rule in RULES
+    )
+    return f"| rule | default mode | ensures |\n|---|---|---|\n{rows}"
+
+
+def api_reference() -> dict[str, str]:
+    """Return the pages of docs/reference/api by their names."""
+    specs = [yaml.safe_load(path.read_text())["spec"] for path in sorted(CRDS.glob("*.yaml"))]
+    shown = [spec for spec in specs if "categories" in spec["names"]]
+    pages = {f"{spec['names']['kind'].lower()}.md": _kind(spec) for spec in shown}
+    rows = (
+        f"| [{spec['names']['kind']}]({name}) | {_schema(spec)['description'].split('. ')[0].removesuffix('.')} |\n"
+        for name, spec in zip(pages, shown, strict=True)
+    )
+    return {"README.md": HEAD + "".join(rows), **pages}
+
+
+def _schema(spec: Schema) -> Schema:
+    (version,) = spec["versions"]
+    return version["schema"]["openAPIV3Schema"]  # type: ignore[no-any-return]
 
 
 def _kind(spec: Schema) -> str:
-    names, (version,) = spec["names"], spec["versions"]
-    schema = version["schema"]["openAPIV3Schema"]
+    """Return the page of a kind."""
+    names, schema = spec["names"], _schema(spec)
     columns = ", ".join(
         f"{column['name'].upper()}{' (`-o wide`)' if column.get('priority') else ''}"
-        for column in version["additionalPrinterColumns"]
+        for column in spec["versions"][0]["additionalPrinterColumns"]
     )
     fields = {name: schema["properties"][name] for name in ("spec", "status")}
     rows = "\n".join(_rows({"properties": fields, "required": schema["required"]}, "", {}))
     scope = "one of a namespace, named `default`" if spec["scope"] == "Namespaced" else "cluster-scoped"
     return (
-        f"\n## {names['kind']}\n\n{schema['description']}\n\n"
+        f"# {names['kind']}\n\n{schema['description']}\n\n"
         f"`{names['plural']}`, `{names['singular']}` or `{', '.join(names['shortNames'])}`; {scope}. Columns: {columns}.\n\n"
         f"| field | type | meaning |\n|---|---|---|\n{rows}\n"
     )
@@ -89,12 +122,15 @@ def _rows(schema: Schema, at: str, shown: dict[str, str]) -> Iterator[str]:
         inside, below = _inside(field, path)
         key = json.dumps(inside.get("properties"), sort_keys=True)
         repeated = shown.get(key) if "properties" in inside else None
+        elsewhere = STANDARD.get(frozenset(inside.get("properties", ()))) or (repeated and f"`{repeated}`")
+        if at == "spec.rules":
+            elsewhere = f"[rule {name}](../rules/{name}.md)"
         meaning = _sentence(field)
-        if repeated:
-            meaning += f"; its fields are those of `{repeated}`"
+        if elsewhere:
+            meaning += f"; its fields are those of {elsewhere}"
         required = "*" if name in schema.get("required", ()) else ""
         yield f"| `{path}`{required} | {_type(field)} | {meaning.replace('|', chr(92) + '|')} |"
-        if not repeated:
+        if not elsewhere:
             shown[key] = below
             yield from _rows(inside, below, shown)
 

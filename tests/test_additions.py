@@ -12,26 +12,26 @@ import yaml
 from policies.quota.amounts import DIMENSIONS, Hard
 from policies.registry import RULES
 from policies.rule import Rule
-from tests.deploy.rule_files import AUDIT, CRD, FIRST_INSTALL, PAGE
+from tests.deploy.rule_files import AUDIT, CRD, FIRST_INSTALL
 from webhook.tools.scan.report import NamespaceUse
 
 ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
 FILES = [path for path in (ROOT / "policies" / "rules").glob("*.py") if path.stem != "__init__"]
 MODULES = sorted(path for path in FILES if not any(path.stem.startswith(f"{each.stem}_") for each in FILES))
 """The others belong to the rule with the shorter name."""
 
-BY_HAND = "write it"
 MANIFESTS = "run `make manifests`"
 DOCS = "run `UPDATE_DOCS=1 .venv/bin/python -m pytest tests/test_docs.py`"
 
 _LISTS = {
-    PAGE: ("## {id}\n", BY_HAND),
+    REFERENCE / "rules" / "README.md": ("| [{id}]({id}.md) |", DOCS),
     CRD: (f"{' ' * 18}{{id}}:", MANIFESTS),
     FIRST_INSTALL: (f"{' ' * 6}{{id}}:", MANIFESTS),
     AUDIT: (f"{' ' * 4}{{id}}:", MANIFESTS),
     ROOT / "deploy" / "static" / "crds" / "crds.yaml": (f"{' ' * 18}{{id}}:", MANIFESTS),
     ROOT / "deploy" / "static" / "first-install" / "policy.yaml": (f"{' ' * 4}{{id}}:", MANIFESTS),
-    ROOT / "docs" / "reference" / "api" / "README.md": ("`spec.rules.{id}`", DOCS),
+    REFERENCE / "api" / "gpupolicy.md": ("`spec.rules.{id}`", DOCS),
     ROOT / "policies" / "README.md": ("\n{id} ", DOCS),
     ROOT / "docs" / "operate" / "configuration.md": ("\n  {id} ", DOCS),
 }
@@ -63,7 +63,7 @@ _DIMENSIONS = {
     CHART / "dashboard-tenants.json": ('dimension=\\"{dimension}\\"', "chart it"),
     ROOT / "docs" / "operate" / "quota.md": ("`{key}`", "say what counts"),
     ROOT / "docs" / "operate" / "audit-log.md": ("`{KEY}`", "name the key of `demand`"),
-    ROOT / "docs" / "reference" / "api" / "README.md": ("`spec.hard.{dimension}`", DOCS),
+    REFERENCE / "api" / "gpuquota.md": ("`spec.hard.{dimension}`", DOCS),
 }
 """By the files that name all dimensions of a quota: by what one is found there, and what to do where it is not."""
 

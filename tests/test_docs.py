@@ -19,6 +19,7 @@ from policies.quota.waiting import GATE
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.cases import cases
+from tests.docs_site import anchor
 from tests.generated_docs import (
     api_reference,
     check_or_write,
@@ -27,16 +28,18 @@ from tests.generated_docs import (
     modules_table,
     not_fixable_list,
     reasons_table,
+    rules_table,
 )
 from tests.pages import BLOCK, PAGES, ROOT, blocks, each_page
 from webhook.commands import main
 from webhook.commands.output import as_yaml
-from webhook.commands.rules import default_mode, options
+from webhook.commands.rules import options
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.export.objects import RULE_LABEL
 
-RULES_PAGE = ROOT / "docs" / "reference" / "rules" / "README.md"
+RULES_FOLDER = ROOT / "docs" / "reference" / "rules"
+REASONS_PAGE = RULES_FOLDER / "reasons.md"
 EXAMPLES = sorted((ROOT / "examples").glob("policies*"))
 
 REFUSED = "<!-- refused -->\n"
@@ -44,11 +47,6 @@ LINK = re.compile(r"\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 OPTION_ROW = re.compile(r"^\| `(?P<name>\w+)` \| `(?P<default>.*?)` \|", re.MULTILINE)
 
 each_rule = pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in RULES])
-
-
-def section(rule: Rule) -> str:
-    parts = re.split(r"^## (.+)$", RULES_PAGE.read_text(), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))[rule.id]
 
 
 # ---- our documents
@@ -91,25 +89,27 @@ def test_the_audit_preset_changes_and_refuses_nothing() -> None:
     assert {binding.options.mode.value for binding in effective.bindings} == {"audit"}
 
 
-# ---- docs/reference/rules/README.md
+# ---- docs/reference/rules
 
 
-def test_the_page_of_rules_has_each_rule_and_no_other() -> None:
-    headings = re.findall(r"^## (.+)$", RULES_PAGE.read_text(), re.MULTILINE)
+def test_each_rule_has_a_page_and_a_row_of_the_index() -> None:
+    pages = {page.stem: page.read_text().splitlines()[0] for page in RULES_FOLDER.glob("*.md")}
+    index = RULES_FOLDER / "README.md"
 
-    assert headings == ["Reasons", "Updates of pods", "Limits", *(rule.id for rule in RULES)]
-    for rule in RULES:
-        assert f"| [{rule.id}](#{rule.id}) | {default_mode(rule)} |" in RULES_PAGE.read_text()
+    assert pages.keys() == {"README", "reasons", *RULES_BY_ID}
+    assert {name: pages[name] for name in RULES_BY_ID} == {name: f"# {name}" for name in RULES_BY_ID}
+    check_or_write(index, generated(index.read_text(), "rules", rules_table()))
 
 
 @each_rule
-def test_the_page_of_rules_has_each_option_with_its_default(rule: Rule) -> None:
-    table = section(rule).split("| option | default | meaning |")[1].split("\n\n")[0]
+def test_the_page_of_a_rule_has_each_option_with_its_default(rule: Rule) -> None:
+    page = (RULES_FOLDER / f"{rule.id}.md").read_text()
+    table = page.split("| option | default | meaning |")[1].split("\n\n")[0]
     documented = {row["name"]: row["default"] for row in OPTION_ROW.finditer(table)}
 
     assert documented == {option["name"]: told_or_below(option["default"]) for option in options(rule)}
     for word in words_in([option["default"] for option in options(rule)]):
-        assert f"`{word}`" in section(rule)
+        assert f"`{word}`" in page
 
 
 def told_or_below(default: Any) -> str:
@@ -266,18 +266,18 @@ def test_a_make_target_exists() -> None:
 def test_a_link_leads_somewhere() -> None:
     for page in PAGES:
         for link in LINK.finditer(page.read_text()):
-            path, _, anchor = link["target"].partition("#")
+            path, _, fragment = link["target"].partition("#")
             if path.startswith(("https:", "http:")):
                 continue
             target = (page.parent / path) if path else page
-            assert target.exists(), f"{page.name}: {link['target']}"
-            assert not anchor or anchor in anchors(target), f"{page.name}: {link['target']}"
+            assert target.exists(), f"{page.relative_to(ROOT)}: {link['target']}"
+            assert not fragment or fragment in anchors(target), f"{page.relative_to(ROOT)}: {link['target']}"
 
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors that the headings of a page get, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor(heading) for heading in headings}
 
 
 def test_every_make_target_is_documented() -> None:
@@ -341,11 +341,11 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_the_reasons_of_findings_are_documented() -> None:
-    check_or_write(RULES_PAGE, generated(RULES_PAGE.read_text(), "reasons", reasons_table()))
+    check_or_write(REASONS_PAGE, generated(REASONS_PAGE.read_text(), "reasons", reasons_table()))
 
 
 def test_rules_without_fixes_are_documented_with_the_cause() -> None:
-    check_or_write(RULES_PAGE, generated(RULES_PAGE.read_text(), "not-fixable", not_fixable_list()))
+    check_or_write(REASONS_PAGE, generated(REASONS_PAGE.read_text(), "not-fixable", not_fixable_list()))
 
 
 @pytest.mark.parametrize("room", ["policies", "webhook"])
@@ -355,7 +355,11 @@ def test_the_page_of_a_room_names_each_module(room: str) -> None:
 
 
 def test_the_api_reference_is_that_of_the_crds() -> None:
-    check_or_write(ROOT / "docs" / "reference" / "api" / "README.md", api_reference())
+    folder, pages = ROOT / "docs" / "reference" / "api", api_reference()
+
+    assert {page.name for page in folder.iterdir()} == pages.keys()
+    for name, text in pages.items():
+        check_or_write(folder / name, text)
 
 
 # ---- outputs

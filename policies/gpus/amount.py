@@ -10,6 +10,9 @@ from policies.pods.patch import ResourceMap
 from policies.pods.pod import ContainerPlace, ResourceList
 from policies.pods.quantity import NANO, Quantity, QuantityText, readable
 
+INVALID_QUANTITY = Reason("InvalidQuantity", "an amount of GPUs is invalid, negative, or too large")
+FRACTIONAL_GPU = Reason("FractionalGPU", "an amount of GPUs is not a whole number")
+
 ID = "gpu-requests"
 """The rule of these findings."""
 QUOTED = 61

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.finding import Finding, Reason
+from policies.finding import TOO_LARGE, Finding
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
@@ -131,7 +131,7 @@ def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Find
         container = place.container
         names.update(each.name for each in resource_mapping.named_resources(container))
         if len(names) > MAX_RESOURCES:
-            path, reason = f"{place.path}.resources", Reason.TOO_LARGE
+            path, reason = f"{place.path}.resources", TOO_LARGE
             return [Finding(rule=LIMITS, reason=reason, path=path, container=container.name, message=message)]
     return []
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason
-from policies.gpus.amount import Amount, amounts, is_extended, larger
+from policies.finding import Finding
+from policies.gpus.amount import FRACTIONAL_GPU, Amount, amounts, is_extended, larger
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.placement.availability import Bounds
 from policies.pods.annotations import MODELS
@@ -37,11 +37,11 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
             return finding
         least = amount.value - 1
         # Rounded down, where rounded up is too much.
-        if finding.reason is Reason.FRACTIONAL_GPU:
+        if finding.reason is FRACTIONAL_GPU:
             lower = replace(finding, fix=tuple(replace(each, value=least) for each in finding.fix))
             if self._accepts(lower, amount):
                 return replace(lower, remedy="")
-        if finding.reason is not Reason.FRACTIONAL_GPU:
+        if finding.reason is not FRACTIONAL_GPU:
             return replace(finding, fix=())
         # The words begin with the amount of the fix; slices and shares may follow.
         others = finding.remedy.partition(", or ")[2]
@@ -64,7 +64,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
             return False
         count = quantity.value
         is_same = all(each.value == count for each in amounts(amount.place, amount.resource) if each)
-        is_same = is_same and finding.reason is not Reason.FRACTIONAL_GPU
+        is_same = is_same and finding.reason is not FRACTIONAL_GPU
         return self._is_available(resource, count, amount) and self._matches(resource, count, amount, is_same)
 
     def _is_seen(self, amount: Amount) -> bool:

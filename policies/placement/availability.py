@@ -32,6 +32,15 @@ from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
 
+EXCEEDS_MAX_PER_CONTAINER = Reason(
+    "ExceedsMaxPerContainer", "a container requests more than maxPerContainer of the policy"
+)
+EXCEEDS_MAX_PER_POD = Reason("ExceedsMaxPerPod", "a pod requests more than maxPerPod of the policy")
+EXCEEDS_NODE = Reason("ExceedsNode", "a pod requests more than any node has")
+OTHER_VENDOR = Reason("OtherVendor", "a pod requests GPUs of another vendor than those of its class")
+UNKNOWN_SLICE = Reason("UnknownSlice", "no class or node on which the pod can run has the MIG profile")
+NO_NODE = Reason("NoNode", "no node can take the pod now, and none can be created")
+
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
 _MAX_COMPARED = 8
@@ -106,7 +115,7 @@ class Availability:
         resources = sorted({gpu_class.resource for gpu_class in self.classes})
         offered = " or ".join(resources)
         return Complaint(
-            Reason.OTHER_VENDOR,
+            OTHER_VENDOR,
             f"must be {offered}: the pod is pinned to {self._description}",
             f"request {offered}{self._or_pin(of_vendor, resource)}",
         )
@@ -158,7 +167,7 @@ class Availability:
             message = f"must be a slice that some GPU class has: none has {profile}"
         else:
             message = f"should be a slice that some GPU class has: none lists {profile}"
-        return Complaint(Reason.UNKNOWN_SLICE, message, remedy, severity, name=next(iter(nearest), ""))
+        return Complaint(UNKNOWN_SLICE, message, remedy, severity, name=next(iter(nearest), ""))
 
     def without_node(self, resource: GPUResource, resource_mapping: ResourceMapping) -> Complaint | None:
         """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed."""
@@ -175,7 +184,7 @@ class Availability:
         )
         message = f"no schedulable node has {name} now: the pod stays pending, and holds quota"
         return Complaint(
-            Reason.NO_NODE,
+            NO_NODE,
             message,
             f"request {alternatives_in_words(offered)}" if offered else "",
             Severity.WARNING,
@@ -336,7 +345,7 @@ def _exceeds_node(
 ) -> Complaint:
     message = f"{'must' if severity is Severity.DENIAL else 'should'} be at most {most}{why}"
     remedy = f"request {resource.name}: {most} or less, and spread the work over several pods"
-    return Complaint(Reason.EXCEEDS_NODE, message, remedy, severity, most)
+    return Complaint(EXCEEDS_NODE, message, remedy, severity, most)
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -361,9 +370,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         if not resource.measure.is_count or most is None or count <= most:
             return None
         message = f"must be at most {most} per container by policy"
-        return Complaint(
-            Reason.EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {most} or less", amount=most
-        )
+        return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {most} or less", amount=most)
 
     def on_pod(self, resource: GPUResource, total: int, *, is_reported: bool = False) -> Iterator[Complaint]:
         """Complain about too many for one pod or one node. `is_reported`: `on_container` has complained about as many."""
@@ -374,7 +381,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if most is not None and total > most and not is_reported:
             message, remedy = f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
-            found.insert(0, Complaint(Reason.EXCEEDS_MAX_PER_POD, message, remedy, amount=most))
+            found.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=most))
         if not is_reported and not any(found):
             found.append(availability.more_than_any_machine(resource, total, self.gpus_per_node))
         return filter(None, found)

@@ -18,6 +18,11 @@ from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
+UNKNOWN_CLASS = Reason("UnknownClass", "a pod names a GPU class that the catalogue does not have")
+CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resources that the pod requests")
+CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
+MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
+
 RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
@@ -242,18 +247,18 @@ def _named(selection: ClassSelection, name: str, *, is_pinned: bool) -> Choice |
         "",
         names[0] if len(names) == 1 else "",
     )
-    reason = Reason.CLASS_NOT_OFFERED
+    reason = CLASS_NOT_OFFERED
     if not usable:
         remedy, ask = selection.remedy_without_usable_class()
         message = selection.none_usable
     elif not named:
-        reason, message = Reason.UNKNOWN_CLASS, "must be a GPU class or a family of classes"
+        reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
             remedy, instead = f"did you mean {near}?", near
     elif permitted:
         message = f"must be a class with {selection.requested_words}"
     else:
-        reason = Reason.CLASS_NOT_ALLOWED
+        reason = CLASS_NOT_ALLOWED
         message = f"must be a class that namespace {selection.namespace} may use"
     if is_pinned or not selection.would_take(instead):
         instead = ""
@@ -287,7 +292,7 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
     key, value = need.declared
     return Finding(
         rule=RULE_ID,
-        reason=Reason.MODEL_TOO_LARGE,
+        reason=MODEL_TOO_LARGE,
         path=annotation_path(key),
         value=value,
         message=f"must fit on a class that the pod may use: {need.weights_words}",

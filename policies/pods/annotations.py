@@ -5,6 +5,9 @@ import msgspec
 from policies.finding import Finding, Reason
 from policies.pods.field_paths import annotation_path
 
+INVALID_ANNOTATION = Reason("InvalidAnnotation", "an annotation has an invalid value")
+INEFFECTIVE_ANNOTATION = Reason("IneffectiveAnnotation", "an annotation has no effect")
+
 DOMAIN = "gpu-admission.dev/"
 GPU_CLASS = DOMAIN + "gpu-class"
 CUDA = DOMAIN + "cuda"
@@ -52,7 +55,7 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     def finding(self, rule_id: str) -> Finding:
         return Finding(
             rule=rule_id,
-            reason=Reason.INVALID_ANNOTATION,
+            reason=INVALID_ANNOTATION,
             path=annotation_path(self.key),
             value=self.value,
             message=self.message,

@@ -25,6 +25,12 @@ from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
 from policies.pods.patch import Added, Change, Operation, words
 from policies.pods.pod import Container, Pod, View
 
+INJECTION_MISSING = Reason("InjectionMissing", "an injected field is missing from the final pod")
+INJECTION_KEPT = Reason("InjectionKept", "an injected field keeps its value in an update")
+WOULD_INJECT = Reason("WouldInject", "a rule that is not enforced would change the pod")
+INJECTION_REASONS = (INJECTION_MISSING, INJECTION_KEPT, WOULD_INJECT)
+"""Those of every rule that mutates."""
+
 Words = AbstractSet[str]
 """Changes in words."""
 Described = Iterator[tuple[Parts, str]]
@@ -190,7 +196,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
         if place[-1] in _RAISED and sent is not None:
             # The author may not have lowered it just now.
             message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
-            kept = partial(Finding, reason=Reason.INJECTION_KEPT, severity=Severity.WARNING, message=message)
+            kept = partial(Finding, reason=INJECTION_KEPT, severity=Severity.WARNING, message=message)
             warnings.append(kept(rule=wanted[what], path=field_path(place), value=str(sent)))
     note = stored.annotations.get(INJECTED)
     place = ("metadata", "annotations", INJECTED)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from policies.finding import Finding, Reason, truncate
+from policies.finding import TOO_LARGE, Finding, truncate
 from policies.pods.annotations import DOMAIN, INJECTED
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import NodeSelectorTerm, Pod, View
@@ -67,7 +67,7 @@ def _excess(path: str, length: int, limit: int, unit: str) -> list[Finding]:
     if length <= limit:
         return []
     message = f"must have at most {limit} {unit}, not {length}"
-    return [Finding(rule=ID, reason=Reason.TOO_LARGE, path=path, message=message)]
+    return [Finding(rule=ID, reason=TOO_LARGE, path=path, message=message)]
 
 
 def _list_excesses(path: str, view: View, limits: Mapping[str, int]) -> list[Finding]:

@@ -67,7 +67,7 @@ class Change(msgspec.Struct, frozen=True):
     what: str
     operations: tuple[Operation, ...]
     rule: str = ""
-    """The id of the rule that made the change. The engine fills it in."""
+    """The id of the rule that made the change. The evaluation fills it in."""
 
 
 class PodPatch:

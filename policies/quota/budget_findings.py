@@ -23,6 +23,9 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import ReservationOutcome
 from policies.quota.spec import NAME, budget_field
 
+BUDGET_SPENT = Reason("BudgetSpent", "the GPU-hours that the namespace may use in this period are spent")
+BUDGET_LOW = Reason("BudgetLow", "few of the GPU-hours that the namespace may use in this period are left")
+
 KEYS_SHOWN = 2
 """Keys in one message; the line is short."""
 
@@ -99,7 +102,7 @@ def _spent(
     facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
     field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
-    found = partial(Finding, rule=RULE_ID, reason=Reason.BUDGET_SPENT, ask=f"to raise {field}")
+    found = partial(Finding, rule=RULE_ID, reason=BUDGET_SPENT, ask=f"to raise {field}")
     if path:
         message = f"its pods will be denied, the budget is spent: {facts}"
         return found(path=path, severity=Severity.WARNING, message=message)
@@ -115,9 +118,7 @@ def _low(
         return
     facts = f"{how_much(budget, spending, low)}, {how_long(budget, spending, low, used)}"
     message = f"budget {namespace}/{NAME}: {facts}"
-    yield Finding(
-        rule=RULE_ID, reason=Reason.BUDGET_LOW, severity=Severity.WARNING, path=path, message=message
-    )
+    yield Finding(rule=RULE_ID, reason=BUDGET_LOW, severity=Severity.WARNING, path=path, message=message)
 
 
 def _first(keys: Collection[str]) -> list[str]:

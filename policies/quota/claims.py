@@ -21,11 +21,16 @@ from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.demand import (
     RULE_ID,
+    UNCOUNTABLE_DEVICES,
     Catalogues,
     Demand,
     UnclassifiedPods,
     resources_demand,
     unknown_device_class,
+)
+
+PROTECTED_CLAIM = Reason(
+    "ProtectedClaim", "a ResourceClaim must keep an annotation or finalizer that the quota needs"
 )
 
 MAX_DEVICES = 32
@@ -77,7 +82,7 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
         return None
     return Finding(
         rule=RULE_ID,
-        reason=Reason.PROTECTED_CLAIM,
+        reason=PROTECTED_CLAIM,
         path=f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]",
         value=mark,
         message=f"must be omitted: only {SCHEDULER} marks the claims that it makes for pods",
@@ -98,7 +103,7 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
         return None
     return Finding(
         rule=RULE_ID,
-        reason=Reason.PROTECTED_CLAIM,
+        reason=PROTECTED_CLAIM,
         path="metadata.finalizers",
         message=f"must keep {FINALIZER} while the claim is allocated: pods may be using its devices",
         remedy="delete the pods that use the claim; its controller then removes the finalizer",
@@ -243,6 +248,6 @@ def _denied(
     *,
     remedy: str = "set allocationMode ExactCount with a count, or All",
 ) -> Demand:
-    reason = Reason.UNCOUNTABLE_DEVICES
+    reason = UNCOUNTABLE_DEVICES
     denial = Finding(rule=RULE_ID, reason=reason, path=path, value=value, message=message, remedy=remedy)
     return Demand({}, denials=(denial,))

@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from policies.finding import Finding, Reason
+from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.cards import (
     MAX_RESOURCES,
     NOTHING,
@@ -43,6 +44,9 @@ from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
 from policies.quota.waiting import waits
+
+UNCOUNTABLE_DEVICES = Reason("UncountableDevices", "the devices of a pod or claim cannot be counted")
+UNCLASSIFIED_POD = Reason("UnclassifiedPod", "the quota counts by class, and the pod or claim names none")
 
 RULE_ID = "gpu-quota"
 
@@ -222,7 +226,7 @@ def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: Unclassif
     for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
         yield Finding(
             rule=RULE_ID,
-            reason=Reason.UNCLASSIFIED_POD,
+            reason=UNCLASSIFIED_POD,
             path="spec",
             message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
             remedy="set the nodeSelector of the pod or the deviceClassName of the claim",
@@ -241,7 +245,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
             if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,
-                    reason=Reason.INVALID_QUANTITY,
+                    reason=INVALID_QUANTITY,
                     path=f"{path}[{name}]",
                     container=container,
                     value=str(raw),
@@ -260,7 +264,7 @@ def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterat
     if device_class is not None:
         yield Finding(
             rule=RULE_ID,
-            reason=Reason.UNCOUNTABLE_DEVICES,
+            reason=UNCOUNTABLE_DEVICES,
             message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs",
             remedy="use another DeviceClass",
             ask="to name this one in deviceClasses of a GPUResourceMapping",

@@ -14,6 +14,11 @@ from policies.quota.shortage import quota_title, shortage_facts
 from policies.quota.spec import NAME
 from policies.quota.waiting import names_kueue, never_waits
 
+QUOTA_QUEUED = Reason("QuotaQueued", "the pod waits in line for quota")
+OTHERS_WAIT = Reason("OthersWait", "other pods wait in line for the quota")
+UNWANTED_GATE = Reason("UnwantedGate", "the pod has the gate of the line for quota, where pods do not wait")
+QUEUE_FULL = Reason("QueueFull", "as many pods wait in line for the quota as may")
+
 
 def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Finding:
     """Return the warning that a pod waits in line, and for what."""
@@ -27,7 +32,7 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
     return Finding(
         rule=RULE_ID,
-        reason=Reason.QUOTA_QUEUED,
+        reason=QUOTA_QUEUED,
         severity=Severity.WARNING,
         message=f"waits in line for {quota}: {facts}",
     )
@@ -52,14 +57,14 @@ def in_line(
         new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
         ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
         return found(
-            reason=Reason.QUEUE_FULL,
+            reason=QUEUE_FULL,
             message=f"the line for {quota} is full: {how_many(waiting)} in it",
             remedy="create it again when some of them have started",
             ask=ask,
         )
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
-        return found(reason=Reason.OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
+        return found(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
     others, has_no_gate = "", request.line is Line.NEVER_WAITS
     is_passed = not waiting or (has_no_gate and ledger.scarce.keys().isdisjoint(request.demand))
     if is_passed and ledger.share is not None:
@@ -69,7 +74,7 @@ def in_line(
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     if has_no_gate:
         remedy = "try again within a minute, and again until its turn comes: it has a place in line"
-    return found(reason=Reason.OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
+    return found(reason=OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
 
 def how_many(number: int) -> str:

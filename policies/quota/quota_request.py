@@ -10,7 +10,7 @@ from itertools import chain
 
 import msgspec
 
-from policies.finding import Finding, Reason
+from policies.finding import Finding
 from policies.gpus.cards import container_amounts, is_shared
 from policies.gpus.claims import ResourceClaim
 from policies.gpus.resource_mapping import ResourceMapping
@@ -20,7 +20,14 @@ from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
-from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, pod_demand
+from policies.quota.demand import (
+    RULE_ID,
+    UNCOUNTABLE_DEVICES,
+    Catalogues,
+    Demand,
+    UnclassifiedPods,
+    pod_demand,
+)
 from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
@@ -243,7 +250,7 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
     if node and any(is_shared(container_amounts(each.container, resource_mapping)) for each in pod.places):
         yield Finding(
             rule=RULE_ID,
-            reason=Reason.UNCOUNTABLE_DEVICES,
+            reason=UNCOUNTABLE_DEVICES,
             path="spec.nodeName",
             value=node,
             message="must be omitted beside a limit of GPU memory: only the scheduler that shares GPUs holds a pod to its part",

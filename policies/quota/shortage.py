@@ -25,6 +25,16 @@ from policies.quota.ledger.team import TeamShare, team_title
 from policies.quota.quota_request import QuotaRequest
 from policies.quota.spec import NAME, hard_field
 
+QUOTA_EXCEEDED = Reason(
+    "QuotaExceeded", "the request and the usage of the namespace together exceed the quota"
+)
+QUOTA_CAN_NEVER_FIT = Reason("QuotaCanNeverFit", "the request exceeds the whole quota")
+NOT_STORED = Reason("NotStored", "pods of the namespace were admitted lately, and never stored")
+QUOTA_NOT_COUNTED = Reason("QuotaNotCounted", "the quota, or a dimension of it, has not been counted yet")
+QUOTA_RECALCULATING = Reason("QuotaRecalculating", "the quota is being recalculated under a new catalogue")
+LEDGER_UNREADABLE = Reason("LedgerUnreadable", "the ledger of the quota has reservations that cannot be read")
+LEDGER_FULL = Reason("LedgerFull", "the ledger of the quota cannot hold more reservations")
+
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
 RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
@@ -88,7 +98,7 @@ def exceeded(
     said = facts.partition(_LARGEST)[2]
     return Finding(
         rule=RULE_ID,
-        reason=Reason.QUOTA_CAN_NEVER_FIT if can_never_fit else Reason.QUOTA_EXCEEDED,
+        reason=QUOTA_CAN_NEVER_FIT if can_never_fit else QUOTA_EXCEEDED,
         message=before + facts,
         fix=fix,
         remedy=remedy,
@@ -110,31 +120,31 @@ def quota_title(namespace: str, ledger: QuotaLedger) -> str:
 
 _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
     VerdictReason.UNCOUNTED: (
-        Reason.QUOTA_NOT_COUNTED,
+        QUOTA_NOT_COUNTED,
         "has not been counted yet: it, or a dimension of it, is new",
         "try again in some seconds",
         "see its conditions and the log of `gpu-admission controller`",
     ),
     VerdictReason.OTHER_CATALOGUE: (
-        Reason.QUOTA_RECALCULATING,
+        QUOTA_RECALCULATING,
         "is being recalculated: this replica cannot read the GPUClasses or resource names by which it was counted",
         f"try again in some seconds, at most {RELEASE_SECONDS} while creations are in flight",
         "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
     ),
     VerdictReason.UNREADABLE: (
-        Reason.LEDGER_UNREADABLE,
+        LEDGER_UNREADABLE,
         "cannot be decided: its ledger has reservations that cannot be read",
         f"try again in {RELEASE_SECONDS} s, within which the controller drops them",
         "see its condition Ready and the log of `gpu-admission controller`",
     ),
     VerdictReason.FULL: (
-        Reason.LEDGER_FULL,
+        LEDGER_FULL,
         "cannot hold more reservations than it has now",
         f"try again in {RELEASE_SECONDS} s, within which each is counted or dropped",
         "`gpu-admission controller` is not running",
     ),
     VerdictReason.NOT_STORED: (
-        Reason.NOT_STORED,
+        NOT_STORED,
         "admitted some in the last 10 min that were never stored: now those in creation may take half of what is free",
         "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota",
         "see `gpu-admission doctor`",
@@ -142,7 +152,7 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
 }
 """For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
 _MOVING_TEAM = (
-    Reason.QUOTA_NOT_COUNTED,
+    QUOTA_NOT_COUNTED,
     "joins or leaves a ClusterGPUQuota, and has not been counted yet",
     "try again in some seconds",
     "see the log of `gpu-admission controller`",

@@ -16,6 +16,11 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import QueueSpec
 
+CHARGED_WHILE_WAITING = Reason("ChargedWhileWaiting", "a ResourceQuota also counts pods that wait in line")
+INEFFECTIVE_QUOTA = Reason(
+    "IneffectiveQuota", "a key of a ResourceQuota or GPUQuota has no effect, or is invalid"
+)
+
 NAME = "default"
 """The name that every GPUQuota must have, so that a namespace has only one."""
 
@@ -123,7 +128,7 @@ def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMappi
         remedy = f"remove it, {meant} is set as well" if meant in keys else f"set {meant}"
         yield Finding(
             rule=RESOURCE_QUOTA,
-            reason=Reason.INEFFECTIVE_QUOTA,
+            reason=INEFFECTIVE_QUOTA,
             severity=Severity.WARNING,
             path=f"spec.hard[{key}]",
             message="has no effect: a ResourceQuota counts only requests of extended resources",
@@ -142,7 +147,7 @@ def charged_while_waiting(hard: Iterable[str], resource_mapping: ResourceMapping
     if charged:
         yield Finding(
             rule=RESOURCE_QUOTA,
-            reason=Reason.CHARGED_WHILE_WAITING,
+            reason=CHARGED_WHILE_WAITING,
             severity=Severity.WARNING,
             path="spec.hard",
             message=f"{', '.join(charged)} also count pods that wait in line for quota: beyond them, a pod is denied instead",

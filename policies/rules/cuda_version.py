@@ -21,12 +21,14 @@ import msgspec
 from policies.finding import Finding, Reason, Severity, truncate
 from policies.gpus.cards import vendor
 from policies.placement.nodes import NodeFacts
-from policies.pods.annotations import CUDA, BadAnnotation
+from policies.pods.annotations import CUDA, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.label_selector import ABSENT
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, NodeSelectorRequirement, Pod
 from policies.rule import Context, Rule, RuleOptions
+
+DRIVER_TOO_OLD = Reason("DriverTooOld", "no node that can take the pod has the CUDA version")
 
 ID = "cuda-version"
 # GPU Feature Discovery (NVIDIA/k8s-device-plugin, internal/lm/nvml.go): cuda.runtime-version is the newest CUDA of the node's
@@ -189,11 +191,11 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
     if offers.newest is not None and not offers.unlabelled:
         major, minor = offers.newest
         newest = f"{major}.{minor if requested.is_exact else 'x'}"
-        reason, message = Reason.DRIVER_TOO_OLD, f"should be at most {newest}, the newest CUDA of {nodes}"
+        reason, message = DRIVER_TOO_OLD, f"should be at most {newest}, the newest CUDA of {nodes}"
         remedy, ask = "use an image with an older CUDA", "for newer drivers"
     elif requested.container is None:
         where = f"node pool {offers.unlabelled[0]}" if offers.unlabelled else nodes
-        reason = Reason.INEFFECTIVE_ANNOTATION
+        reason = INEFFECTIVE_ANNOTATION
         message = f"has no effect: label {FULL} is missing on {where}"
         ask = "for the label, which GPU Feature Discovery sets"
     else:
@@ -222,6 +224,7 @@ def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
 
 RULE = Rule(
     id=ID,
+    reasons=(INVALID_ANNOTATION, INEFFECTIVE_ANNOTATION, DRIVER_TOO_OLD),
     summary="pods run where the driver has the CUDA version that they need",
     options=CUDAVersionOptions,
     mutate=mutate,

@@ -22,6 +22,8 @@ from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.max_runtime import runs_to_completion
 from policies.rules.spot import may_serve
 
+NO_DISRUPTION_BUDGET = Reason("NoDisruptionBudget", "no PodDisruptionBudget selects the replicas of a server")
+
 ID = "disruption"
 ADDED = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}
 
@@ -63,7 +65,7 @@ def check_workload(workload: Workload, _options: DisruptionOptions, context: Con
     if not any(may_select(budget, each) for budget in context.budgets for each in labels):
         yield Finding(
             rule=ID,
-            reason=Reason.NO_DISRUPTION_BUDGET,
+            reason=NO_DISRUPTION_BUDGET,
             severity=Severity.WARNING,
             path="spec.replicas",
             value=str(value_at(workload.data, ("spec", "replicas"))),
@@ -97,6 +99,7 @@ def may_select(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
 
 RULE = Rule(
     id=ID,
+    reasons=(NO_DISRUPTION_BUDGET,),
     summary="pods that end by themselves are not moved before, and servers have a PodDisruptionBudget",
     options=DisruptionOptions,
     mutate=mutate,

@@ -24,12 +24,16 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
-from policies.placement.availability import Availability
+from policies.placement.availability import NO_NODE, Availability
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     ANY,
+    CLASS_NOT_ALLOWED,
+    CLASS_NOT_OFFERED,
+    MODEL_TOO_LARGE,
     RULE_ID,
+    UNKNOWN_CLASS,
     ClassSelection,
     ClassUse,
     about_annotation,
@@ -41,12 +45,23 @@ from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
-from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
+from policies.pods.annotations import (
+    GPU_CLASS,
+    INEFFECTIVE_ANNOTATION,
+    INVALID_ANNOTATION,
+    MODEL_FAMILY,
+    MODEL_LAYERS,
+)
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
+
+CLASS_CONTRADICTION = Reason(
+    "ClassContradiction", "constraints of a pod contradict each other, or its annotation"
+)
+CLASS_NOT_PINNED = Reason("ClassNotPinned", "a pod cannot be pinned to its class")
 
 
 class GPUClassOptions(RuleOptions, frozen=True):
@@ -206,7 +221,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
     if value is not None and is_unknown and not classes_of_label(key, value, catalogue):
         near = case.selection.meant(value)
         yield warning(
-            reason=Reason.UNKNOWN_CLASS,
+            reason=UNKNOWN_CLASS,
             path=f"spec.nodeSelector[{key}]",
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
@@ -215,7 +230,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
         )
     if case.pinned is not None and not case.pinned.classes:
         yield warning(
-            reason=Reason.CLASS_CONTRADICTION,
+            reason=CLASS_CONTRADICTION,
             path="spec",
             message=f"no GPU class meets {'; '.join(case.pinned.because)}: the pod stays pending",
             remedy="remove the constraint that contradicts the others",
@@ -234,7 +249,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
             remedy = "remove the annotation, or those constraints"
-            contradiction = about_annotation(Reason.CLASS_CONTRADICTION, choice.requested, message, remedy)
+            contradiction = about_annotation(CLASS_CONTRADICTION, choice.requested, message, remedy)
             yield replace(contradiction, fix=(Edit(ANNOTATION_PATH),))
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
@@ -243,7 +258,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
         names = list(case.selection.values_of(fitting))
         remedy = f"set {GPU_CLASS}: {alternatives_in_words(names)}, or remove" if fitting else "remove"
         yield about_annotation(
-            Reason.CLASS_CONTRADICTION,
+            CLASS_CONTRADICTION,
             choice.requested,
             f"must be {itself}",
             f"{remedy} the pod's own constraint",
@@ -252,9 +267,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
         message = f"cannot narrow {itself}"
-        yield about_annotation(
-            Reason.INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING
-        )
+        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING)
 
 
 def _without_label(case: ClassCase) -> Iterator[Finding]:
@@ -266,7 +279,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
     if not values:
         yield Finding(
             rule=RULE_ID,
-            reason=Reason.CLASS_NOT_PINNED,
+            reason=CLASS_NOT_PINNED,
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
             message=f"{choice.requested} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
@@ -278,9 +291,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
     if case.is_requested and placer is not None and is_open:
         why, way = placer
         message, remedy = f"has no effect: {why}", f"{way} nodeSelector {key}: {values[0]}"
-        yield about_annotation(
-            Reason.INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING
-        )
+        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING)
 
 
 def _too_small(case: ClassCase) -> Iterator[Finding]:
@@ -301,7 +312,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         elif not need.estimate.knows_cache:
             ways.append(f"declare {MODEL_FAMILY} or {MODEL_LAYERS}")
         yield warning(
-            reason=Reason.MODEL_TOO_LARGE,
+            reason=MODEL_TOO_LARGE,
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, catalogue)}): {words}",
@@ -342,7 +353,7 @@ def _no_node(case: ClassCase) -> Iterator[Finding]:
         guess, values = case.choice, case.choice.label_values(key)
         label = f"{key}={alternatives_in_words(values)}"
         yield warning(
-            reason=Reason.NO_NODE,
+            reason=NO_NODE,
             message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {label} and the "
             "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
@@ -368,7 +379,7 @@ def _no_node(case: ClassCase) -> Iterator[Finding]:
         return
     remedy, ask = case.remedy_with_nodes(nodes, chosen)
     yield warning(
-        reason=Reason.NO_NODE,
+        reason=NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
         remedy=remedy,
         ask=ask,
@@ -391,7 +402,7 @@ def _not_schedulable(
             else "all its nodes are cordoned now"
         )
         yield warning(
-            reason=Reason.NO_NODE,
+            reason=NO_NODE,
             message=f"class {requested}: {has}, so the pod stays pending, and holds quota",
             ask="" if states else "to uncordon one of them",
         )
@@ -421,12 +432,23 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
             message += f" ({selection.chosen_hardware} keeps the default {options.default} out)"
     remedy, ask = case.remedy_with_usable_class()
     yield Finding(
-        rule=RULE_ID, reason=Reason.CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask
+        rule=RULE_ID, reason=CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask
     )
 
 
 RULE = Rule(
     id=RULE_ID,
+    reasons=(
+        INVALID_ANNOTATION,
+        INEFFECTIVE_ANNOTATION,
+        UNKNOWN_CLASS,
+        CLASS_NOT_OFFERED,
+        CLASS_CONTRADICTION,
+        CLASS_NOT_PINNED,
+        CLASS_NOT_ALLOWED,
+        MODEL_TOO_LARGE,
+        NO_NODE,
+    ),
     summary="GPU pods run on the class they ask for, need, or get by default, and on none they may not use",
     options=GPUClassOptions,
     mutate=mutate,

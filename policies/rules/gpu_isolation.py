@@ -30,6 +30,13 @@ from policies.pods.tolerations import overlaps
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from policies.rules import gpu_toleration
 
+DEVICE_VARIABLE = Reason(
+    "DeviceVariable", "a container with GPUs sets a variable that the device plugin sets"
+)
+EXPOSED_GPUS = Reason("ExposedGPUs", "a container reaches GPUs that it does not request")
+PRIVILEGED_CONTAINER = Reason("PrivilegedContainer", "a privileged container on a GPU node sees all GPUs")
+TOLERATES_GPU_TAINT = Reason("ToleratesGPUTaint", "a pod without GPUs tolerates the taint of GPU nodes")
+
 ID = "gpu-isolation"
 
 VARIABLE = NVIDIA_VISIBLE_DEVICES
@@ -62,9 +69,9 @@ TOLERATED = (
 REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
 
-_exposed = partial(Finding, rule=ID, reason=Reason.EXPOSED_GPUS)
+_exposed = partial(Finding, rule=ID, reason=EXPOSED_GPUS)
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
-_unread = partial(_warning, reason=Reason.DEVICE_VARIABLE, message=UNREAD)
+_unread = partial(_warning, reason=DEVICE_VARIABLE, message=UNREAD)
 
 
 class GPUIsolationOptions(RuleOptions, frozen=True):
@@ -101,7 +108,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     if tolerated is not None and not context.made_by_daemonset:
         path = f"spec.tolerations[{tolerated}]"
         yield _warning(
-            reason=Reason.TOLERATES_GPU_TAINT,
+            reason=TOLERATES_GPU_TAINT,
             path=path,
             message=TOLERATED,
             fix=(Edit(path),),
@@ -139,7 +146,7 @@ def _shown(
     elif elsewhere or (variable.value or "") not in hiding:
         before, after = REPLACED if has_gpus else EXPOSED
         yield _exposed(
-            reason=Reason.DEVICE_VARIABLE if has_gpus else Reason.EXPOSED_GPUS,
+            reason=DEVICE_VARIABLE if has_gpus else EXPOSED_GPUS,
             path=path,
             container=name,
             value=variable.value or None,
@@ -204,7 +211,7 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
         security = place.container.security_context
         if security is not None and security.privileged:
             yield _warning(
-                reason=Reason.PRIVILEGED_CONTAINER,
+                reason=PRIVILEGED_CONTAINER,
                 path=f"{place.path}.securityContext.privileged",
                 container=place.container.name,
                 value="true",
@@ -232,6 +239,7 @@ def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
 
 RULE = Rule(
     id=ID,
+    reasons=(DEVICE_VARIABLE, EXPOSED_GPUS, PRIVILEGED_CONTAINER, TOLERATES_GPU_TAINT),
     summary="containers that ask for no GPU see none",
     options=GPUIsolationOptions,
     mutate=mutate,

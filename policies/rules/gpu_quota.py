@@ -20,22 +20,40 @@ from functools import partial
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Finding, Reason, Severity
+from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
+from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, exceeds, format_amount, unit
-from policies.quota.budget_findings import of_reservation, of_workload
-from policies.quota.claims import claim_demand
-from policies.quota.demand import RULE_ID
+from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, of_reservation, of_workload
+from policies.quota.claims import PROTECTED_CLAIM, claim_demand
+from policies.quota.demand import RULE_ID, UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
-from policies.quota.line_findings import how_many, in_line, queued, why_not_queued
+from policies.quota.line_findings import (
+    OTHERS_WAIT,
+    QUEUE_FULL,
+    QUOTA_QUEUED,
+    UNWANTED_GATE,
+    how_many,
+    in_line,
+    queued,
+    why_not_queued,
+)
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.shortage import (
+    LEDGER_FULL,
+    LEDGER_UNREADABLE,
+    NOT_STORED,
+    QUOTA_CAN_NEVER_FIT,
+    QUOTA_EXCEEDED,
+    QUOTA_NOT_COUNTED,
+    QUOTA_RECALCULATING,
     WAIT_UNTIL_FREE,
     ClassPins,
     edits_to_request_part,
@@ -44,10 +62,13 @@ from policies.quota.shortage import (
     largest_namespaces,
     undecided,
 )
-from policies.quota.spec import NAME, hard_field
+from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME, hard_field
 from policies.quota.waiting import OnExceeded
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.parallelism import depends_on_gpu_count
+
+QUOTA_MISSING = Reason("QuotaMissing", "the policy requires a GPUQuota, and the namespace has none")
+LEDGER_UNREACHABLE = Reason("LedgerUnreachable", "the ledger of the quota could not be read or written")
 
 
 class OnLedgerError(Enum):
@@ -95,7 +116,7 @@ def check_reservation(
     `would_wait`: a pod that does not fit now would get the scheduling gate, if this were not only an evaluation or a dry run.
     """
     if isinstance(outcome, LedgerError):
-        failure = partial(Finding, rule=RULE_ID, reason=Reason.LEDGER_UNREACHABLE)
+        failure = partial(Finding, rule=RULE_ID, reason=LEDGER_UNREACHABLE)
         if options.on_ledger_error is OnLedgerError.ALLOW:
             message = f"admitted without a quota check, which failed: {outcome}"
             yield failure(severity=Severity.WARNING, message=message)
@@ -108,7 +129,7 @@ def check_reservation(
         if options.required and request.asks_for_gpus:
             message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             ask = f"for a GPUQuota named {NAME}"
-            yield Finding(rule=RULE_ID, reason=Reason.QUOTA_MISSING, message=message, ask=ask)
+            yield Finding(rule=RULE_ID, reason=QUOTA_MISSING, message=message, ask=ask)
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from of_reservation(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:
@@ -150,7 +171,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
         limited = ", ".join(f"{each.key}={format_amount(each.hard)}" for each in excesses)
         yield Finding(
             rule=RULE_ID,
-            reason=Reason.QUOTA_CAN_NEVER_FIT,
+            reason=QUOTA_CAN_NEVER_FIT,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
             message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
@@ -161,7 +182,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
         message = "claims do not wait in line for quota: while it has no room, they are denied and their pods stay pending"
         yield Finding(
             rule=RULE_ID,
-            reason=Reason.QUOTA_QUEUED,
+            reason=QUOTA_QUEUED,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
             message=message,
@@ -189,6 +210,30 @@ def needs_ledger(workload: Workload, mapping: ResourceMapping) -> bool:
 
 RULE = Rule(
     id=RULE_ID,
+    reasons=(
+        INVALID_QUANTITY,
+        INVALID_ANNOTATION,
+        QUOTA_EXCEEDED,
+        QUOTA_CAN_NEVER_FIT,
+        BUDGET_SPENT,
+        BUDGET_LOW,
+        QUOTA_QUEUED,
+        OTHERS_WAIT,
+        UNWANTED_GATE,
+        NOT_STORED,
+        QUEUE_FULL,
+        QUOTA_MISSING,
+        QUOTA_NOT_COUNTED,
+        QUOTA_RECALCULATING,
+        LEDGER_UNREACHABLE,
+        LEDGER_UNREADABLE,
+        LEDGER_FULL,
+        CHARGED_WHILE_WAITING,
+        INEFFECTIVE_QUOTA,
+        UNCOUNTABLE_DEVICES,
+        UNCLASSIFIED_POD,
+        PROTECTED_CLAIM,
+    ),
     summary="a namespace holds no more GPUs than its GPUQuota and its team grant",
     options=GPUQuotaOptions,
     check_claim_template=check_claim_template,
@@ -214,7 +259,7 @@ def _fit_warning(
     warning = partial(
         Finding,
         rule=RULE_ID,
-        reason=Reason.QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[waits],
+        reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[waits],
         severity=Severity.WARNING,
         path=found.path,
         contact=(found.share.team.contact if found.share else "") or PLATFORM_TEAM,
@@ -273,7 +318,7 @@ def _largest(found: FitResult) -> tuple[str, ...]:
     return (f"largest namespaces of {_limits(found, '')[0]}: {largest}",) if largest else ()
 
 
-_FIT_REASONS = {False: Reason.QUOTA_EXCEEDED, True: Reason.QUOTA_QUEUED}
+_FIT_REASONS = {False: QUOTA_EXCEEDED, True: QUOTA_QUEUED}
 
 
 def _starting_in_line(starting: str, found: FitResult, workload: Workload, ledger: QuotaLedger | None) -> str:
@@ -290,7 +335,7 @@ def _starting_in_line(starting: str, found: FitResult, workload: Workload, ledge
 
 def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[Finding]:
     """Yield what may surprise where pods wait in line. `before`: so many pods go before those of the workload, which fit."""
-    warning = partial(Finding, rule=RULE_ID, reason=Reason.QUOTA_QUEUED, severity=Severity.WARNING)
+    warning = partial(Finding, rule=RULE_ID, reason=QUOTA_QUEUED, severity=Severity.WARNING)
     pods = [each for each in workload.pods if each.count.running]
     if pods and before:
         message = f"its pods will wait in line, {how_many(before)} before them{_deadline(workload)}"

@@ -20,7 +20,18 @@ from functools import partial
 from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Reason, Severity, truncate
-from policies.gpus.amount import ID, NAME, QUOTED, Amount, amounts, is_extended, larger, number
+from policies.gpus.amount import (
+    FRACTIONAL_GPU,
+    ID,
+    INVALID_QUANTITY,
+    NAME,
+    QUOTED,
+    Amount,
+    amounts,
+    is_extended,
+    larger,
+    number,
+)
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import (
@@ -33,7 +44,17 @@ from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknow
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.accepted_fixes import AcceptedFixes
-from policies.placement.availability import Availability, Bounds
+from policies.placement.availability import (
+    EXCEEDS_MAX_PER_CONTAINER,
+    EXCEEDS_MAX_PER_POD,
+    EXCEEDS_NODE,
+    NO_NODE,
+    OTHER_VENDOR,
+    UNKNOWN_SLICE,
+    Availability,
+    Bounds,
+)
+from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
@@ -41,7 +62,14 @@ from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
 from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
-from policies.rules.parallelism import depends_on_gpu_count
+from policies.rules.gpu_isolation import DEVICE_VARIABLE
+from policies.rules.parallelism import SEVERAL_SLICES, depends_on_gpu_count
+
+REQUEST_NOT_LIMIT = Reason("RequestNotLimit", "a GPU request differs from its limit")
+MISSING_LIMIT = Reason("MissingLimit", "a GPU request has no limit")
+DAEMONSET_HOLDS_GPUS = Reason("DaemonSetHoldsGPUs", "a DaemonSet holds whole GPUs on every node")
+FRACTION_BESIDE_GPUS = Reason("FractionBesideGPUs", "a fraction annotation stands beside whole GPUs")
+FRACTION_TOO_SMALL = Reason("FractionTooSmall", "a fraction annotation counts as more than it says")
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
@@ -69,11 +97,11 @@ _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3:
 
 # Reason, message and remedy of the findings that `gpu-admission export` also writes into its policies.
 TOO_LARGE = (
-    Reason.INVALID_QUANTITY,
+    INVALID_QUANTITY,
     f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits",
     f"set {NAME}: 1",
 )
-OVER_100_PERCENT = Reason.EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
+OVER_100_PERCENT = EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
 
 
 class GPURequestsOptions(RuleOptions, frozen=True):
@@ -150,10 +178,10 @@ def number_findings(amount: Amount, availability: Availability, context: Context
     quantity, resource = amount.quantity, amount.resource
     if quantity is None:
         yield amount.finding(
-            Reason.INVALID_QUANTITY, "must be a quantity that Kubernetes can count", f"set {NAME}: 1"
+            INVALID_QUANTITY, "must be a quantity that Kubernetes can count", f"set {NAME}: 1"
         )
     elif quantity.nano < 0:
-        yield amount.finding(Reason.INVALID_QUANTITY, "must not be negative", f"set {NAME}: 1, or omit it")
+        yield amount.finding(INVALID_QUANTITY, "must not be negative", f"set {NAME}: 1, or omit it")
     elif quantity.milli_value > LARGEST:
         # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
         yield amount.finding(*TOO_LARGE)
@@ -167,7 +195,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     resource, least = amount.resource, quantity.value
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
-        return amount.finding(Reason.FRACTIONAL_GPU, f"must be a whole number of {noun}", amount=least)
+        return amount.finding(FRACTIONAL_GPU, f"must be a whole number of {noun}", amount=least)
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part = Fraction(quantity.nano, NANO)
     if part > 1:
@@ -179,7 +207,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
         ways = [f"{NAME}: {least}", *smaller]
     message = f"must be a whole number of {noun}, not {requested}"
     remedy = f"set {', or '.join(ways)}" if part > 1 or ways[1:] else ""
-    return amount.finding(Reason.FRACTIONAL_GPU, message, remedy, amount=least)
+    return amount.finding(FRACTIONAL_GPU, message, remedy, amount=least)
 
 
 def pair_findings(
@@ -195,13 +223,13 @@ def pair_findings(
         if not request.same_as(limit):
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
             remedy = f"set {name}: {limit.raw or 0}, or omit the request"
-            yield request.finding(Reason.REQUEST_NOT_LIMIT, message, remedy, amount=limit.raw or 0)
+            yield request.finding(REQUEST_NOT_LIMIT, message, remedy, amount=limit.raw or 0)
     elif not options.complete_limits:
         message = "must have an equal limit: GPUs cannot be overcommitted"
-        yield replace(request.finding(Reason.MISSING_LIMIT, message, remedy), fix=fix)
+        yield replace(request.finding(MISSING_LIMIT, message, remedy), fix=fix)
     elif context.phase is Phase.TEMPLATE:
         message = "must have an equal limit in a template: completeLimits adds it to pods only"
-        yield replace(request.finding(Reason.MISSING_LIMIT, message, remedy, Severity.WARNING), fix=fix)
+        yield replace(request.finding(MISSING_LIMIT, message, remedy, Severity.WARNING), fix=fix)
 
 
 def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
@@ -214,7 +242,7 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
             yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
         yield amount.finding(
-            Reason.SEVERAL_SLICES,
+            SEVERAL_SLICES,
             "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
             severity=Severity.WARNING,
             amount=1,
@@ -263,7 +291,7 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
         if variable.name in VISIBLE_DEVICES:
             path = f"{place.path}.env[{index}]"
             yield warning(
-                reason=Reason.DEVICE_VARIABLE,
+                reason=DEVICE_VARIABLE,
                 path=path,
                 container=place.container.name,
                 value=None if variable.value is None else truncate(variable.value, QUOTED),
@@ -290,7 +318,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     about = partial(warning, path=annotation_path(key.key), value=truncate(text, QUOTED))
     if key.measure is Measure.FRACTION and Fraction(text) < LEAST_PART:
         yield about(
-            reason=Reason.FRACTION_TOO_SMALL,
+            reason=FRACTION_TOO_SMALL,
             message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
             fix=(Edit(annotation_path(key.key), f"{float(LEAST_PART)}"),) if is_served and not whole else (),
             remedy=f'set "{float(LEAST_PART)}" or more',
@@ -301,7 +329,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         cards = {context.resource_mapping.whole_card(each.resource.name) for each in requests}
         is_same = cards == {key.resource}
         yield about(
-            reason=Reason.FRACTION_BESIDE_GPUS,
+            reason=FRACTION_BESIDE_GPUS,
             message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
             fix=(Edit(annotation_path(key.key)),) if is_same else (),
             remedy=f"remove it, or the whole GPUs of container {names}",
@@ -312,7 +340,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         why = "nodeName bypasses schedulers" if pod.spec.node_name else f"{scheduler} does not share GPUs"
         scheduler_name = next(iter(context.resource_mapping.fraction_schedulers), "")
         yield about(
-            reason=Reason.INEFFECTIVE_ANNOTATION,
+            reason=INEFFECTIVE_ANNOTATION,
             message=f"has no effect: {truncate(why, QUOTED)}, so the pod gets none",
             remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits",
         )
@@ -325,7 +353,7 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
         requested = next((each for each in requests if each.resource.measure is Measure.DEVICES), None)
         if requested is not None:
             yield warning(
-                reason=Reason.DAEMONSET_HOLDS_GPUS,
+                reason=DAEMONSET_HOLDS_GPUS,
                 path=f"{pods.path}.{requested.place.amount_paths(requested.resource.name)[0]}",
                 container=requested.place.container.name,
                 value=str(requested.quantity),
@@ -337,6 +365,25 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
 
 RULE = Rule(
     id=ID,
+    reasons=(
+        INVALID_QUANTITY,
+        FRACTIONAL_GPU,
+        REQUEST_NOT_LIMIT,
+        MISSING_LIMIT,
+        EXCEEDS_MAX_PER_CONTAINER,
+        EXCEEDS_MAX_PER_POD,
+        EXCEEDS_NODE,
+        OTHER_VENDOR,
+        UNKNOWN_SLICE,
+        SEVERAL_SLICES,
+        DEVICE_VARIABLE,
+        DAEMONSET_HOLDS_GPUS,
+        FRACTION_BESIDE_GPUS,
+        FRACTION_TOO_SMALL,
+        INVALID_ANNOTATION,
+        INEFFECTIVE_ANNOTATION,
+        NO_NODE,
+    ),
     summary="GPU requests are whole, equal their limits, and can be met",
     options=GPURequestsOptions,
     mutate=mutate,

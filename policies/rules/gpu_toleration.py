@@ -17,6 +17,7 @@ from functools import partial
 
 from policies.finding import Finding, Reason, Severity
 from policies.gpus.cards import vendor
+from policies.placement.availability import NO_NODE
 from policies.placement.class_choice import class_matches
 from policies.placement.pinning import pinning
 from policies.pods.names import is_dns_subdomain
@@ -31,6 +32,8 @@ from policies.pods.tolerations import (
 )
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
+
+MISSING_TOLERATION = Reason("MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes")
 
 ID = "gpu-toleration"
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING, path="spec.tolerations")
@@ -76,7 +79,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
         missing = [each for each in needed if not any(covers(other, each) for other in existing)]
         if missing:
             yield _warning(
-                reason=Reason.MISSING_TOLERATION,
+                reason=MISSING_TOLERATION,
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
                 remedy=f"add {', '.join(map(describe_toleration, missing))} to the template",
             )
@@ -109,7 +112,7 @@ def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
             taint = taint or untolerated[0]
     if taint is not None:
         yield _warning(
-            reason=Reason.NO_NODE,
+            reason=NO_NODE,
             message=f"each node with {' and '.join(sorted(names))} that the pod selects has a taint that it does not "
             f"tolerate, such as {describe_toleration(taint)}, so the pod stays pending",
             remedy=f"add {toleration_of(taint)} if the pod may run there",
@@ -139,5 +142,9 @@ def _needed_tolerations(pod: Pod, options: GPUTolerationOptions, context: Contex
 
 
 RULE = Rule(
-    id=ID, summary="GPU pods tolerate the taints of GPU nodes", options=GPUTolerationOptions, mutate=mutate
+    id=ID,
+    reasons=(NO_NODE, MISSING_TOLERATION),
+    summary="GPU pods tolerate the taints of GPU nodes",
+    options=GPUTolerationOptions,
+    mutate=mutate,
 )

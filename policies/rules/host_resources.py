@@ -36,6 +36,8 @@ from policies.pods.quantity import NANO, Quantity, in_mebibytes, readable
 from policies.pods.requests import at_one_time
 from policies.rule import Context, Mode, Rule, RuleOptions
 
+EXCEEDS_SHARE = Reason("ExceedsShare", "a pod requests more CPU or memory than the share of its GPUs")
+
 ID = "host-resources"
 NAMES = ("cpu", "memory")
 LARGEST_FACTOR = 100
@@ -227,7 +229,7 @@ def excess(
     )
     is_default = _is_by_default(share, pod, name, allowed, bounds)
     severity, must = (Severity.WARNING, "should") if is_default else (Severity.DENIAL, "must")
-    finding = partial(Finding, rule=ID, reason=Reason.EXCEEDS_SHARE, severity=severity)
+    finding = partial(Finding, rule=ID, reason=EXCEEDS_SHARE, severity=severity)
     place = max(pod.places, key=lambda each: _held(each.container, name)[0])
     own = _held(place.container, name)
     reduced = _whole(name, own[0] - (requested - allowed))
@@ -302,6 +304,7 @@ def _text(name: str, nano: int) -> str:
 
 RULE = Rule(
     id=ID,
+    reasons=(EXCEEDS_SHARE,),
     summary="GPU pods request the CPU and memory that belong to their GPUs, and no more",
     options=HostResourcesOptions,
     mutate=mutate,

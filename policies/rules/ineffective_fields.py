@@ -19,12 +19,19 @@ from itertools import islice
 from policies.finding import Edit, Finding, Reason, Severity, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
-from policies.pods.annotations import DOMAIN
+from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION
 from policies.pods.field_paths import annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
+
+UNKNOWN_ANNOTATION = Reason("UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read")
+INVALID_RESOURCE_NAME = Reason("InvalidResourceName", "the API server refuses the name of a GPU resource")
+UNKNOWN_RESOURCE_NAME = Reason(
+    "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource"
+)
+MISPLACED_FIELD = Reason("MisplacedField", "a field is written where nothing reads it")
 
 ID = "ineffective-fields"
 
@@ -67,7 +74,7 @@ _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
 
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
-_misplaced = partial(_warning, reason=Reason.MISPLACED_FIELD)
+_misplaced = partial(_warning, reason=MISPLACED_FIELD)
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
@@ -122,12 +129,12 @@ def _resource_finding(
     if meant is None and not (is_refused and _MEANS_A_GPU.search(name)):
         return
     if is_refused:
-        reason, severity = Reason.INVALID_RESOURCE_NAME, Severity.DENIAL
+        reason, severity = INVALID_RESOURCE_NAME, Severity.DENIAL
         message = (
             "the API server refuses this name: those of extended resources are domain/name in small letters"
         )
     else:
-        reason, severity = Reason.UNKNOWN_RESOURCE_NAME, Severity.WARNING
+        reason, severity = UNKNOWN_RESOURCE_NAME, Severity.WARNING
         message = (
             "no device plugin that is known has this resource: the pod stays pending unless a node has it"
         )
@@ -158,7 +165,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
     for key, value in islice(unread, MAX_UNREAD):
         meant = _known(key)
         yield _warning(
-            reason=Reason.UNKNOWN_ANNOTATION,
+            reason=UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
             message="no rule reads an annotation of this name",
             fix=_moved(annotation_path(key), meant or "", value, annotations),
@@ -168,7 +175,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
     for key, value in islice(labels, MAX_UNREAD):
         meant = _known(key) or key
         yield _warning(
-            reason=Reason.UNKNOWN_ANNOTATION,
+            reason=UNKNOWN_ANNOTATION,
             path=f"metadata.labels[{truncate(key)}]",
             message="has no effect as a label",
             fix=_moved(f"metadata.labels[{key}]", meant if meant in READ else "", value, annotations),
@@ -206,7 +213,7 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
     for key in written if places else ():
         if not all(key in pods.pod.annotations for pods in workload.pods):
             yield _warning(
-                reason=Reason.INEFFECTIVE_ANNOTATION,
+                reason=INEFFECTIVE_ANNOTATION,
                 path=annotation_path(key),
                 message=f"has no effect here: the pods of a {workload.kind} do not get its annotations",
                 remedy=f"write it into {places[0]}.metadata.annotations",
@@ -226,6 +233,13 @@ def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
 
 RULE = Rule(
     id=ID,
+    reasons=(
+        INEFFECTIVE_ANNOTATION,
+        UNKNOWN_ANNOTATION,
+        INVALID_RESOURCE_NAME,
+        UNKNOWN_RESOURCE_NAME,
+        MISPLACED_FIELD,
+    ),
     summary="resources, annotations and fields are written where something reads them",
     check=check,
     check_workload=check_workload,

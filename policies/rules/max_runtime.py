@@ -21,7 +21,7 @@ import msgspec
 from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import pinning
-from policies.pods.annotations import MAX_RUNTIME, BadAnnotation
+from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
 from policies.pods.duration import MUST, duration_seconds, duration_text
 from policies.pods.field_paths import annotation_path
 from policies.pods.owner import Owner
@@ -30,6 +30,12 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.readiness_delay import gpu_places
+
+EXCEEDS_MAX_RUNTIME = Reason("ExceedsMaxRuntime", "a pod may run longer than max of the policy")
+OWNER_UNREAD = Reason(
+    "OwnerUnread",
+    "a pod gets max or no runtime in place of the default, because the object that makes it could not be read",
+)
 
 ID = "max-runtime"
 PATH = "spec.activeDeadlineSeconds"
@@ -137,7 +143,7 @@ def _bound(
     elif wish is not None:
         yield Finding(
             rule=ID,
-            reason=Reason.EXCEEDS_MAX_RUNTIME,
+            reason=EXCEEDS_MAX_RUNTIME,
             path=annotation_path(MAX_RUNTIME),
             value=pod.annotations[MAX_RUNTIME],
             message=f"must be at most {duration_text(most)}, {_LONGEST}",
@@ -147,14 +153,14 @@ def _bound(
         message = (
             f"{owner.path} of {owner.name} must be at most {most} ({duration_text(most)}), not {seconds}"
         )
-        yield Finding(rule=ID, reason=Reason.EXCEEDS_MAX_RUNTIME, message=message)
+        yield Finding(rule=ID, reason=EXCEEDS_MAX_RUNTIME, message=message)
 
 
 def _unread(default: int, most: int | None, owner: Owner) -> Finding:
     """Return the warning of a pod that gets no default, since its owner may have another deadline."""
     in_place = "no" if most is None else f"max ({duration_text(most)}) and no"
     return _warning(
-        reason=Reason.OWNER_UNREAD,
+        reason=OWNER_UNREAD,
         path=PATH,
         remedy=f"set it, or annotation {MAX_RUNTIME}",
         message=f"{in_place} default ({duration_text(default)}) is added, because {owner.name} could not be read: "
@@ -197,7 +203,7 @@ def _wish(pod: Pod) -> int | BadAnnotation | None:
 
 def _ineffective(pod: Pod, why: str) -> Finding:
     return _warning(
-        reason=Reason.INEFFECTIVE_ANNOTATION,
+        reason=INEFFECTIVE_ANNOTATION,
         path=annotation_path(MAX_RUNTIME),
         value=pod.annotations[MAX_RUNTIME],
         message=f"has no effect: {why}",
@@ -209,7 +215,7 @@ def _above(seconds: int | str | None, most: int | None, path: str) -> Iterator[F
     if most is not None and isinstance(seconds, int) and seconds > most:
         yield Finding(
             rule=ID,
-            reason=Reason.EXCEEDS_MAX_RUNTIME,
+            reason=EXCEEDS_MAX_RUNTIME,
             path=path,
             value=str(seconds),
             message=_at_most(most),
@@ -226,6 +232,7 @@ def _at_most(most: int) -> str:
 
 RULE = Rule(
     id=ID,
+    reasons=(INVALID_ANNOTATION, INEFFECTIVE_ANNOTATION, EXCEEDS_MAX_RUNTIME, OWNER_UNREAD),
     summary="pods that run to completion end within a known time",
     options=MaxRuntimeOptions,
     mutate=mutate,

@@ -20,12 +20,21 @@ from policies.finding import Finding, Reason, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, HF_TOKEN, Warming
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
-from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
+from policies.pods.annotations import (
+    INEFFECTIVE_ANNOTATION,
+    INVALID_ANNOTATION,
+    MODEL_CACHE_CLAIM,
+    MODEL_PATH,
+    MODEL_URI,
+    BadAnnotation,
+)
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import cleaned_path, is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, ResourceList, Resources, Volume
 from policies.rule import Context, Rule, RuleOptions
+
+MODEL_NOT_FETCHED = Reason("ModelNotFetched", "the model is not fetched in advance, or its fetching fails")
 
 ID = "model-warming"
 LARGEST_USER = 2**31 - 1
@@ -62,7 +71,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
                 yield f"sources.{scheme}.env[{name}]", text
 
 
-_not_fetched = partial(Finding, rule=ID, reason=Reason.MODEL_NOT_FETCHED, severity=Severity.WARNING)
+_not_fetched = partial(Finding, rule=ID, reason=MODEL_NOT_FETCHED, severity=Severity.WARNING)
 
 
 def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> Iterator[Finding]:
@@ -76,7 +85,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
     uri, path, claim = request
     if pod.is_windows:
         yield _not_fetched(
-            reason=Reason.INEFFECTIVE_ANNOTATION,
+            reason=INEFFECTIVE_ANNOTATION,
             path=annotation_path(MODEL_URI),
             value=uri.shown,
             message="has no effect on a Windows pod: the fetcher is a Linux image",
@@ -203,6 +212,7 @@ def token_warning(warming: Warming) -> Iterator[Finding]:
 
 RULE = Rule(
     id=ID,
+    reasons=(INVALID_ANNOTATION, INEFFECTIVE_ANNOTATION, MODEL_NOT_FETCHED),
     summary="models are fetched, once, before their servers start",
     options=ModelWarmingOptions,
     mutate=mutate,

@@ -28,6 +28,12 @@ from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
 
+SEVERAL_SLICES = Reason(
+    "SeveralSlices", "a container requests several slices or shares, of which a process sees one"
+)
+MORE_PROCESSES = Reason("MoreProcesses", "a container starts more processes than it has GPUs")
+IDLE_GPUS = Reason("IdleGPUs", "a container starts fewer processes than it has GPUs")
+
 ID = "parallelism"
 LONGEST_TEXT = 16_384
 """The most characters of command and args that are read of a pod, in the order of its containers."""
@@ -79,7 +85,7 @@ _FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 _several_slices = partial(
     _warning,
-    reason=Reason.SEVERAL_SLICES,
+    reason=SEVERAL_SLICES,
     message="should be 1: a CUDA process sees one slice of a card, so the others stay idle unless more processes run",
     remedy="request one larger slice, or one in each container",
 )
@@ -145,10 +151,10 @@ def _mismatch(
     if count > gpus and not may_be_more:
         message = f"should be at most {gpus}, the GPUs of {owner}"
         remedy = f"set {gpus} or request {count} GPUs"
-        return _warning(reason=Reason.MORE_PROCESSES, message=message, remedy=remedy)
+        return _warning(reason=MORE_PROCESSES, message=message, remedy=remedy)
     if count < gpus and not may_be_fewer:
         message = f"should be {gpus}, the GPUs of {owner}: the others stay idle"
-        return _warning(reason=Reason.IDLE_GPUS, message=message, remedy=f"set {gpus} or request {count}")
+        return _warning(reason=IDLE_GPUS, message=message, remedy=f"set {gpus} or request {count}")
     return None
 
 
@@ -222,6 +228,7 @@ def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> 
 
 RULE = Rule(
     id=ID,
+    reasons=(SEVERAL_SLICES, MORE_PROCESSES, IDLE_GPUS),
     summary="as many processes are started as GPUs are requested",
     check=check,
     check_workload=check_workload,

@@ -27,12 +27,21 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding, Reason, Severity
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
-from policies.pods.annotations import MODEL_LOAD_SECONDS, BadAnnotation, whole_number
+from policies.pods.annotations import (
+    INEFFECTIVE_ANNOTATION,
+    INVALID_ANNOTATION,
+    MODEL_LOAD_SECONDS,
+    BadAnnotation,
+    whole_number,
+)
 from policies.pods.field_paths import annotation_path, value_at
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, Probe
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
+
+PROBE_KILLS_LOADING = Reason("ProbeKillsLoading", "a probe kills the container before its model is loaded")
+SCALES_TO_ZERO = Reason("ScalesToZero", "the first request waits until a model is loaded")
 
 ID = "readiness-delay"
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
@@ -106,7 +115,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     loads = [load for pod in asking if isinstance(load := expected_load_seconds(pod, options), int)]
     if loads:
         yield _warning(
-            reason=Reason.SCALES_TO_ZERO,
+            reason=SCALES_TO_ZERO,
             path="spec.minReplicas",
             value="0",
             message=f"the first request waits until a pod is placed and has loaded its model, some {max(loads)} s, and a Service "
@@ -137,7 +146,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
         each.readiness_probe or each.liveness_probe or each.startup_probe for each in containers
     ):
         yield _warning(
-            reason=Reason.INEFFECTIVE_ANNOTATION,
+            reason=INEFFECTIVE_ANNOTATION,
             path=annotation_path(MODEL_LOAD_SECONDS),
             value=str(load),
             message="has no effect: no container that requests a GPU has a probe, so traffic can come before the model is loaded",
@@ -149,7 +158,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
             waiting = delay - (probe.initial_delay_seconds or 0)
             period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
             yield _warning(
-                reason=Reason.PROBE_KILLS_LOADING,
+                reason=PROBE_KILLS_LOADING,
                 path=f"{place.path}.startupProbe",
                 container=place.container.name,
                 message=f"should allow the {load} s that the model takes to load: it kills the container after "
@@ -174,7 +183,7 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
         return
     if place.is_sidecar:
         yield _warning(
-            reason=Reason.PROBE_KILLS_LOADING,
+            reason=PROBE_KILLS_LOADING,
             path=f"{place.path}.livenessProbe",
             container=container.name,
             message=f"should not kill this sidecar before {delay} s, the time its model may take to load: it can after "
@@ -208,6 +217,7 @@ def startup_probe(source: Probe, delay: int) -> Probe:
 
 RULE = Rule(
     id=ID,
+    reasons=(INVALID_ANNOTATION, INEFFECTIVE_ANNOTATION, PROBE_KILLS_LOADING, SCALES_TO_ZERO),
     summary="traffic and probes wait until the model is loaded",
     options=ReadinessDelayOptions,
     mutate=mutate,

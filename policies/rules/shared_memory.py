@@ -23,6 +23,8 @@ from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volum
 from policies.pods.quantity import Quantity, QuantityError, in_mebibytes, parse_quantity, readable
 from policies.rule import Context, Mode, Rule, RuleOptions
 
+SHARED_MEMORY_NOT_ADDED = Reason("SharedMemoryNotAdded", "a volume for /dev/shm is not added")
+
 ID = "shared-memory"
 VOLUME = "gpu-admission-shm"
 MOUNT_PATH = "/dev/shm"  # noqa: S108 - the mount point in the container, not a file of ours
@@ -31,7 +33,7 @@ RUNTIME_DEFAULT = 64 * 2**20
 
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
 _not_added = partial(
-    Finding, rule=ID, reason=Reason.SHARED_MEMORY_NOT_ADDED, severity=Severity.WARNING, path="spec.volumes"
+    Finding, rule=ID, reason=SHARED_MEMORY_NOT_ADDED, severity=Severity.WARNING, path="spec.volumes"
 )
 
 
@@ -119,6 +121,7 @@ def memory_limit(limits: ResourceList) -> Quantity | None:
 
 RULE = Rule(
     id=ID,
+    reasons=(SHARED_MEMORY_NOT_ADDED,),
     summary="pods on several GPUs get a /dev/shm that is large enough",
     options=SharedMemoryOptions,
     mutate=mutate,

@@ -16,9 +16,15 @@ from enum import Enum
 
 import msgspec
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Finding, Severity
 from policies.models.shapes import ModelPhase
-from policies.pods.annotations import MODEL_PHASE, SPOT, BadAnnotation
+from policies.pods.annotations import (
+    INEFFECTIVE_ANNOTATION,
+    INVALID_ANNOTATION,
+    MODEL_PHASE,
+    SPOT,
+    BadAnnotation,
+)
 from policies.pods.field_paths import annotation_path
 from policies.pods.label_selector import label_problems
 from policies.pods.patch import PodPatch
@@ -75,7 +81,7 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
             why, remedy, ask = obstacle
             yield Finding(
                 rule=ID,
-                reason=Reason.INEFFECTIVE_ANNOTATION,
+                reason=INEFFECTIVE_ANNOTATION,
                 severity=Severity.WARNING,
                 path=annotation_path(SPOT),
                 value=pod.annotations[SPOT],
@@ -150,6 +156,7 @@ def _move(patch: PodPatch, options: SpotOptions) -> None:
 
 RULE = Rule(
     id=ID,
+    reasons=(INVALID_ANNOTATION, INEFFECTIVE_ANNOTATION),
     summary="GPU pods that can be interrupted run on the spot pool",
     options=SpotOptions,
     mutate=mutate,

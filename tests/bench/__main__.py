@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,9 +16,11 @@ import click
 
 from tests.bench import api, cluster, hot, quota, scale, server, work
 from tests.bench.before import Version, versions
+from tests.bench.blocks import LAPS
 from tests.bench.population import MEMBERS, Population
 from tests.bench.waiting import compare as compare_waiting
 from tests.controlplane import build
+from tests.generated_docs import generated
 
 PARTS = ("work", "server", "api", "cluster", "quota", "hot", "queue", "scale")
 ALL = "all"
@@ -33,13 +36,18 @@ def at_least(least: int, name: str, meaning: str, **more: Any) -> Callable[[Any]
 @click.option(
     "--before", metavar="COMMIT", help="A commit of ours to interleave with this tree, in all parts but work."
 )
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path, exists=True),
+    help="A page to write the figures into, between <!-- make bench PART --> and <!-- end -->.",
+)
 @at_least(
     1,
     "--rounds",
-    "Of every comparison; left out: 8 of api, 4 of server, 3 of cluster, quota, hot and queue, 1 of scale.",
+    "Of every comparison; left out: 40 of api and cluster, 4 of server, 3 of quota, hot and queue, 1 of scale.",
 )
 @at_least(64, "--requests", "Of a sample of the server.", default=600)
-@at_least(64, "--creates", "Of a sample in the cluster; in a busy namespace twice as many.", default=250)
+@at_least(64, "--creates", "Of a sample of quota and queue; in a busy namespace twice as many.", default=250)
 @at_least(
     200, "--pods", "Of scale: so many GPU pods in one namespace, as many over all others.", default=20_000
 )
@@ -56,6 +64,7 @@ def at_least(least: int, name: str, meaning: str, **more: Any) -> Callable[[Any]
 def main(
     parts: tuple[str, ...],
     before: str | None,
+    page: Path | None,
     rounds: int | None,
     requests: int,
     creates: int,
@@ -80,8 +89,8 @@ def main(
         "server": lambda trees: server.compare(
             trees, rounds=rounds or 4, requests=requests, progress=progress
         ),
-        "api": lambda trees: api.compare(trees, rounds=rounds or 8, creates=creates, progress=progress),
-        "cluster": lambda trees: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
+        "api": lambda trees: api.compare(trees, rounds=rounds or LAPS, progress=progress),
+        "cluster": lambda trees: cluster.compare(trees, rounds=rounds or LAPS, progress=progress),
         "quota": lambda trees: quota.compare(trees, rounds=few, creates=creates, progress=progress),
         "hot": lambda trees: hot.compare(trees, replicas, rounds=few, creates=many, progress=progress),
         "queue": lambda trees: compare_waiting(
@@ -96,7 +105,10 @@ def main(
         build(sys.stderr)
     with versions(before) as trees:
         for part in chosen:
-            click.echo("\n".join(["", *compared[part](trees)]))
+            text = "\n".join(compared[part](trees))
+            click.echo(f"\n{text}")
+            if page:
+                page.write_text(generated(page.read_text(), f"make bench {part}", f"```text\n{text}\n```\n"))
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

@@ -1,19 +1,21 @@
-"""The ways to admit a pod that are compared, each between `register` and `unregister` the only one in force."""
+"""The ways to admit a pod that are compared: on one API server at once, each in force in a namespace of its own.
+
+So nothing has to be registered between blocks, and what an API server spends on all of them is alike: webhooks whose selector
+does not match cost it microseconds.
+"""
 
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.bench.before import Version
-from tests.bench.figures import WEBHOOK
-from tests.bench.noop_server import NoopServer
 from tests.bench.pods import JSON, is_placed, model_server
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import Webhook, apply_all, manifests, uninstall
+from tests.controlplane.webhook import Webhook, apply_all, manifests
 
 FOLDER = Path(__file__).parent
 NAMESPACE = "bench"
@@ -33,137 +35,73 @@ class State(NamedTuple):
     places: bool = False
 
 
-class Admission:
-    """`name` is its place in the table. Unless it says otherwise it is the API server alone."""
+class Admission(NamedTuple):
+    """What pods of `namespace` are admitted by. `servers`: the processes of ours whose CPU counts, by server."""
 
     name: str
-    in_force = State()
+    namespace: str
+    servers: Mapping[str, Sequence[int]] = {}
+    in_force: State = State()
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-
-    def register(self) -> None: ...
-
-    def unregister(self) -> None: ...
-
-    @property
-    def server(self) -> int | None:
-        """Return the pid of the webhook's master process, if there is a webhook."""
-        return None
-
-    @property
-    def servers(self) -> dict[str, list[int]]:
-        """Return the processes of ours whose CPU counts, by server."""
-        return {} if self.server is None else {WEBHOOK: [self.server]}
-
-    def settle(self) -> None:
-        """Return once nothing is left to be done for the pods that were deleted."""
-
-    def await_force(self) -> None:
-        """Return as soon as this admission does what it should, and no other is left; RuntimeError: it never does."""
+    def await_force(self, plane: ControlPlane) -> None:
+        """Return as soon as this admission does what it should; RuntimeError: it never does."""
         deadline = time.monotonic() + IN_FORCE_WITHIN
-        while (state := self._state()) != self.in_force:
+        while (state := self._state(plane)) != self.in_force:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} is not in force after {IN_FORCE_WITHIN} s: {state}")
             time.sleep(0.1)
 
-    def _state(self) -> State:
-        before = calls_of(self.plane)
-        refused, _ = self.probe(gpus=LIMIT + 1)
-        _, placed = self.probe(gpus=1)
+    def _state(self, plane: ControlPlane) -> State:
+        before = _calls_of(plane)
+        refused, _ = self._probe(plane, gpus=LIMIT + 1)
+        _, placed = self._probe(plane, gpus=1)
         return State(
-            calls=frozenset(calls_of(self.plane) - before),
+            calls=frozenset(_calls_of(plane) - before),
             refuses=refused >= 400,
             places="spec" in placed and is_placed(placed),
         )
 
-    def probe(self, *, gpus: int) -> tuple[int, JSON]:
-        return self.plane.client().post(PODS, model_server("probe", gpus=gpus), {"dryRun": "All"})
+    def _probe(self, plane: ControlPlane, *, gpus: int) -> tuple[int, JSON]:
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        return plane.client().post(path, model_server("probe", gpus=gpus), {"dryRun": "All"})
 
 
-def calls_of(plane: ControlPlane) -> Counter[str]:
+def _calls_of(plane: ControlPlane) -> Counter[str]:
     calls: Counter[str] = Counter()
     for name, count in _CALLED.findall(plane.client().get("/metrics")[1]):
         calls[name] += int(count)
     return calls
 
 
-class Nothing(Admission):
-    name = "nothing"
+def serve(stack: ExitStack, plane: ControlPlane, version: Version, host: int) -> Webhook:
+    """Have `serve` alone run until the stack is left, with all rules, their built-in defaults and a default class."""
+    config = version.source / "tests" / "bench" / "policy"
+    return stack.enter_context(Webhook(plane, config=config, host=host, source=version.source))
 
 
-class Cel(Admission):
-    """Shape check, toleration and node selector by policies that the API server evaluates itself."""
-
-    name = "2 CEL policies"
-    in_force = State(refuses=True, places=True)
-
-    def register(self) -> None:
-        self.plane.kubectl("apply", "-f", FOLDER / "cel.yaml")
-
-    def unregister(self) -> None:
-        self.plane.kubectl("delete", "-f", FOLDER / "cel.yaml")
-
-
-class Floor(Admission):
-    """Two hooks registered exactly as we are, which answer every pod what we answered one: nobody who is called can cost less."""
-
-    name = "no-op as we are"
-    in_force = State(calls=OUR_CALLS, places=True)
-
-    def __init__(self, plane: ControlPlane, server: NoopServer) -> None:
-        super().__init__(plane)
-        self._server = server
-
-    @property
-    def server(self) -> int:
-        return self._server.pid
-
-    def register(self) -> None:
-        apply_all(self.plane, manifests(self._server.address, self._server.ca_file))
-
-    def unregister(self) -> None:
-        uninstall(self.plane)
+def register(
+    plane: ControlPlane,
+    version: Version,
+    address: str,
+    authority: Path,
+    *namespaces: str,
+    has_conditions: bool = True,
+) -> None:
+    """Register the server at `address` as deploy/ does, for pods of these namespaces; without conditions as with `never`."""
+    for document in manifests(address, authority, version.source):
+        if "webhooks" in document:
+            document["metadata"]["name"] += f"-{namespaces[0]}"
+            for webhook in document["webhooks"]:
+                _direct(webhook, address, namespaces)
+                if not has_conditions and webhook["name"] in OUR_CALLS:
+                    del webhook["matchConditions"]
+            apply_all(plane, [document])
 
 
-class Ours(Admission):
-    """gpu-admission as deploy/ registers it: all rules, with their built-in defaults and a default class."""
-
-    in_force = State(calls=OUR_CALLS, refuses=True, places=True)
-
-    def __init__(self, plane: ControlPlane, version: Version, host: int) -> None:
-        super().__init__(plane)
-        self.webhook = Webhook(
-            plane, config=version.source / "tests" / "bench" / "policy", host=host, source=version.source
-        )
-        self.version = version
-        self.name = version.after("gpu-admission")
-
-    @property
-    def server(self) -> int:
-        return self.plane.pids[self.webhook.name]
-
-    def register(self) -> None:
-        self.webhook.register()
-
-    def unregister(self) -> None:
-        self.webhook.unregister()
-
-
-def serve(stack: ExitStack, plane: ControlPlane, versions: list[Version]) -> list[Ours]:
-    """Make the namespace, and have each version run until the stack is left."""
-    plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    ours = [Ours(plane, version, host) for host, version in enumerate(versions, start=30)]
-    for each in ours:
-        stack.enter_context(each.webhook)
-    return ours
-
-
-def in_turns(admissions: Sequence[Admission], rounds: int) -> Iterator[tuple[int, Admission]]:
-    """Yield each admission while it is in force, and the number of the round."""
-    for number in range(1, rounds + 1):
-        for admission in admissions:
-            admission.register()
-            admission.await_force()
-            yield number, admission
-            admission.unregister()
+def _direct(webhook: dict[str, Any], address: str, namespaces: Sequence[str]) -> None:
+    """Have a webhook called at `address`, for these namespaces. One Service would have one address for all registrations."""
+    client = webhook["clientConfig"]
+    client["url"] = f"https://{address}{client.pop('service')['path']}"
+    selector = webhook.setdefault("namespaceSelector", {})
+    chosen = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    selector["matchExpressions"] = [*selector.get("matchExpressions", ()), chosen]

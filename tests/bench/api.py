@@ -1,59 +1,25 @@
-"""What the API server itself pays for being registered with it: pods with and without GPUs.
-
-Short blocks with and without our webhooks follow each other, since their difference is a fraction of a millisecond.
-"""
+"""What the API server itself pays for being registered with it: pods with and without GPUs."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from statistics import median
 
-from tests.bench import bursts
-from tests.bench.admissions import NAMESPACE, Nothing, in_turns, serve
 from tests.bench.before import Version
-from tests.bench.bursts import WARM_UP
+from tests.bench.blocks import CLIENTS, CPU, CREATES, EQUAL, NOTHING, run
 from tests.bench.figures import API_SERVER, Progress
-from tests.controlplane import ControlPlane
-
-CLIENTS = 8
-GPU_POD, CPU_POD = "GPU", "CPU"
-Key = tuple[str, str]  # pod, admission
+from tests.bench.intervals import median_interval
 
 
-def compare(versions: list[Version], *, rounds: int, creates: int, progress: Progress) -> Iterator[str]:
-    """Create `creates` pods of either kind in each block, `rounds` blocks of each."""
-    blocks: dict[Key, list[float]] = {}
-    progress("api: starting a control plane and our webhook")
-    with ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane())
-        admissions = [Nothing(plane), *serve(stack, plane, versions)]
-        for number, admission in in_turns(admissions, rounds):
-            _block(plane, GPU_POD, WARM_UP)
-            for pod in (CPU_POD, GPU_POD):
-                cpu = _block(plane, pod, creates)
-                blocks.setdefault((pod, admission.name), []).append(cpu)
-                progress(f"api: round {number}/{rounds}, {pod} pod, {admission.name}: {cpu:.2f} ms")
-    return _lines(blocks)
-
-
-def _lines(blocks: dict[Key, list[float]]) -> Iterator[str]:
-    yield f"API SERVER: its CPU for one pod, {CLIENTS} clients"
+def compare(versions: list[Version], *, rounds: int, progress: Progress) -> Iterator[str]:
+    """Measure so many blocks of either kind of pods under each admission."""
+    measured = run(versions, (EQUAL, CPU), laps=rounds, progress=progress)
+    yield f"API SERVER: its CPU for one pod, {CLIENTS} clients: {rounds} blocks of {CREATES} for each row"
+    yield "(beyond: what nothing registered costs in the same lap; the median of the differences and its interval of 95 %)"
     yield ""
-    yield f"{'':<30} {'ms':>5} {'middle half':>12}"
-    for (pod, name), taken in sorted(blocks.items()):
-        ordered, quarter = sorted(taken), len(taken) // 4
-        yield f"{pod} pod, {name:<21} {median(taken):>5.2f} {ordered[quarter]:>5.2f}–{ordered[-1 - quarter]:<6.2f}"
-    yield ""
-    for (pod, name), taken in blocks.items():
-        if name != Nothing.name:
-            pairs = zip(taken, blocks[pod, Nothing.name], strict=True)
-            more = median(ours - nothing for ours, nothing in pairs)
-            yield f"{more:+.2f} ms  {pod} pod, {name}: beyond nothing registered, median of neighbouring blocks"
-
-
-def _block(plane: ControlPlane, pod: str, creates: int) -> float:
-    """Return the API server's CPU for one of so many pods, in milliseconds."""
-    counted = {API_SERVER: [plane.pids[API_SERVER]]}
-    gpus = int(pod == GPU_POD)
-    sample = bursts.create(plane, NAMESPACE, counted, clients=CLIENTS, creates=creates, gpus=gpus)
-    bursts.clear(plane, NAMESPACE)
-    return sample.cpu_seconds[API_SERVER] / creates * 1000
+    yield f"{'':<36} {'ms':>5} beyond"
+    for version, rows in measured.items():
+        for name, costs in rows.items():
+            nothing = rows[f"{NOTHING}{CPU if name.endswith(CPU) else EQUAL}"].cpu_ms[API_SERVER]
+            taken = costs.cpu_ms[API_SERVER]
+            beyond = median_interval([ours - theirs for ours, theirs in zip(taken, nothing, strict=True)])
+            difference = f"{beyond.median:+.2f} ({beyond.low:+.2f} to {beyond.high:+.2f})"
+            yield f"{version.after(name):<36} {median(taken):>5.2f} {difference}"

@@ -1,9 +1,9 @@
 """Closed-loop HTTP clients over TLS, in a process of their own: each sends its next request when the last is answered.
 
 `python -m tests.bench.clients` reads a `Plan` from standard input, says "ready" once every connection stands, begins at the
-next line, and ends by printing the `Outcome`; both are JSON, a line each. One thread serves all connections, with requests made
-beforehand and answers looked at no further than to their end: on a machine with two cores, what the client spends is taken
-from the server.
+next line, and prints the `Outcome`; both are JSON, a line each. It goes on until its input ends, over the same connections if
+a plan is for the same server. One thread serves all connections, with requests made beforehand and answers looked at no further
+than to their end: on a machine with two cores, what the client spends is taken from the server.
 """
 
 import re
@@ -30,7 +30,7 @@ _LAST_CHUNK = b"\r\n0\r\n\r\n"
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """`requests` times `method` with `body` to https://`host`:`port``path`, over `clients` connections that are kept alive.
 
-    TURN is the number of the request modulo `turns`.
+    NUMBER is that of the request, from `first` on, and TURN the same modulo `turns`.
     """
 
     host: str
@@ -45,6 +45,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "POST"
     content_type: str = "application/json"
     turns: int = 1
+    first: int = 0
+
+    @property
+    def server(self) -> tuple[object, ...]:
+        """Return what its connections depend on."""
+        return self.host, self.port, self.clients, self.ca_file, self.server_name
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +113,7 @@ def requests_of(plan: Plan) -> deque[bytes]:
         *([f"Authorization: Bearer {plan.token}"] if plan.token else []),
     ]
     made: deque[bytes] = deque()
-    for number in range(plan.requests):
+    for number in range(plan.first, plan.first + plan.requests):
         path, text = (
             each.replace(NUMBER, f"{number:06d}").replace(TURN, f"{number % plan.turns:04d}")
             for each in (plan.path, plan.body)
@@ -154,12 +160,18 @@ def run(connections: list[_Connection], requests: deque[bytes]) -> Outcome:
 
 
 def main() -> None:
-    plan = msgspec.json.decode(sys.stdin.readline(), type=Plan)
-    context = ssl.create_default_context(cafile=plan.ca_file)
-    requests = requests_of(plan)
-    connections = [_Connection(plan, context) for _ in range(plan.clients)]
-    _tell("ready")
-    if sys.stdin.readline():  # else whoever started this has gone
+    connections: list[_Connection] = []
+    server: tuple[object, ...] = ()
+    while line := sys.stdin.readline():
+        plan = msgspec.json.decode(line, type=Plan)
+        requests = requests_of(plan)
+        if plan.server != server:
+            context = ssl.create_default_context(cafile=plan.ca_file)
+            connections = [_Connection(plan, context) for _ in range(plan.clients)]
+            server = plan.server
+        _tell("ready")
+        if not sys.stdin.readline():  # whoever started this has gone
+            return
         _tell(msgspec.json.encode(run(connections, requests)).decode())
 
 

@@ -3,10 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -52,46 +52,90 @@ def plan(plane: ControlPlane, path: str, body: Any, *, requests: int, clients: i
     )
 
 
-def measure(plan: Plan, servers: Mapping[str, Sequence[int]], *, want: int) -> Sample:
-    """Run the plan and measure the CPU of `servers`, name → pids. LoadFailed: an answer had another status than `want`."""
-    with _clients(plan) as process:
+class Load:
+    """A process of clients for the length of a `with` block, which keeps its connections from one plan to the next."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.clients"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,  # Ctrl-C is for us, who then end it
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def run(
+        self, plan: Plan, servers: Mapping[str, Sequence[int]], *, want: int, rest_seconds: float = 0
+    ) -> Sample:
+        """Run the plan and measure the CPU of `servers`, name → pids, until so many seconds after the last answer.
+
+        LoadFailed: an answer had another status than `want`.
+        """
+        process = self._process
+        _tell(process, msgspec.json.encode(plan).decode())
         if _line(process) != "ready":
             raise LoadFailed(f"no connections to {plan.host} port {plan.port}: {_last_words(process)}")
-        before = {name: cpu_seconds(*pids) for name, pids in servers.items()}
+        before = clocks(servers)
         _tell(process, "begin")
         answer = _line(process)
-        after = {name: cpu_seconds(*pids) for name, pids in servers.items()}
+        time.sleep(rest_seconds)
+        cpu = used_since(before, clocks(servers))
         if not answer:
             raise LoadFailed(f"{plan.path} on {plan.host}: {_last_words(process)}")
-    outcome = msgspec.json.decode(answer, type=Outcome)
-    if set(outcome.statuses) != {want}:
-        raise LoadFailed(f"{plan.path}: {outcome.statuses}; the first: {outcome.complaint or 'no complaint'}")
-    return Sample(outcome=outcome, cpu_seconds={name: after[name] - before[name] for name in servers})
+        outcome = msgspec.json.decode(answer, type=Outcome)
+        if set(outcome.statuses) != {want}:
+            raise LoadFailed(
+                f"{plan.path}: {outcome.statuses}; the first: {outcome.complaint or 'no complaint'}"
+            )
+        return Sample(outcome=outcome, cpu_seconds=cpu)
+
+
+def measure(plan: Plan, servers: Mapping[str, Sequence[int]], *, want: int) -> Sample:
+    """Run one plan by clients of its own."""
+    with Load() as load:
+        return load.run(plan, servers, want=want)
+
+
+Clocks = dict[str, dict[int, float]]
+"""CPU seconds of the processes of each server, by name and pid."""
+
+
+def clocks(servers: Mapping[str, Sequence[int]]) -> Clocks:
+    """Read the CPU clocks of processes and their children."""
+    return {name: {pid: _cpu_clock(pid) for pid in _family(pids)} for name, pids in servers.items()}
+
+
+def used_since(before: Clocks, after: Clocks) -> dict[str, float]:
+    """Return the CPU seconds between two readings, by server. LoadFailed: a process ended, and its clock with it."""
+    if ended := [name for name in before if before[name].keys() - after[name].keys()]:
+        raise LoadFailed(f"a process of {', '.join(ended)} ended while it was measured")
+    return {name: sum(after[name].values()) - sum(before[name].values()) for name in before}
 
 
 def cpu_seconds(*pids: int) -> float:
-    """Return what processes and their children have used, user and system. The kernel counts in steps of 10 ms."""
+    """Return what processes and their children have used, user and system."""
+    return sum(clocks({"": pids})[""].values())
+
+
+def _family(pids: Sequence[int]) -> set[int]:
     tops = [psutil.Process(pid) for pid in pids]
-    family = [process for top in tops for process in (top, *top.children(recursive=True))]
-    return float(sum(sum(process.cpu_times()[:2]) for process in family))
+    return {process.pid for top in tops for process in (top, *top.children(recursive=True))}
 
 
-@contextmanager
-def _clients(plan: Plan) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.clients"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,  # Ctrl-C is for us, who then end it
-    ) as process:
-        try:
-            _tell(process, msgspec.json.encode(plan).decode())
-            yield process
-        finally:
-            process.kill()
+def _cpu_clock(pid: int) -> float:
+    """Return the seconds that a process has run, of all its threads, ended ones too.
+
+    They are the nanoseconds of /proc/PID/task/*/schedstat, which lose those of threads that ended; /proc/PID/stat has steps
+    of 10 ms. The clock's number is clock_getcpuclockid's: CPUCLOCK_SCHED of include/linux/posix-timers_types.h.
+    """
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def _tell(process: subprocess.Popen[str], line: str) -> None:

@@ -1,11 +1,11 @@
 """Our two hooks against a view that does nothing on the very same server, and against a commit of ours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.admissions import Ours, serve
+from tests.bench.admissions import NAMESPACE, serve
 from tests.bench.before import Version
 from tests.bench.clients import Plan
 from tests.bench.figures import CLIENTS, Figures, Key, Progress, Samples, cpu_ratio, table
@@ -14,7 +14,7 @@ from tests.bench.noop_server import SERVER_NAME as NOOP_NAME
 from tests.bench.noop_server import NoopServer
 from tests.bench.reviews import MUTATE, VALIDATE, capture
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import SERVER_NAME
+from tests.controlplane.webhook import SERVER_NAME, Webhook
 
 STOCK = "no-op, stock gthread"
 
@@ -36,11 +36,16 @@ def compare(versions: list[Version], *, rounds: int, requests: int, progress: Pr
     with ExitStack() as stack:
         progress("server: starting a control plane to capture reviews from")
         plane = stack.enter_context(ControlPlane())
-        ours = serve(stack, plane, versions)
-        reviews = _reviews(plane, ours[-1])
+        plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        ours = {
+            version: serve(stack, plane, version, host) for host, version in enumerate(versions, start=30)
+        }
+        ours[versions[-1]].register()
+        reviews = capture(plane)
         for name in ("kube-apiserver", "etcd"):
             plane.kill(name)  # has said all that is needed, and would take CPU from the comparison
         subjects = _subjects(
+            plane,
             ours,
             stack.enter_context(NoopServer(plane, host=20)),
             stack.enter_context(NoopServer(plane, host=21, stock=True)),
@@ -72,27 +77,23 @@ def compare(versions: list[Version], *, rounds: int, requests: int, progress: Pr
     return _lines(samples, {path: len(review) for path, review in reviews.items()})
 
 
-def _reviews(plane: ControlPlane, ours: Ours) -> dict[str, str]:
-    ours.register()
-    ours.await_force()
-    return capture(plane)
-
-
-def _subjects(ours: list[Ours], noop: NoopServer, stock: NoopServer) -> list[Subject]:
+def _subjects(
+    plane: ControlPlane, ours: Mapping[Version, Webhook], noop: NoopServer, stock: NoopServer
+) -> list[Subject]:
     def of_noop(name: str, path: str, server: NoopServer) -> Subject:
         return Subject(name, server.pid, path, server.address, server.ca_file, NOOP_NAME)
 
     def of_each(path: str) -> list[Subject]:
         return [
             Subject(
-                each.version.after(path),
-                each.server,
+                version.after(path),
+                plane.pids[webhook.name],
                 path,
-                each.webhook.address,
-                each.webhook.certificates / "ca.crt",
+                webhook.address,
+                webhook.certificates / "ca.crt",
                 SERVER_NAME,
             )
-            for each in ours
+            for version, webhook in ours.items()
         ]
 
     return [

@@ -23,7 +23,7 @@ from webhook.cluster.leader import LeaderElector, LeaseTimings
 from webhook.cluster.objects import BUDGETS, CAPACITY, CATALOGUES
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.controller.controller import Controller
+from webhook.controller.controller import Options, make_manager
 from webhook.controller.gpu_use import Measuring
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -111,34 +111,33 @@ class Running:
         self.leader = LeaderElector(
             api, "default", lease or f"test-{uuid4()}", f"candidate-{uuid4()}", timings=QUICK_LEASE
         )
-        self.controller = Controller(
+        self.manager = make_manager(
             api,
             configuration or load_directory(None),
             self.leader,
             self.metrics,
-            namespace="default",
-            recount_seconds=300.0,
+            Options(namespace="default", recount_seconds=300.0, write_usage=write_usage, measuring=measuring),
             observed=ObservedLedgers(expiry=expiry, no_quota=0.2),
-            write_usage=write_usage,
-            measuring=measuring,
             clock=clock,
         )
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self.controller.run, args=(self._stopping,), daemon=True)
+        self._thread = threading.Thread(target=self.manager.run, args=(self._stopping,), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert eventually(lambda: not self.controller.unready()), self.controller.unready()
+        assert eventually(lambda: not self.unready()), self.unready()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def unready(self) -> str:
+        return self.manager.informers.unready()
+
     def catalogue_version(self, team: Namespace) -> str:
         """Return by what this controller counts the quota of the namespace, or is about to."""
-        return str(
-            CatalogueVersion(self.controller.usage_cache.own.digest, team.ledger_object().unclassified_pods)
-        )
+        own = self.manager.informers.usage.own
+        return str(CatalogueVersion(own.digest, team.ledger_object().unclassified_pods))
 
     def stop(self) -> None:
         self._stopping.set()
@@ -186,7 +185,7 @@ def counting(
                 while not stopping.is_set():
                     if reloaded.wait(0.1):
                         reloaded.clear()
-                        running.controller.configure(source.configuration)
+                        running.manager.configure(source.configuration)
 
             thread = threading.Thread(target=follow, daemon=True)
             thread.start()

@@ -24,7 +24,7 @@ def test_two_that_are_first_at_once(plane: ControlPlane) -> None:
     for thread in threads:
         thread.join()
 
-    assert sum(each.is_leader for each in candidates) == 1
+    assert sum(each.is_leader() for each in candidates) == 1
 
 
 @pytest.mark.slow
@@ -32,5 +32,5 @@ def test_an_api_server_that_is_away_ends_the_lead(plane: ControlPlane) -> None:
     leader = candidate(plane, f"lease-{uuid4()}", "alone")
     leader.try_once()
 
-    assert leader.is_leader
-    assert eventually(lambda: not leader.is_leader, seconds=QUICK_LEASE.renew + 1)
+    assert leader.is_leader()
+    assert eventually(lambda: not leader.is_leader(), seconds=QUICK_LEASE.renew + 1)

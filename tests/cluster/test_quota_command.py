@@ -17,7 +17,7 @@ from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from tests.reservation_requests import creation_request
 from webhook.commands.quota import quota
-from webhook.controller import controller
+from webhook.controller import usage_cache
 from webhook.quota.documents import quota_path
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -45,9 +45,10 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane, monkeypatch: pytest.
         team.reserve(creation_request("in-flight", {GPUS: Fraction(1)}, catalogue_version))
         assert shows(team, 10, 1)
         assert eventually(lambda: (team.status().used or {})["classes/nvidia-a100"] == 8)
-        assert running.controller.pending_gpus()[team.name] == 0
-        monkeypatch.setattr(controller, "LONG_PENDING_SECONDS", -60.0)
-        assert running.controller.pending_gpus()[team.name] == 2
+        informers = running.manager.informers
+        assert informers.usage.pending_gpus(informers.observed.ledgers)[team.name] == 0
+        monkeypatch.setattr(usage_cache, "LONG_PENDING_SECONDS", -60.0)
+        assert informers.usage.pending_gpus(informers.observed.ledgers)[team.name] == 2
 
     team.change_quota({"hard": {"gpus": "20"}})  # while no controller runs
     text = run(quotas, "-n", team.name)

@@ -5,7 +5,10 @@ ours, native wheels too, so it runs on this operating system and processor with 
 PATH. It unpacks itself to PEX_ROOT (~/.cache/pex) when it runs first.
 """
 
+import gzip
 import hashlib
+import io
+import os
 import platform
 import shutil
 import subprocess
@@ -13,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +52,28 @@ def _project() -> dict[str, Any]:
     return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"])
 
 
+def version() -> str:
+    return str(_project()["version"])
+
+
 def archive(binary: Path) -> Path:
     path = binary.with_name(f"{BINARY}-{'-'.join(target().values())}.tar.gz")
-    with tarfile.open(path, "w:gz") as packed:
-        packed.add(binary, arcname=BINARY)
+    pack(path, {BINARY: binary.read_bytes()}, mode=0o755)
     return path
+
+
+def pack(archive: Path, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+    """Write an archive whose bytes depend on the files alone, and on SOURCE_DATE_EPOCH."""
+    epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    with (
+        archive.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=epoch) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as packed,
+    ):
+        for name, content in sorted(files.items()):
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.mode = len(content), epoch, mode
+            packed.addfile(member, io.BytesIO(content))
 
 
 def target() -> dict[str, str]:
@@ -71,7 +91,7 @@ def manifest(archives: Sequence[tuple[dict[str, str], Path]], address: str) -> d
         "kind": "Plugin",
         "metadata": {"name": PLUGIN},
         "spec": {
-            "version": f"v{_project()['version']}",
+            "version": f"v{version()}",
             "homepage": address,
             "shortDescription": "See why GPU pods wait or are denied",
             "description": (

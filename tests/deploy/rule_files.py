@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 CRD = ROOT / "deploy" / "chart" / "files" / "crds" / "gpupolicies.yaml"
 FIRST_INSTALL = ROOT / "deploy" / "chart" / "values-first-install.yaml"
 AUDIT = ROOT / "examples" / "policies-audit" / "policy.yaml"
-PAGE = ROOT / "docs" / "reference" / "rules" / "README.md"
+PAGES = ROOT / "docs" / "reference" / "rules"
 
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -49,8 +49,8 @@ def preset(indent: int) -> Callable[[Rule], str]:
 
 
 def schema(rule: Rule) -> str:
-    """Return the schema of a rule; what its options mean is in their rows of docs/reference/rules/README.md."""
-    section = PAGE.read_text().partition(f"\n## {rule.id}\n")[2].partition("\n## ")[0]
+    """Return the schema of a rule; its page in docs/reference/rules says what its options mean."""
+    page = PAGES / f"{rule.id}.md"
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(rule.options)}
     lines = [
         f"{rule.id}:",
@@ -63,9 +63,9 @@ def schema(rule: Rule) -> str:
     for option in options(rule):
         name = option["name"]
         if name != "mode":
-            row = re.search(rf"^\| `{name}` \|[^|]*\| (.*) \|$", section, re.MULTILINE)
+            row = re.search(rf"^\| `{name}` \|[^|]*\| (.*) \|$", page.read_text(), re.MULTILINE)
             if row is None:
-                raise SystemExit(f"{PAGE.relative_to(ROOT)} must have a row for option {name} of {rule.id}")
+                raise SystemExit(f"{page.relative_to(ROOT)} must have a row for option {name} of {rule.id}")
             meaning = f"{row[1].replace('`', '')}; default {as_yaml(option['default'])}"
             words = {**_type(fields[name]), "description": _quoted(meaning)}
             lines += [f"    {name}:", *(f"      {word}: {value}" for word, value in words.items())]

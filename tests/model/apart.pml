@@ -15,21 +15,27 @@ What waiting.pml checks is taken as given: a decision and its write are one step
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
 
+/* what the first in line lacks is closed; without it: each GPU that becomes free is taken at once: a head of two never starts (F) */
 #ifndef SCARCE_IS_CLOSED
 #define SCARCE_IS_CLOSED 1
 #endif
+/* who is denied has a mark; without it: each GPU that becomes free is the line's: an object of two never comes (F) */
 #ifndef DENIED_IS_MARKED
 #define DENIED_IS_MARKED 1
 #endif
+/* the mark keeps its place when its object is denied again; without it: it is always the last (F) */
 #ifndef MARK_KEEPS_ITS_PLACE
 #define MARK_KEEPS_ITS_PLACE 1
 #endif
+/* the quota is held for the mark whose turn it is; without it: when its object comes, others have it (F) */
 #ifndef MARK_IS_HELD_FOR
 #define MARK_IS_HELD_FOR 1
 #endif
+/* the mark goes with its object; without it: who polls is always the first (F) */
 #ifndef MARK_GOES_WITH_ITS_OBJECT
 #define MARK_GOES_WITH_ITS_OBJECT 1
 #endif
+/* the mark goes if nobody comes; without it: what is held for it stays held, and nobody uses it (F) */
 #ifndef LATE_MARK_GOES
 #define LATE_MARK_GOES 1
 #endif

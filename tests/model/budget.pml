@@ -17,33 +17,45 @@ begins anew, and VerdictReason.BUDGET_SPENT, which compares the sum with what is
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
 
+/* the sum is written by swap; without it: a late write of an older count replaces a newer one, whose beginning nobody remembers (B2) */
 #ifndef SPENDING_GOES_BY_SWAP
 #define SPENDING_GOES_BY_SWAP 1
 #endif
+/* a count adds from the moment in the ledger; without it: from its own last count: an interval that another one counted is added again,
+   or is missed (B1, B2) */
 #ifndef FROM_THE_LEDGERS_MOMENT
 #define FROM_THE_LEDGERS_MOMENT 1
 #endif
+/* that moment never goes back; without it: a clock is behind: what was counted is counted again (B1) */
 #ifndef UNTIL_NEVER_GOES_BACK
 #define UNTIL_NEVER_GOES_BACK 1
 #endif
+/* what nobody watched is reported; without it: a restart: an interval is missing (B2) */
 #ifndef GAP_IS_REPORTED
 #define GAP_IS_REPORTED 1
 #endif
+/* a Lease runs out soon; without it: the leader is killed, comes back, and then the follower is killed before it led: what it saw is
+   unknown (B3) */
 #ifndef FOLLOWER_TAKES_OVER_SOON
 #define FOLLOWER_TAKES_OVER_SOON 1
 #endif
+/* a changed spec keeps the sum; without it: the sum is lost (B2) */
 #ifndef SPEC_KEEPS_SPENDING
 #define SPEC_KEEPS_SPENDING 1
 #endif
+/* the sum is noted before its ledger is deleted; without it: the same as without SPEC_KEEPS_SPENDING */
 #ifndef NOTED_BEFORE_DELETED
 #define NOTED_BEFORE_DELETED 1
 #endif
+/* and taken up by the next ledger; without it: the same as without NOTED_BEFORE_DELETED */
 #ifndef NOTE_IS_TAKEN_UP
 #define NOTE_IS_TAKEN_UP 1
 #endif
+/* a note never replaces a later one; without it: a controller notes late, after another one counted on: the sum goes back (B2) */
 #ifndef NOTE_NEVER_GOES_BACK
 #define NOTE_NEVER_GOES_BACK 1
 #endif
+/* only that version of a ledger is deleted that was noted; without it: what was counted in between is lost (B2) */
 #ifndef NOTED_LEDGER_GOES_BY_SWAP
 #define NOTED_LEDGER_GOES_BY_SWAP 1
 #endif

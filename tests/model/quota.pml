@@ -2,7 +2,7 @@
 
 One quota and its ledger, serve processes that reserve on the ledger, controllers that count and bring the quota's spec into the
 ledger, an API server that stores and deletes, an administrator.
-`tests/model/run` checks each instance whole, and once without each rule; docs/develop/quota-protocol.md says what then goes wrong.
+`tests/model/run` checks each instance whole, and once without each rule, whose comment says what then goes wrong.
 
 What each inline stands for is named above it; tests/test_model.py replays what the inlines decide with those functions.
 
@@ -22,144 +22,234 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
 
+/* serve writes by swap; without it: two decisions on one ledger, or a count overwritten: the quota is exceeded. Replayed:
+   two_replicas_decide_on_one_ledger */
 #ifndef SWAP_IN_SERVE
 #define SWAP_IN_SERVE 1
 #endif
+/* the controller writes by swap; without it: a reservation that was added meanwhile is lost: the quota is exceeded. Replayed:
+   serve_reserves_while_a_controller_counts */
 #ifndef SWAP_IN_CONTROLLER
 #define SWAP_IN_CONTROLLER 1
 #endif
+/* hard is of the same ledger; without it: a decision on an old hard: the quota is exceeded. Replayed: hard_is_lowered_under_a_decision */
 #ifndef HARD_IN_LEDGER
 #define HARD_IN_LEDGER 1
 #endif
+/* fence by revision of the lists; without it: C0 lists; a pod is stored; C1 lists and reconciles, its reservation goes; C0 reconciles
+   with the old list: the pod is in neither used nor a reservation. Replayed: an_old_list_comes_late */
 #ifndef FENCE
 #define FENCE 1
 #endif
+/* the fence lets equal revisions pass; without it: the revision does not move: a reservation is never given up. Replayed:
+   nothing_moves_while_an_entry_waits */
 #ifndef FENCE_NOT_STRICT
 #define FENCE_NOT_STRICT 1
 #endif
+/* claims have a fence of their own; without it: the same list of pods with an older one of claims: the claim is in neither used nor a
+   reservation. Replayed: an_old_list_of_claims_with_a_new_one_of_pods */
 #ifndef FENCE_CLAIMS
 #define FENCE_CLAIMS 1
 #endif
+/* nodes have a fence of their own; without it: the same with nodes: the class of a bound pod is lost. Replayed: nodes_are_fenced_too */
 #ifndef FENCE_NODES
 #define FENCE_NODES 1
 #endif
+/* a reservation goes only with the used that replaces it; without it: the reservation goes first: a gap in which another pod fits.
+   Replayed: an_entry_goes_before_it_is_counted */
 #ifndef ENTRY_GOES_WITH_USED
 #define ENTRY_GOES_WITH_USED 1
 #endif
+/* expiry by what this process has seen; without it: another clock: given up while it can still be stored. Replayed:
+   a_foreign_clock_says_expired */
 #ifndef EXPIRY_BY_OWN_SIGHT
 #define EXPIRY_BY_OWN_SIGHT 1
 #endif
+/* expiry by a list begun after that; without it: a list from before: it lacks the pod that was stored meanwhile. Replayed:
+   a_list_from_before_the_bound */
 #ifndef EXPIRY_BY_LATER_LIST
 #define EXPIRY_BY_LATER_LIST 1
 #endif
+/* expiry; without it: the creation fails after it was admitted: the reservation is held forever. Replayed:
+   a_create_fails_after_it_was_allowed */
 #ifndef EXPIRY
 #define EXPIRY 1
 #endif
+/* gone is what a watch showed deleted, or a list lacks that was held before, not all that a list lacks; without it: a list lacks what is
+   still being created: its reservation goes, and it is stored uncounted. Replayed: a_list_lacks_what_is_being_created */
 #ifndef GONE_IS_TOLD
 #define GONE_IS_TOLD 1
 #endif
+/* what was not counted denies; without it: what runs already counts as zero: the quota is exceeded. Replayed:
+   a_quota_for_what_runs_already */
 #ifndef UNINITIALISED_DENIES
 #define UNINITIALISED_DENIES 1
 #endif
+/* initialised by lists begun after the quota was read; without it: a list from before, a pod stored, the quota replaced: the pod is in
+   neither used nor a reservation. Replayed: a_list_from_before_the_quota */
 #ifndef INITIALISE_BY_LATER_LIST
 #define INITIALISE_BY_LATER_LIST 1
 #endif
+/* "no quota" is believed for D at most after a read of the quota or the epoch; without it: a replica still believes it of a quota in
+   force: admitted uncounted. Replayed: a_replica_still_believes_in_no_quota */
 #ifndef NO_QUOTA_IS_RECENT
 #define NO_QUOTA_IS_RECENT 1
 #endif
+/* nothing is initialised before D; without it: the same as without NO_QUOTA_IS_RECENT. Replayed: a_replica_still_believes_in_no_quota */
 #ifndef INITIALISE_AFTER_WAIT
 #define INITIALISE_AFTER_WAIT 1
 #endif
+/* it is believed only in the epoch in which it was read; without it: the epoch is raised, and a replica that reads it believes on: the
+   same. Replayed: a_replica_knows_of_another_epoch */
 #ifndef BELIEF_IS_OF_THE_EPOCH
 #define BELIEF_IS_OF_THE_EPOCH 1
 #endif
+/* that is the epoch known when the read began; without it: the epoch is raised during the read, whose answer is of before: the same.
+   Replayed: an_epoch_is_raised_during_a_read */
 #ifndef BELIEF_FROM_BEFORE_THE_READ
 #define BELIEF_FROM_BEFORE_THE_READ 1
 #endif
+/* a GET of the epoch is as old as its begin; without it: it is answered, the epoch is raised, and the answer comes late: it is believed
+   for too long. Replayed: a_get_of_the_epoch_takes_long */
 #ifndef EPOCH_FROM_ITS_BEGIN
 #define EPOCH_FROM_ITS_BEGIN 1
 #endif
+/* D counts from after the swap that raises the epoch; without it: a GET comes before the swap, which takes long: it is believed for too
+   long. Replayed: an_epoch_is_raised_slowly */
 #ifndef WAIT_FROM_AFTER_THE_SWAP
 #define WAIT_FROM_AFTER_THE_SWAP 1
 #endif
+/* "no quota" is checked again right before the answer; without it: a replica is stopped after it asked, and goes on when the quota
+   counts: admitted uncounted. Replayed: a_replica_is_stopped_before_its_answer */
 #ifndef BELIEVED_AT_THE_ANSWER
 #define BELIEVED_AT_THE_ANSWER 1
 #endif
+/* a dimension that used lacks denies; without it: hard gains a class, which reads as zero: the quota is exceeded. Replayed:
+   a_class_is_added_that_used_lacks */
 #ifndef MISSING_KEY_DENIES
 #define MISSING_KEY_DENIES 1
 #endif
+/* a reservation has every dimension; without it: hard gains a class; a creation in flight holds nothing of it: the quota is exceeded.
+   Replayed: an_entry_knows_only_what_was_granted */
 #ifndef ENTRY_IS_FULL
 #define ENTRY_IS_FULL 1
 #endif
+/* every change has a reservation of its own; without it: the second change of a pod finds the first one's: uncounted. Replayed:
+   two_changes_of_one_pod */
 #ifndef CHANGE_HAS_OWN_ENTRY
 #define CHANGE_HAS_OWN_ENTRY 1
 #endif
+/* a change's reservation stays until the pod is listed in a later version than was reviewed; without it: it goes because the pod is
+   listed: the change is stored uncounted. Replayed: a_change_is_listed_before_it_is_stored */
 #ifndef CHANGE_STAYS_UNTIL_NEWER
 #define CHANGE_STAYS_UNTIL_NEWER 1
 #endif
+/* a change's reservation expires; without it: the update fails: the reservation is held forever. Replayed: a_change_that_fails */
 #ifndef CHANGE_EXPIRES
 #define CHANGE_EXPIRES 1
 #endif
+/* only what grows is reserved; without it: A → B frees A at once, and the update fails: the quota of A is exceeded. Replayed:
+   a_change_frees_before_it_is_stored */
 #ifndef CHANGE_ONLY_GROWS
 #define CHANGE_ONLY_GROWS 1
 #endif
+/* a repeated call counts nothing; without it: counted twice. Replayed: a_call_is_repeated */
 #ifndef RETRY_IS_IDEMPOTENT
 #define RETRY_IS_IDEMPOTENT 1
 #endif
+/* serve removes no reservation; without it: one call takes back what another call was admitted on: the pod is in neither used nor a
+   reservation. Replayed: a_repeated_call_gives_back */
 #ifndef SERVE_NEVER_REMOVES
 #define SERVE_NEVER_REMOVES 1
 #endif
+/* creations of one name hold the largest amount among them; without it: the smaller one comes first, and the larger one is stored: the
+   quota is exceeded. Replayed: two_creations_of_one_name */
 #ifndef NAME_HOLDS_LARGEST
 #define NAME_HOLDS_LARGEST 1
 #endif
+/* less what is stored under the name, as the used of the same write has it; without it: that is deleted and counted, the creation goes
+   on holding less: the quota is exceeded. Replayed: what_is_stored_under_a_name_is_deleted */
 #ifndef STORED_NAME_IS_OF_USED
 #define STORED_NAME_IS_OF_USED 1
 #endif
+/* a line that cannot be read denies; without it: it counts as nothing, and what it was for is stored: the quota is exceeded. Replayed:
+   a_line_cannot_be_read */
 #ifndef UNREADABLE_DENIES
 #define UNREADABLE_DENIES 1
 #endif
+/* such a line waits for the bound; without it: it goes at once, and what it was for is stored uncounted. Replayed:
+   a_line_that_cannot_be_read_is_dropped */
 #ifndef UNREADABLE_WAITS
 #define UNREADABLE_WAITS 1
 #endif
+/* while the ledger moves to another catalogue version, requests count under both; without it: a creation holds what it costs under the
+   old one, and is counted by the next: the quota is exceeded. Replayed: a_creation_while_the_ledger_moves */
 #ifndef CHARGED_BY_BOTH
 #define CHARGED_BY_BOTH 1
 #endif
+/* the ledger flips once every reservation is marked with the next catalogue version; without it: the same, for a creation that was
+   admitted before. Replayed: a_creation_from_before_the_ledger_moved */
 #ifndef FLIP_WAITS_FOR_MARKS
 #define FLIP_WAITS_FOR_MARKS 1
 #endif
+/* the flip is a count under the next catalogue version; without it: used is by the old one, and what is admitted by the next: the quota
+   is exceeded. Replayed: a_pod_from_before_the_ledger_moved */
 #ifndef FLIP_COUNTS_BY_NEXT
 #define FLIP_COUNTS_BY_NEXT 1
 #endif
+/* a request is decided only if it was counted under every catalogue version of the ledger; without it: a replica that does not know the
+   next catalogue version admits what costs more: the quota is exceeded. Replayed: a_replica_knows_only_the_old_version */
 #ifndef VERSIONS_ARE_COUNTED
 #define VERSIONS_ARE_COUNTED 1
 #endif
+/* a claim from which a pod takes its devices counts for what it has beyond that pod; without it: it counts as part of the pod, whatever
+   it has: the quota is exceeded. Replayed: a_claim_is_made_for_a_pod */
 #ifndef CLAIM_IS_CHARGED_BEYOND
 #define CLAIM_IS_CHARGED_BEYOND 1
 #endif
+/* and in full once the pod has ended; without it: the pod's part is counted for nobody: the quota is exceeded. Replayed:
+   a_claim_outlives_its_pod */
 #ifndef CLAIM_IS_CHARGED_ALONE
 #define CLAIM_IS_CHARGED_ALONE 1
 #endif
+/* a claim that is gone counts until the pods for which it was reserved have ended; without it: the finalizer is removed by force: the
+   devices are in use, and counted for nobody: the quota is exceeded. Replayed: a_claim_that_is_gone_before_its_pod */
 #ifndef GONE_CLAIM_IS_CHARGED
 #define GONE_CLAIM_IS_CHARGED 1
 #endif
+/* a pod that is not held has ended if a list of pods shows that which began after the claim was gone; without it: a list from before: it
+   lacks a pod that runs. Replayed: a_claim_is_gone_beside_an_old_list_of_pods */
 #ifndef GONE_CLAIM_AWAITS_LIST
 #define GONE_CLAIM_AWAITS_LIST 1
 #endif
+/* the GPUQuota is read after the ledger that its spec goes into; without it: one controller reads the spec; it is lowered, and another
+   one brings that in; the first one swaps: an older hard is in force. Replayed: a_spec_that_was_read_before_the_ledger */
 #ifndef SPEC_IS_READ_AFTER_LEDGER
 #define SPEC_IS_READ_AFTER_LEDGER 1
 #endif
+/* and after the ledger that goes because there is no GPUQuota; without it: the quota is there again, and the ledger is its own: what is
+   reserved is lost. Replayed: a_quota_that_was_gone_before_its_ledger_was_read */
 #ifndef GONE_IS_READ_AFTER_LEDGER
 #define GONE_IS_READ_AFTER_LEDGER 1
 #endif
+/* only that version of a ledger is deleted after which the GPUQuota was read; without it: the same as without GONE_IS_READ_AFTER_LEDGER.
+   Replayed: a_ledger_is_deleted_late */
 #ifndef LEDGER_GOES_BY_SWAP
 #define LEDGER_GOES_BY_SWAP 1
 #endif
+/* a ledger is initialised after the epoch was raised, and that after this very object was first seen, by lists begun after that; without
+   it: a controller creates it late, of a quota that has gone: a controller that knew that quota counts it at once, by an old list, while
+   a replica believes in none; the next quota takes it over. Replayed: a_ledger_of_a_quota_that_was_known_before */
 #ifndef SEEN_IS_THE_LEDGER
 #define SEEN_IS_THE_LEDGER 1
 #endif
+/* sums, objects and revision of a count are of one moment; without it: the reservation goes with a pod that is not in the sums yet: the
+   pod is in neither used nor a reservation. Replayed: sums_that_lag_behind_their_revision */
 #ifndef SUMS_ARE_OF_THE_REVISION
 #define SUMS_ARE_OF_THE_REVISION 1
 #endif
+/* what the watch showed later than a list stays when the list is complete; without it: what the list lacks is lost, and the revision
+   says that it was counted: the pod is in neither used nor a reservation. Replayed: a_list_ends_while_the_watch_goes_on */
 #ifndef LATER_EVENT_WINS
 #define LATER_EVENT_WINS 1
 #endif

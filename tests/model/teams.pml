@@ -27,117 +27,166 @@ Not modelled: VerdictReason.NOT_STORED, which only denies, and by what was never
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
 
+/* the object says to which team a ledger belongs; without it: labels say that it left, or came: a frozen or void ledger is decided on,
+   and what it reserves is lost (S2) */
 #ifndef MEMBERSHIP_IS_IN_THE_OBJECT
 #define MEMBERSHIP_IS_IN_THE_OBJECT 1
 #endif
+/* an own object with movedTo is void; without it: it is decided on after it was copied (S2) */
 #ifndef MOVED_IS_VOID
 #define MOVED_IS_VOID 1
 #endif
+/* a ledger in leaving is frozen; without it: the same in the team's object (S2) */
 #ifndef LEAVING_IS_FROZEN
 #define LEAVING_IS_FROZEN 1
 #endif
+/* L1 comes before L2; without it: the ledger is decided on in both objects (S2) */
 #ifndef FROZEN_BEFORE_TAKEN_BACK
 #define FROZEN_BEFORE_TAKEN_BACK 1
 #endif
+/* J1: only if the team's object does not have the ledger; without it: L3 of an earlier move is still to come: L2 brings back that old
+   ledger (S2) */
 #ifndef MOVES_IN_ONCE_REMOVED
 #define MOVES_IN_ONCE_REMOVED 1
 #endif
+/* and that is read after the own object; without it: the same as without MOVES_IN_ONCE_REMOVED */
 #ifndef REMOVED_IS_READ_AFTER_OWN
 #define REMOVED_IS_READ_AFTER_OWN 1
 #endif
+/* J2: only if the team's object does not have the ledger; without it: a void ledger replaces the one that is decided on (S1, S2) */
 #ifndef ADDED_IF_ABSENT
 #define ADDED_IF_ABSENT 1
 #endif
+/* and movedTo is read after the team's object; without it: the ledger has come and gone in between: it is decided on in both objects
+   (S2) */
 #ifndef ADDED_IS_READ_AFTER_TEAM
 #define ADDED_IS_READ_AFTER_TEAM 1
 #endif
+/* L2: only if the own object says movedTo; without it: the old ledger replaces the one that is decided on since L2 (S2) */
 #ifndef TAKEN_BACK_ONCE
 #define TAKEN_BACK_ONCE 1
 #endif
+/* and the team's object is read after that; without it: the ledger has gone and come back in between: an old one is taken back (S2) */
 #ifndef TAKEN_BACK_IS_READ_AFTER_OWN
 #define TAKEN_BACK_IS_READ_AFTER_OWN 1
 #endif
+/* L3: only if the own object does not say movedTo; without it: the only ledger is removed (S1, S2) */
 #ifndef TAKEN_BACK_BEFORE_REMOVED
 #define TAKEN_BACK_BEFORE_REMOVED 1
 #endif
+/* and that is read after the team's object; without it: the ledger has come back in between, and leaves again (S2) */
 #ifndef OWN_IS_READ_AFTER_LEAVING
 #define OWN_IS_READ_AFTER_LEAVING 1
 #endif
+/* the revisions move with the ledger; without it: an old list is counted after the move (S2) */
 #ifndef REVISIONS_MOVE
 #define REVISIONS_MOVE 1
 #endif
+/* only that version of a team's object is deleted that had no ledger; without it: a ledger that was added meanwhile is lost (S2, L1) */
 #ifndef TEAM_GOES_BY_SWAP
 #define TEAM_GOES_BY_SWAP 1
 #endif
+/* the object of a team is created for a movedTo, too; without it: the team is deleted between J1 and J2: the move never ends (L1) */
 #ifndef TEAM_IS_MADE_FOR_MOVED
 #define TEAM_IS_MADE_FOR_MOVED 1
 #endif
+/* it is created without ledgers, and J2 is a swap of it; without it: a late creation: the ledger has come and gone in between, and is
+   decided on in both objects (S2) */
 #ifndef TEAM_IS_MADE_EMPTY
 #define TEAM_IS_MADE_EMPTY 1
 #endif
+/* the ClusterGPUQuota is read after the object that its spec goes into; without it: an older hard is in force again (S1) */
 #ifndef TEAM_SPEC_IS_READ_AFTER
 #define TEAM_SPEC_IS_READ_AFTER 1
 #endif
+/* and the GPUQuota, in whichever object its ledger is; without it: the same as without TEAM_SPEC_IS_READ_AFTER */
 #ifndef QUOTA_SPEC_IS_READ_AFTER
 #define QUOTA_SPEC_IS_READ_AFTER 1
 #endif
+/* an own object is deleted if membership, read after it, says that there is no team; without it: an informer is behind: a ledger that is
+   needed is lost (S2) */
 #ifndef MEMBERSHIP_IS_READ_AFTER_OWN
 #define MEMBERSHIP_IS_READ_AFTER_OWN 1
 #endif
+/* only that version of it; without it: the same, if it is written in between */
 #ifndef OWN_GOES_BY_SWAP
 #define OWN_GOES_BY_SWAP 1
 #endif
+/* and only without movedTo; without it: the team's object still decides, and so does the next own object (S2) */
 #ifndef MOVED_STAYS
 #define MOVED_STAYS 1
 #endif
+/* the other ledgers are of the version that is written; without it: two namespaces decide on the same free GPUs: the team's quota is
+   exceeded (S1) */
 #ifndef TEAM_IS_OF_THE_WRITTEN_VERSION
 #define TEAM_IS_OF_THE_WRITTEN_VERSION 1
 #endif
+/* the team's hard counts; without it: the team's quota is exceeded (S1) */
 #ifndef TEAM_HARD_COUNTS
 #define TEAM_HARD_COUNTS 1
 #endif
+/* in the team's object, the namespace's hard counts, too; without it: the namespace's quota is exceeded (S1) */
 #ifndef OWN_HARD_COUNTS
 #define OWN_HARD_COUNTS 1
 #endif
+/* what is guaranteed to others counts, if they use less; without it: it is given away: the sum exceeds hard (S1) */
 #ifndef OTHERS_GUARANTEES_COUNT
 #define OTHERS_GUARANTEES_COUNT 1
 #endif
+/* also before they are in the object; without it: the same as without OTHERS_GUARANTEES_COUNT */
 #ifndef ABSENT_GUARANTEES_COUNT
 #define ABSENT_GUARANTEES_COUNT 1
 #endif
+/* what is guaranteed to the namespace itself does not count; without it: a pod within the guarantee is denied (G) */
 #ifndef OWN_GUARANTEE_IS_ITS_OWN
 #define OWN_GUARANTEE_IS_ITS_OWN 1
 #endif
+/* the pods of one name are those of one namespace; without it: two namespaces have a pod of that name, and one of them counts: the
+   team's quota is exceeded (S1) */
 #ifndef NAMES_ARE_OF_A_NAMESPACE
 #define NAMES_ARE_OF_A_NAMESPACE 1
 #endif
+/* a dimension that another ledger lacks denies; without it: hard gains it, and what that namespace uses reads as zero: the team's quota
+   is exceeded (S1) */
 #ifndef OTHERS_KEY_IS_COUNTED
 #define OTHERS_KEY_IS_COUNTED 1
 #endif
+/* what is held for pods in line moves with the ledger; without it: the rest of a gang has nothing, although one of its pods runs (H) */
 #ifndef HELD_MOVES
 #define HELD_MOVES 1
 #endif
+/* a lift takes over what the object holds that it writes; without it: it was held where the ledger was before, and given back since: a
+   pod of a gang starts, and the rest has nothing (H) */
 #ifndef LIFT_IS_HELD_THERE
 #define LIFT_IS_HELD_THERE 1
 #endif
+/* while somebody waits for the team, serve denies the others; without it: they pass: a gang never starts (N, L1) */
 #ifndef WAITING_CLOSES_OTHERS
 #define WAITING_CLOSES_OTHERS 1
 #endif
+/* creations in flight deny nobody in other namespaces; without it: one that is refused after us, again and again, denies everybody (N,
+   L1) */
 #ifndef IN_FLIGHT_CLOSES_NOBODY
 #define IN_FLIGHT_CLOSES_NOBODY 1
 #endif
+/* only a turn says who waits for the team, not a count alone; without it: a count without a turn denies the others for pods that wait
+   for something else (N) */
 #ifndef ONLY_A_TURN_CLOSES
 #define ONLY_A_TURN_CLOSES 1
 #endif
+/* who cannot start whatever is free, denies nobody; without it: a pod with another gate denies everybody (N) */
 #ifndef OBSTACLES_CLOSE_NOBODY
 #define OBSTACLES_CLOSE_NOBODY 1
 #endif
+/* who waits for the own quota denies nobody in other namespaces; without it: the same (N) */
 #ifndef OWN_QUOTA_CLOSES_NOBODY
 #define OWN_QUOTA_CLOSES_NOBODY 1
 #endif
+/* who may be passed denies nobody; without it: BestEffortFIFO denies those who may pass (N) */
 #ifndef WHO_MAY_BE_PASSED_CLOSES_NOBODY
 #define WHO_MAY_BE_PASSED_CLOSES_NOBODY 1
 #endif
+/* nobody is denied for others without a controller; without it: what it wrote last denies without end (N, L1) */
 #ifndef ONLY_WITH_A_CONTROLLER
 #define ONLY_WITH_A_CONTROLLER 1
 #endif

@@ -20,57 +20,79 @@ code, where they are one write. Not modelled: a creation that is stored later th
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
 
+/* a pod under the gate has no demand; without it: it takes the room that it waits for: nobody ever starts (L1) */
 #ifndef WAITING_IS_FREE
 #define WAITING_IS_FREE 1
 #endif
+/* the creation of a pod under the gate has a reservation; without it: until it is counted, the ledger does not know that it waits (W) */
 #ifndef JOINING_IS_RESERVED
 #define JOINING_IS_RESERVED 1
 #endif
+/* while somebody waits, serve denies what is not the controller's; without it: a creation by an old copy of the ledger passes the line
+   (O) */
 #ifndef LINE_DENIES_OTHERS
 #define LINE_DENIES_OTHERS 1
 #endif
+/* a removal of the gate takes over what is held; without it: a count shows the pod without its gate, and an older one comes late: it is
+   in neither used nor a reservation (S2) */
 #ifndef LIFT_TAKES_OVER
 #define LIFT_TAKES_OVER 1
 #endif
+/* it needs as much to be held as the pod demands now; without it: the demand of the pod grew meanwhile (S2) */
 #ifndef LIFT_IS_COVERED
 #define LIFT_IS_COVERED 1
 #endif
+/* and a ledger that is not above hard; without it: hard was lowered meanwhile: the quota is exceeded (S1) */
 #ifndef LIFT_FITS_HARD
 #define LIFT_FITS_HARD 1
 #endif
-#ifndef ONLY_CONTROLLERS_LIFT
-#define ONLY_CONTROLLERS_LIFT 1
-#endif
-#ifndef HELD_WHILE_IT_WAITS
-#define HELD_WHILE_IT_WAITS 1
-#endif
-#ifndef FAILED_LIFT_IS_HELD
-#define FAILED_LIFT_IS_HELD 1
-#endif
+/* a removal that is tried again names the version of the one before; without it: one of an older version takes the place of one that may
+   be stored still: the pod starts and is in neither used nor a reservation (S2) */
 #ifndef LIFT_AGAIN_OF_ITS_VERSION
 #define LIFT_AGAIN_OF_ITS_VERSION 1
 #endif
+/* it reserves what that one reserved; without it: the pod starts without a reservation (S2) */
 #ifndef LIFT_AGAIN_CARRIES
 #define LIFT_AGAIN_CARRIES 1
 #endif
+/* it takes the place of that one; without it: both are reserved (T) */
 #ifndef LIFT_AGAIN_REPLACES
 #define LIFT_AGAIN_REPLACES 1
 #endif
+/* its entry has an id of its own; without it: the entry expires when the first removal is old, and the second one is stored (S2) */
 #ifndef LIFT_AGAIN_IS_SEEN_ANEW
 #define LIFT_AGAIN_IS_SEEN_ANEW 1
 #endif
+/* only the controller takes over what is held; without it: an owner removes the gate, and passes others (O) */
+#ifndef ONLY_CONTROLLERS_LIFT
+#define ONLY_CONTROLLERS_LIFT 1
+#endif
+/* what is held stays while the pod waits; without it: the rest of a gang loses it when it is counted (G) */
+#ifndef HELD_WHILE_IT_WAITS
+#define HELD_WHILE_IT_WAITS 1
+#endif
+/* if the removal fails, it is held again; without it: the rest of a gang has lost it (G) */
+#ifndef FAILED_LIFT_IS_HELD
+#define FAILED_LIFT_IS_HELD 1
+#endif
+/* nothing is held for a gang before all its pods wait; without it: its first pods start alone (G) */
 #ifndef GANG_IS_COMPLETE
 #define GANG_IS_COMPLETE 1
 #endif
+/* the demand of a gang is held in one write; without it: two gangs hold half each, and start (G) */
 #ifndef GANG_IN_ONE_WRITE
 #define GANG_IN_ONE_WRITE 1
 #endif
+/* a gang of which a pod has started gives nothing back; without it: hard is lowered: the rest has nothing (G) */
 #ifndef STARTED_GANG_HOLDS
 #define STARTED_GANG_HOLDS 1
 #endif
+/* what is held, but too little, is given back; without it: the demand of the pod grew: it never starts, and what is held is lost for
+   others (L1) */
 #ifndef SHORT_IS_GIVEN_BACK
 #define SHORT_IS_GIVEN_BACK 1
 #endif
+/* the fence; without it: an old list shows no pod: what has replaced its reservation is lost (W, S2) */
 #ifndef WAITING_FENCE
 #define WAITING_FENCE 1
 #endif

@@ -127,11 +127,11 @@ class Pauses:
 
 
 class Informer(MergedCollection[K]):
-    """Keeps the projection of every object, unless that is None. Calls `changed(before, after)` for every difference.
+    """Keeps the projection of every object, unless that is None. Parts of a process share one for each kind, and subscribe to it.
 
-    `changed` runs in order, with `lock` held, before the new revision becomes visible. So its sums match
-    `position(namespace).revision` for the holder of the lock. It must not block. Informers whose callbacks read one another must
-    share one lock.
+    Subscribers hear of changes in order, with `lock` held, before the new revision becomes visible. So their sums match
+    `position(namespace).revision` for the holder of the lock. Informers whose subscribers read one another must share one lock.
+    Subscribe before `start`.
 
     `awaited` returns the namespaces to list first after a new watch began, unless a list of everything is faster.
     """
@@ -141,13 +141,12 @@ class Informer(MergedCollection[K]):
         api: ApiClient,
         resource: Resource,
         project: Callable[[msgspec.Raw], K | None],
-        changed: Callable[[K | None, K | None], object],
-        *,
+        *subscribers: Callable[[K | None, K | None], object],
         timings: WatchTimings | None = None,
         lock: AbstractContextManager[bool] | None = None,
         awaited: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        super().__init__(resource.plural, changed, lock)
+        super().__init__(resource.plural, *subscribers, lock=lock)
         self.resource = resource
         self._api = api
         self._project = project

@@ -71,14 +71,13 @@ class LeaderElector:
         self._unchanged_since = 0.0
         self._leader_until = 0.0
 
-    @property
     def is_leader(self) -> bool:
         return monotonic() < self._leader_until
 
     def run(self, stopping: threading.Event) -> None:
         """Try to hold the Lease until `stopping`. Then release it, so that the next leader does not wait. Body of a thread."""
         while not stopping.is_set():
-            was_leader = self.is_leader
+            was_leader = self.is_leader()
             try:
                 self.try_once()
             except errors.ApiError as error:
@@ -88,8 +87,8 @@ class LeaderElector:
                 Exception
             ):  # a bug, or an unreadable answer, must not end the thread: it would never lead again
                 log.exception("lease %s/%s", self._namespace, self._name)
-            if self.is_leader != was_leader:
-                log.info("%s %s", self.identity, "became leader" if self.is_leader else "stopped leading")
+            if self.is_leader() != was_leader:
+                log.info("%s %s", self.identity, "became leader" if self.is_leader() else "stopped leading")
             stopping.wait(self._timings.retry * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
         self._release()
 
@@ -141,7 +140,7 @@ class LeaderElector:
         self._leader_until = begun + self._timings.renew
 
     def _release(self) -> None:
-        if not self.is_leader or self._lease is None:
+        if not self.is_leader() or self._lease is None:
             return
         self._leader_until = 0.0
         spec = msgspec.structs.replace(self._lease.spec, holder_identity=None)

@@ -4,7 +4,7 @@ They come from a watch. A pod may come right after its namespace (`kubectl apply
 nothing: the namespace is read.
 """
 
-from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 import msgspec
@@ -36,15 +36,12 @@ def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
 
 
 class Namespaces:
-    """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold.
+    """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold."""
 
-    `changed` is called with the name of each new, changed or deleted namespace.
-    """
-
-    def __init__(self, api: ApiClient, changed: Callable[[str], object] = lambda _name: None) -> None:
-        self._api, self._changed = api, changed
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
         self._by_name: dict[str, NamespaceRecord] = {}
-        self.informer = Informer(api, NAMESPACES, namespace_record, self._namespace_changed)
+        self.informer = Informer(api, NAMESPACES, namespace_record, partial(update_by_key, self._by_name))
 
     def labels_of(self, name: str, deadline: float) -> Labels:
         """Return the labels; those of a namespace that the watch lacks are read by `deadline`. Raises NamespaceUnknown."""
@@ -74,8 +71,3 @@ class Namespaces:
         if not self.informer.synced:
             return None
         return {record.key: record.labels for record in self.informer.all()}
-
-    def _namespace_changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
-        update_by_key(self._by_name, before, after)
-        if (changed := after or before) is not None:
-            self._changed(changed.key)

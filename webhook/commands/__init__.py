@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from policies.printable import printable_lines
+from webhook.version import VERSION, commit
 
 MODULES = {"resume": "pause"}
 """Commands that are in the module of another; each other one is in a module of its name, with an underscore for a dash."""
@@ -54,8 +55,21 @@ def _printable_errors() -> Iterator[None]:
         raise
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"{PROGRAM}, version {VERSION}, commit {commit()}")
+        context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(package_name=PROGRAM, prog_name=PROGRAM)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show version and commit, and exit.",
+)
 def main() -> None:
     """Make every GPU pod correct, placed, warmed and paid for, or deny it with a message that its author can act on."""
 

@@ -17,9 +17,11 @@ import msgspec
 from rich.console import Console
 from rich.progress import track as rich_track
 
-from policies.finding import VALUE_LENGTH, Reason
+from policies.finding import VALUE_LENGTH
+from policies.gpus.amount import FRACTIONAL_GPU, INVALID_QUANTITY
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
+from policies.rules.gpu_requests import MISSING_LIMIT, REQUEST_NOT_LIMIT
 from webhook.commands.options import (
     ClusterChoice,
     config_option,
@@ -273,9 +275,7 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
         screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
 
 
-VALIDATED = frozenset(
-    {Reason.FRACTIONAL_GPU, Reason.MISSING_LIMIT, Reason.REQUEST_NOT_LIMIT, Reason.INVALID_QUANTITY}
-)
+VALIDATED = frozenset({FRACTIONAL_GPU, MISSING_LIMIT, REQUEST_NOT_LIMIT, INVALID_QUANTITY})
 """What validation of extended resources refuses in every pod template (`ValidatePodTemplateSpec` in `pkg/apis/core`, v1.36)."""
 
 
@@ -337,8 +337,8 @@ def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:
     texts = [f"{counted(len(results), 'object')}: {', '.join(parts)}"]
     if warnings := sum(result.number_of_warnings for result in results):
         texts.append(counted(warnings, "warning"))
-    if found.others:
-        texts.append(f"{counted(found.others, 'other document')} without apiVersion and kind")
+    if found.other_documents:
+        texts.append(f"{counted(found.other_documents, 'other document')} without apiVersion and kind")
     if found.problems:
         texts.append(f"{counted(len(found.problems), 'problem')} in the input")
     return "; ".join(texts)

@@ -36,19 +36,12 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
 from webhook.controller.canary_loop import CanaryLoop
 from webhook.controller.certificate_loop import CertificateLoop
-from webhook.controller.class_capacity import granted_and_there
-from webhook.controller.controller import Controller
+from webhook.controller.controller import Options, make_manager
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring
-from webhook.controller.metrics import (
-    ControllerMetrics,
-    GrantCollector,
-    PendingCollector,
-    TeamCollector,
-    WatchCollector,
-)
+from webhook.controller.manager import Manager
+from webhook.controller.metrics import ControllerMetrics
 from webhook.prometheus.client import Prometheus
-from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
 
@@ -230,46 +223,33 @@ def controller(
         _start("certificates", CertificateLoop(api, secret, terms, REGISTRY).run, stopping)
     source.wait()
     if isinstance(source, ClusterSource):
-        _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
+        _start("document status", write_statuses, api, source, elector.is_leader, stopping)
 
-    running = _reached(
-        lambda: Controller(
-            api,
-            source.configuration,
-            elector,
-            metrics,
-            namespace=namespace,
-            recount_seconds=recount_seconds,
-            write_usage=audit.write if audit else None,
-            measuring=measuring,
-        ),
+    options = Options(
+        namespace=namespace,
+        recount_seconds=recount_seconds,
+        write_usage=audit.write if audit else None,
+        measuring=measuring,
+    )
+    manager = _reached(
+        lambda: make_manager(api, source.configuration, elector, metrics, options),
         stopping,
     )
-    if running is None:
+    if manager is None:
         return
-    REGISTRY.register(LedgerCollector(running.observed.ledgers, running.statuses))
-    REGISTRY.register(TeamCollector(running.observed.teams))
-    REGISTRY.register(
-        GrantCollector(
-            lambda: granted_and_there(running.usage_cache.own, running.teams, running.quotas.all())
-        )
-    )
-    REGISTRY.register(WatchCollector(running.informers))
-    REGISTRY.register(PendingCollector(running.pending_gpus))
-    if running.gpu_use is not None:
-        REGISTRY.register(running.gpu_use)
     try:
         listener = listen(host, port)
     except StartupError as error:
         fail(error, FAILED)
-    start_monitoring(listener, REGISTRY, {"/healthz": running.unhealthy, "/readyz": running.unready})
-    _start("reconfigure", _follow, source, reloaded, running, stopping)
-
+    start_monitoring(
+        listener, REGISTRY, {"/healthz": manager.unhealthy, "/readyz": manager.informers.unready}
+    )
+    manager.add("reconfigure", functools.partial(_follow, source, reloaded, manager))
     if canary_namespace:
-        canary = CanaryLoop(api, canary_namespace, canary_seconds, lambda: elector.is_leader, REGISTRY)
-        _start("canary", canary.run, stopping)
+        canary = CanaryLoop(api, canary_namespace, canary_seconds, elector.is_leader, REGISTRY)
+        manager.add("canary", canary.run)
     log.info("started as %s; metrics on port %d", elector.identity, listener.getsockname()[1])
-    running.run(stopping)
+    manager.run(stopping)
     source.stop()
     log.info("stopped")
 
@@ -278,8 +258,8 @@ def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
     threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
 
 
-def _reached(make: Callable[[], Controller], stopping: threading.Event) -> Controller | None:
-    """Return the controller once the API server answers; None if `stopping` is set first."""
+def _reached(make: Callable[[], Manager], stopping: threading.Event) -> Manager | None:
+    """Return the manager once the API server answers; None if `stopping` is set first."""
     while not stopping.is_set():
         try:
             return make()
@@ -290,7 +270,7 @@ def _reached(make: Callable[[], Controller], stopping: threading.Event) -> Contr
 
 
 def _follow(
-    source: ConfigurationSource, reloaded: threading.Event, running: Controller, stopping: threading.Event
+    source: ConfigurationSource, reloaded: threading.Event, manager: Manager, stopping: threading.Event
 ) -> None:
     """Count under every new configuration that takes effect."""
     while not stopping.is_set():
@@ -298,7 +278,7 @@ def _follow(
             continue
         reloaded.clear()
         try:
-            running.configure(source.configuration)
+            manager.configure(source.configuration)
         except errors.ApiError as error:
             log.warning("the new configuration needs the API server: %s", error)
             reloaded.set()

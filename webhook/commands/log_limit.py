@@ -9,7 +9,7 @@ from typing import TextIO
 import msgspec
 
 SECONDS = 60.0
-MOST_SOURCES = 1_000
+MAX_SOURCES = 1_000
 """With subjects, at a time; further subjects share a line. It bounds the lines of a minute."""
 GATHERED = "gpu_admission.denials"
 """The logger whose lines are gathered and bounded by owner before they come (`DenialReports`)."""
@@ -38,7 +38,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         self._write_ended(monotonic() - SECONDS)
         source = _source(record)
-        if len(self._windows) >= MOST_SOURCES and source not in self._windows:
+        if len(self._windows) >= MAX_SOURCES and source not in self._windows:
             source = source[:-1]
         if window := self._windows.get(source):
             window.left_out, window.last = window.left_out + 1, record

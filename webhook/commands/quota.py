@@ -162,18 +162,18 @@ def print_table(
     if found.until is not None:
         screen.paragraph(stale_figures(found.until), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)
-    most = len(quotas) if problems else MAX_QUOTAS
-    width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:most])])
+    lines_shown = len(quotas) if problems else MAX_QUOTAS
+    width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:lines_shown])])
     measured = [each for each in quotas if each.idle is not None]
     columns = [*CELLS, IDLE_CELL] if measured else CELLS
     line = partial(_line, width, [column for _, column in columns])
     screen.line(line("NAMESPACE", "STATUS", [name for name, _ in columns], "FULL"), "bold")
-    for each in quotas[:most]:
+    for each in quotas[:lines_shown]:
         spent = [row.name for row in each.budget.spent(now)] if each.budget else []
         full = ", ".join([*(unit(row.key) for row in each.rows if row.held >= row.hard), *spent])
         cells = (*_cells(each.row, each.waiting_gpus), amount_or_unknown(each.idle_gpus))
         screen.line(line(each.namespace, each.state.value, cells, full), STATES[each.state])
-    if rest := quotas[most:]:
+    if rest := quotas[lines_shown:]:
         screen.paragraph(omitted_line(rest))
     totals = quota_totals(each.summary for each in found.reports)
     waiting = sum((each.summary.waiting_gpus for each in found.reports), NOTHING)

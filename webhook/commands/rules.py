@@ -12,8 +12,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import click
 import msgspec
 
-from policies.finding import RULES_BY_REASON, Reason
-from policies.registry import RULES, RULES_BY_ID
+from policies.finding import Reason
+from policies.registry import RULES, RULES_BY_ID, RULES_BY_REASON
 from policies.rule import Rule
 from webhook.commands.options import output_option
 from webhook.commands.output import Screen, as_yaml, print_as
@@ -42,7 +42,7 @@ def rules(name: str | None, output: str) -> None:
 
     Exit codes: 0, or 2 if there is no such RULE or REASON.
     """
-    reason = next((each for each in Reason if each == name), None)
+    reason = next((each for each in RULES_BY_REASON if each.name == name), None)
     if name in RULES_BY_ID:
         rule = RULES_BY_ID[name]
         print_as(output, document(rule), lambda screen: _print_rule(screen, rule))
@@ -50,14 +50,14 @@ def rules(name: str | None, output: str) -> None:
     if name is not None and reason is None:
         raise click.UsageError(_unknown(name))
     chosen = tuple(RULES_BY_ID[each] for each in RULES_BY_REASON[reason]) if reason else RULES
-    about = {"reason": reason.value, "meaning": reason.meaning} if reason else {}
+    about = {"reason": reason.name, "meaning": reason.meaning} if reason else {}
     listed = {**about, "rules": [document(rule) for rule in chosen]}
     print_as(output, listed, lambda screen: _print_catalogue(screen, chosen, reason))
 
 
 def _unknown(name: str) -> str:
     """Return that there is no such rule or reason, and the names that are like it, in whatever case."""
-    known = {each.lower(): each for each in (*RULES_BY_ID, *Reason)}
+    known = {each.lower(): each for each in (*RULES_BY_ID, *(reason.name for reason in RULES_BY_REASON))}
     close = [known[each] for each in get_close_matches(name.lower(), known, n=MAX_MATCHES)]
     hint = f"did you mean {' or '.join(close)}?" if close else "`gpu-admission rules` lists the rules"
     return f'unknown rule or reason "{name}"; {hint}'
@@ -65,7 +65,7 @@ def _unknown(name: str) -> str:
 
 def _print_catalogue(screen: Screen, chosen: Sequence[Rule], reason: Reason | None) -> None:
     if reason:
-        screen.line(reason.value, "bold")
+        screen.line(reason.name, "bold")
         screen.paragraph(f"{reason.meaning[0].upper()}{reason.meaning[1:]}.", hanging=0)
         screen.line()
     column = max((len(rule.id) for rule in chosen), default=0) + 2

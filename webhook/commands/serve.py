@@ -26,8 +26,7 @@ from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
 from webhook.configuration.cluster_source import source_of
-from webhook.configuration.loader import ConfigurationError
-from webhook.configuration.node_labels import keys_to_know
+from webhook.configuration.loader import ConfigurationError, keys_to_know
 from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.evaluation.decision_cache import cache_in_force

@@ -125,7 +125,7 @@ def _totals(screen: Screen, status: ClusterStatus) -> None:
         screen.line(f"  {'of nodes':<{NAME}} {used} {free} free of {format_amount(totals.nodes)}")
 
 
-def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
+def _quotas(screen: Screen, status: ClusterStatus, lines_shown: int) -> None:
     _heading(screen, "quotas", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
     if status.figures_until is not None:
         screen.paragraph(stale_figures(status.figures_until), indent=2, style="red")
@@ -134,7 +134,7 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
         teams = status.teams if status.teams and len(status.namespaces) == 1 else ()
         screen.paragraph("; ".join([f"there is no GPUQuota {where}", *map(team_limits, teams)]), indent=2)
     quotas = sorted(status.quotas, key=lambda each: each.urgency)
-    for quota in quotas[:most]:
+    for quota in quotas[:lines_shown]:
         denied = f", {quota.denied} denied{since(quota.denied_since, status.at)}" if quota.denied else ""
         screen.line(f"  {quota.namespace}  {quota.state.value}{denied}", STATES[quota.state])
         if quota.message:
@@ -144,7 +144,7 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
         print_team_share(screen, quota.team, indent=4)
         print_budget(screen, quota.budget, status.at, indent=4, column=NAME - 2, cells=_bar(screen))
         _holders(screen, quota, status.at)
-    if rest := quotas[most:]:
+    if rest := quotas[lines_shown:]:
         screen.paragraph(omitted_line(rest), indent=2)
         _row(screen, quota_totals(rest).row)
 

@@ -16,9 +16,11 @@ from policies.gpus import vendors
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.device_classes import DeviceClass, device_class_mapping, unmapped_device_classes
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
+from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec
 from policies.quota.team_spec import TeamSpec
+from policies.rules import gpu_class
 from policies.rules.gpu_quota import queues
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
@@ -198,3 +200,13 @@ def _read(file: str, text: str, collected: DocumentSet) -> None:
     for document in documents_in(file, text, collected.problems):
         for place in places_in(file, document):
             read_document(place, collected)
+
+
+def keys_to_know(configuration: Configuration) -> LabelKeys:
+    """Return the labels of nodes that the rules in force can ask about."""
+    policies, chosen = configuration.policies, list[str]()
+    for each in policies.policies:
+        options = policies.binding(gpu_class.RULE, each).options
+        if isinstance(options, gpu_class.GPUClassOptions):
+            chosen += options.hardware_labels
+    return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))

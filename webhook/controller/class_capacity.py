@@ -7,7 +7,7 @@ beside it. No decision depends on them.
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -20,7 +20,7 @@ from policies.quota.granted import granted_together
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.capacity import gpus_by_dimension
-from webhook.cluster.informer import STALE_SECONDS
+from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CAPACITY, timestamp
 from webhook.cluster.published_capacity import (
     REFRESH_SECONDS,
@@ -31,7 +31,9 @@ from webhook.cluster.published_capacity import (
 )
 from webhook.configuration.cluster_source import RESOURCES as KINDS
 from webhook.configuration.documents import CLASS
+from webhook.configuration.loader import Configuration
 from webhook.controller.teams import TeamMembership
+from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import UsageCounter
 from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import QuotaRecord
@@ -45,12 +47,10 @@ log = logging.getLogger("gpu_admission.controller")
 
 @dataclass(eq=False)
 class CapacityWriter:
-    """`counter` returns the counter of our own catalogue, `documented` the names of the GPUClasses that the cluster has."""
-
     api: ApiClient
     namespace: str
-    counter: Callable[[], UsageCounter]
-    documented: Callable[[], Collection[str]]
+    usage_cache: UsageCache
+    configuration: Callable[[], Configuration]
     leads: Callable[[], bool]
 
     def __post_init__(self) -> None:
@@ -75,13 +75,13 @@ class CapacityWriter:
 
         Nothing is written while a watch is silent, so that readers see how old the figures are.
         """
-        counter = self.counter()
+        counter = self.usage_cache.own
         if any(each.age > STALE_SECONDS for each in counter.informers.values()):
             return
         found = counted_classes(counter)
         path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY)
         self._write(path, found, encode(PublishedCapacity(now, found)), now)
-        for name in self.documented():
+        for name in [each.name for each in self.configuration().documents if each.kind == CLASS]:
             shown = _shown(found.get(name, PublishedClass()))
             body = msgspec.json.encode({"status": {"capacity": {**shown, "observed": timestamp(now)}}})
             try:
@@ -128,15 +128,15 @@ def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
 
 
 def granted_and_there(
-    counter: UsageCounter, teams: TeamMembership, quotas: Iterable[QuotaRecord]
+    usage_cache: UsageCache, teams: TeamMembership, quotas: Informer[QuotaRecord]
 ) -> dict[str, tuple[Fraction, Fraction]]:
     """Return what ClusterGPUQuotas, and GPUQuotas outside teams, grant together, and what the nodes have of it.
 
     Nothing without a ClusterGPUQuota: namespaces alone may be granted more than there is. With 2,000 nodes and 2,000 quotas it
     takes some 0.1 s of CPU, at each scrape.
     """
-    records = teams.all()
-    outside = (each for each in quotas if records and not teams.team_of(each.namespace))
+    records, counter = teams.all(), usage_cache.own
+    outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
     there = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
     granted = granted_together(granting, counter.catalogues.classes)

@@ -10,22 +10,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from time import monotonic
 
 import msgspec
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.idleness import Activity, activity, idle_for, measured_devices
 from policies.quota.shortage import amounts_in_words
-from webhook.cluster.events import EventRecord, Regarding
+from webhook.cluster.events import EventQueue, EventRecord, Regarding
+from webhook.cluster.informer import Informer
 from webhook.cluster.objects import timestamp
+from webhook.cluster.subscribers import Subscribers
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.usage_cache import UsageCache
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
 from webhook.quota.counted_records import CountedRecord, PodRecord
-from webhook.quota.documents import IdleGPUs, IdleHolder
+from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord
 
 POLL_SECONDS = 1.0
 VALID_ROUNDS = 2
@@ -83,23 +87,18 @@ _NOTHING = _Result(float("-inf"), datetime.min.replace(tzinfo=UTC))
 
 @dataclass(eq=False)
 class GPUUse(Collector):
-    """`held` returns what holds quota, and `stored` what the status of a namespace says, perhaps by a former leader.
-
-    Calls `recount` with a namespace whose idle holders differ, `reshow` if all statuses say something else, and `failed` for each
-    query without an answer.
-    """
+    """`holders_changed` has a namespace whose idle holders differ. `outage_changed`: all statuses say something else."""
 
     measuring: Measuring
-    held: Callable[[], Iterable[tuple[CountedRecord, Vector]]]
-    resource_mapping: Callable[[], ResourceMapping]
-    stored: Callable[[str], IdleGPUs | None]
+    usage_cache: UsageCache
+    quotas: Informer[QuotaRecord]
     leads: Callable[[], bool]
-    recount: Callable[[str], object]
-    reshow: Callable[[], object]
-    write_event: Callable[[EventRecord], object]
-    failed: Callable[[], object]
+    events: EventQueue
+    metrics: ControllerMetrics
 
     def __post_init__(self) -> None:
+        self.holders_changed = Subscribers[[str]]("idle GPUs")
+        self.outage_changed = Subscribers[[]]("idle GPUs")
         self._result = self._published = _NOTHING
         self._problem = NOT_YET
         self._idle: dict[str, _Idle] = {}
@@ -129,7 +128,7 @@ class GPUUse(Collector):
         try:
             largest = self._largest()
         except PrometheusError as error:
-            self.failed()
+            self.metrics.use_failures.inc()
             problem = str(error)
         else:
             self._result = self._found(largest, now) if largest else _NOTHING
@@ -143,10 +142,10 @@ class GPUUse(Collector):
             log.log(level, "%s", problem or "the use of GPUs is measured")
         former, self._published = self._published, self._current
         if problem != before or (former is _NOTHING) is not (self._published is _NOTHING):
-            self.reshow()
+            self.outage_changed()
         for namespace in former.holders.keys() | self._published.holders.keys():
             if former.holders.get(namespace) != self._published.holders.get(namespace):
-                self.recount(namespace)
+                self.holders_changed(namespace)
 
     def idle(self, namespace: str) -> dict[str, str]:
         """Return since when holders of a namespace are idle, by name."""
@@ -155,7 +154,7 @@ class GPUUse(Collector):
     def shown(self, namespace: str) -> IdleGPUs:
         """Return what the status of a quota says of idle GPUs."""
         result = self._current
-        if self._problem == NOT_YET and (stored := self.stored(namespace)) is not None:
+        if self._problem == NOT_YET and (stored := self._stored(namespace)) is not None:
             return stored  # a former leader wrote it, and the first result continues it
         if result is _NOTHING:
             return IdleGPUs(measured=self._problem)
@@ -192,6 +191,11 @@ class GPUUse(Collector):
         valid = VALID_ROUNDS * self.measuring.every.total_seconds()
         return self._result if monotonic() - self._result.at <= valid else _NOTHING
 
+    def _stored(self, namespace: str) -> IdleGPUs | None:
+        """Return what the status of a quota says, perhaps by a former leader."""
+        quota = self.quotas.first(namespace)
+        return quota.status.idle if quota else None
+
     def _largest(self) -> dict[tuple[str, str], list[float]]:
         """Return the largest use of each GPU by namespace and name of its pod. Raises PrometheusError."""
         largest = defaultdict[tuple[str, str], list[float]](list)
@@ -200,12 +204,14 @@ class GPUUse(Collector):
         return largest
 
     def _found(self, largest: Mapping[tuple[str, str], list[float]], now: datetime) -> _Result:
-        mapping = self.resource_mapping()
+        own = self.usage_cache.own
         activities = dict.fromkeys(Activity, 0)
         holders = defaultdict[tuple[str, str], list[tuple[CountedRecord, Vector]]](list)
         working = set[tuple[str, str]]()
-        for record, demand in self.held():
-            found = self._activity(record, measured_devices(demand, mapping), largest, now)
+        for record, demand in own.demands():
+            found = self._activity(
+                record, measured_devices(demand, own.catalogues.resource_mapping), largest, now
+            )
             activities[found] += 1
             owner = record.namespace, record.holder
             if found is Activity.IDLE:
@@ -252,7 +258,7 @@ class GPUUse(Collector):
         if known is not None and now - known.until <= window:
             return _Idle(known.since, now, known.event)
         since = now - window
-        status = self.stored(record.namespace)
+        status = self._stored(record.namespace)
         if status and status.observed and now - datetime.fromisoformat(status.observed) <= window:
             stored = (datetime.fromisoformat(e.since) for e in status.holders if e.name == record.holder)
             since = min((since, *stored))
@@ -265,7 +271,7 @@ class GPUUse(Collector):
             for record, demand in pods
             if (said := self._idle[record.uid].event) is None or now - said >= again
         ]
-        due.sort(key=lambda each: -each[1].get(GPUS, NOTHING))
+        due.sort(key=_gpus, reverse=True)
         for record, demand in due[:EVENTS_AT_ONCE]:
             idle = self._idle[record.uid]
             idle.event = now
@@ -275,4 +281,8 @@ class GPUUse(Collector):
                 f"{self.measuring.idle_below * 100:g} % busy; delete the pod, or scale its owner down, if it is no longer needed"
             )
             regarding = Regarding("v1", "Pod", record.name, record.uid, record.namespace)
-            self.write_event(EventRecord(regarding=regarding, reason=IDLE, message=message))
+            self.events.put(EventRecord(regarding=regarding, reason=IDLE, message=message))
+
+
+def _gpus(held: tuple[CountedRecord, Vector]) -> Fraction:
+    return held[1].get(GPUS, NOTHING)

@@ -1,53 +1,86 @@
-"""What follows from a change of a ledger object: it is observed, and its ledgers that changed are counted and shown."""
+"""What makes a ledger due to be reconciled: changes of its object, of its quota, of its team, and of what it counts."""
 
-from collections.abc import Callable
+import logging
 
 from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
-from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.status_writer import EVERY_SECONDS
+from webhook.cluster.namespaces import NamespaceRecord
+from webhook.controller.gpu_use import GPUUse
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.work_queue import WorkQueue
-from webhook.quota.ledger_objects import is_team_object, team_name
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.documents import QuotaRecord, has_another_spec
+from webhook.quota.ledger_objects import is_team_object, team_object_name
+from webhook.quota.ledger_records import LedgerRecord, ledgers_before
+from webhook.quota.team_documents import TeamRecord
 
-SHARE_SECONDS = 15.0
-"""Within this time the status of a quota shows what other namespaces of its team use. 500 of them make 33 writes a second."""
+log = logging.getLogger("gpu_admission.controller")
 
 
 class LedgerChanges:
-    """Called by the informer of the ledger objects.
-
-    `show` is called with a namespace whose status may differ and the seconds within which to write it, `show_team` with such a
-    team, and `forget` with a namespace without a ledger object.
-    """
+    """Subscribes to all that a ledger depends on. Observes ledgers, and queues the names of those that must be counted."""
 
     def __init__(
         self,
-        observed: ObservedLedgers,
+        informers: SharedInformers,
         queue: WorkQueue,
-        *,
-        show: Callable[[str, float], object],
-        show_team: Callable[[str], object],
-        forget: Callable[[str], object],
+        metrics: ControllerMetrics,
+        gpu_use: GPUUse | None,
     ) -> None:
-        self._observed, self._queue = observed, queue
-        self._show, self._show_team, self._forget = show, show_team, forget
+        self._observed, self._usage = informers.observed, informers.usage
+        self._queue, self._metrics = queue, metrics
+        informers.quotas.subscribe(self.quota_changed)
+        informers.ledger_objects.subscribe(self.ledger_object_changed)
+        informers.namespaces.informer.subscribe(self.namespace_changed)
+        informers.teams.moved.subscribe(self.namespace_moved)
+        informers.teams.changed.subscribe(self.team_changed)
+        informers.usage.events.changed.subscribe(self.count_changed)
+        if gpu_use is not None:
+            gpu_use.holders_changed.subscribe(self.idle_holders_changed)
 
-    def changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
-        """Note a change that the informer shows."""
+    def quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
+        if after is not None and after.spec is None:
+            log.error("%s: %s", after.namespace, after.problem)
+        if (changed := after or before) and has_another_spec(before, after):
+            self._queue.add(changed.namespace)
+
+    def team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
+        if (changed := after or before) and has_another_spec(before, after):
+            self._queue.add(team_object_name(changed.name))
+
+    def namespace_moved(self, namespace: str, *_teams: str) -> None:
+        self._queue.add(namespace)
+
+    def namespace_changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
+        """Look again where pods wait: another policy may be in force by other labels."""
+        if (changed := after or before) and self._usage.own.has_waiting(changed.key):
+            self._queue.add(changed.key)
+
+    def count_changed(self, namespace: str, frees: bool) -> None:
+        if not self._observed.knows(namespace) and not self._usage.own.has_waiting(namespace):
+            return
+        if frees:  # a user or a pod may wait for it
+            self._queue.hurry(namespace)
+        else:  # the new object is already counted by its reservation
+            self._queue.add(namespace, COUNTED_SECONDS)
+
+    def idle_holders_changed(self, namespace: str) -> None:
+        if self._observed.knows(namespace):
+            self._queue.add(namespace)
+
+    def ledger_object_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
         changed = after or before
-        if changed is not None and is_team_object(changed.namespace):
+        if changed is None:
+            return
+        if is_team_object(changed.namespace):
             self._team_object_changed(before, after, changed.namespace)
             return
-        if after is None and before is not None:
+        if after is None:
             # Also in a former leader: its old metrics would say that no controller counts the namespace any more.
-            self._forget(before.namespace)
-        if after is None or after.versioned is None:
-            if changed is not None:  # deleted, or unreadable
-                self._observed.forget(changed.namespace, changed.uid)
-                self._queue.add(changed.namespace)
-                self._show(changed.namespace, EVERY_SECONDS)
+            self._metrics.forget(changed.namespace)
+        if after is None or after.versioned is None:  # deleted, or unreadable
+            self._observed.forget(changed.namespace, changed.uid)
+            self._queue.add(changed.namespace)
             return
-        self._show(after.namespace, EVERY_SECONDS)
         self._observed.observe(after.namespace, after.versioned)
         if after.moved_to:
             self._queue.add(after.namespace)
@@ -57,26 +90,19 @@ class LedgerChanges:
     def _team_object_changed(
         self, before: LedgerRecord | None, after: LedgerRecord | None, place: str
     ) -> None:
-        self._show_team(team_name(place))
         former = before.team.team_ledgers if before and before.team else None
         if after is None or after.team is None:
             self._observed.forget_team(place)
-            self._queue.add(place)
-            for namespace in former.ledgers if former else ():
-                self._queue.add(namespace)
-                self._show(namespace, EVERY_SECONDS)
+            for name in (place, *(former.ledgers if former else ())):
+                self._queue.add(name)
             return
         self._observed.observe_team(after.team)
         ledgers = after.team.team_ledgers
         if ledgers.leaving or former is None or former.ledgers.keys() != ledgers.ledgers.keys():
             self._queue.add(place)
-        # Under another spec of the team, all ledgers are new.
-        former_ledgers = former.ledgers if former and former.team == ledgers.team else {}
+        former_ledgers = ledgers_before(before, ledgers.team)
         for namespace, ledger in ledgers.ledgers.items():
-            former_ledger = former_ledgers.get(namespace)
-            # What others use changes what is free of the team here.
-            self._show(namespace, SHARE_SECONDS if former_ledger is ledger else EVERY_SECONDS)
-            if former_ledger is not ledger:
+            if (former_ledger := former_ledgers.get(namespace)) is not ledger:
                 self._ledger_changed(namespace, former_ledger, ledger)
 
     def _ledger_changed(self, namespace: str, former: QuotaLedger | None, ledger: QuotaLedger) -> None:

@@ -21,6 +21,7 @@ class ControllerMetrics:
     """The label `namespace` is always the namespace of a GPUQuota, so administrators choose its values."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.confirmed = counter(
             "gpu_admission_quota_reservations_confirmed",

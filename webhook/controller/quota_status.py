@@ -7,7 +7,6 @@ counts.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -17,10 +16,13 @@ from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue
-from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CATALOGUES, FALSE, TRUE, Condition, with_transition_time
 from webhook.configuration.documents import QUOTA
-from webhook.controller.status_writer import StatusWriter
+from webhook.controller.gpu_use import GPUUse
+from webhook.controller.shared_informers import SharedInformers
+from webhook.controller.status_writer import EVERY_SECONDS, StatusWriter
+from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.documents import (
     BUDGET_LOW,
     BUDGET_SPENT,
@@ -29,32 +31,29 @@ from webhook.quota.documents import (
     READY,
     UNREADABLE,
     BudgetStatus,
-    IdleGPUs,
     QuotaRecord,
     QuotaStatus,
     ShareStatus,
-    WaitingPods,
     decimals,
     quota_path,
     quota_reference,
 )
-from webhook.quota.ledger_records import LedgerRecord, ledger_of
+from webhook.quota.ledger_objects import is_team_object
+from webhook.quota.ledger_records import LedgerRecord, ledger_of, ledgers_before
 
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions or names in one message. The status has the amounts of all dimensions."""
 _LONGEST_QUOTED = 80
+SHARE_SECONDS = 15.0
+"""Within this time the status of a quota shows what other namespaces of its team use. 500 of them make 33 writes a second."""
 
 Verdict = tuple[str, str, str]
 """Status, reason and message."""
 
 
 class QuotaStatusWriter(StatusWriter[QuotaRecord]):
-    """`unmapped_resources` returns the argument of `conditions`.
-
-    `waiting` returns what the status says of the pods that wait in a namespace, `idle` likewise of idle GPUs; None: their use is
-    not measured.
-    """
+    """Shows what other parts know of a namespace, too. `gpu_use`: None if the use of GPUs is not measured."""
 
     kind = QUOTA
     with_event = (EXCEEDED, BUDGET_SPENT, BUDGET_LOW)
@@ -62,29 +61,62 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
     def __init__(
         self,
         api: ApiClient,
-        quotas: Informer[QuotaRecord],
-        ledger_objects: Informer[LedgerRecord],
+        informers: SharedInformers,
+        unmapped_resources: UnmappedResourcesWatch,
+        reports: WaitingReports,
+        gpu_use: GPUUse | None,
         *,
         leads: Callable[[], bool],
-        stale: Callable[[], str],
-        unmapped_resources: Callable[[], Sequence[str] | None],
         events: EventQueue,
-        waiting: Callable[[str, QuotaLedger], WaitingPods | None],
-        idle: Callable[[str], IdleGPUs | None] = lambda _namespace: None,
     ) -> None:
-        super().__init__(
-            api, quotas.namespaces, quota_path, quota_reference, leads=leads, stale=stale, events=events
+        self._quotas, self._ledger_objects = quotas, ledger_objects = (
+            informers.quotas,
+            informers.ledger_objects,
         )
-        self._quotas, self._ledger_objects = quotas, ledger_objects
-        self._unmapped_resources, self._waiting, self._idle = unmapped_resources, waiting, idle
+        super().__init__(
+            api,
+            quotas.namespaces,
+            quota_path,
+            quota_reference,
+            leads=leads,
+            stale=informers.stale,
+            events=events,
+        )
+        self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
+        quotas.subscribe(self._quota_changed)
+        ledger_objects.subscribe(self._ledger_object_changed)
+        unmapped_resources.changed.subscribe(self.all_changed)
+        reports.changed.subscribe(self.changed)
+        if gpu_use is not None:
+            gpu_use.holders_changed.subscribe(self.changed)
+            gpu_use.outage_changed.subscribe(self.all_changed)
+
+    def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
+        if changed := after or before:
+            self.changed(changed.namespace)
+
+    def _ledger_object_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
+        if (changed := after or before) is None:
+            return
+        if not is_team_object(changed.namespace):
+            self.changed(changed.namespace)
+        elif after is not None and after.team is not None:
+            ledgers = after.team.team_ledgers
+            former = ledgers_before(before, ledgers.team)
+            for namespace, ledger in ledgers.ledgers.items():
+                # What others use changes what is free of the team here.
+                self.changed(namespace, SHARE_SECONDS if former.get(namespace) is ledger else EVERY_SECONDS)
+        elif before is not None and before.team is not None:
+            for namespace in before.team.team_ledgers.ledgers:
+                self.changed(namespace)
 
     def record(self, key: str) -> QuotaRecord | None:
-        return next(iter(self._quotas.items(key)), None)
+        return self._quotas.first(key)
 
     def shown(self, record: QuotaRecord) -> QuotaStatus | None:
         """Return the status that the quota should have, None while the ledger belongs to a former quota."""
         namespace = record.namespace
-        found = ledger_of(namespace, lambda name: next(iter(self._ledger_objects.items(name)), None))
+        found = ledger_of(namespace, self._ledger_objects.first)
         if found is None:
             return None
         before, ledger, now = record.status, found.ledger, datetime.now(UTC)
@@ -94,14 +126,14 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         if ledger.quota_uid != record.uid:
             return None
         amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
-        idle = self._idle(namespace)
+        idle = self._gpu_use.shown(namespace) if self._gpu_use else None
         if idle is not None and idle.gpus is not None:
             amounts["idle"] = {GPUS: idle.gpus}
         return QuotaStatus(
             hard=ledger.hard,
             used=ledger.used,
             reserved=amounts["reserved"],
-            waiting=self._waiting(namespace, ledger),
+            waiting=self._reports.shown(namespace, ledger),
             shown=decimals(amounts),
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
@@ -111,21 +143,11 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
                 ledger,
                 before.conditions,
                 stale=self.stale(),
-                unmapped_resources=self._unmapped_resources(),
+                unmapped_resources=self._unmapped_resources.names,
                 now=now,
             ),
             observed_generation=ledger.generation,
         )
-
-
-def staleness(informers: Mapping[str, Informer[Any]]) -> str:
-    """Return why counts from these informers may lag, or an empty text."""
-    silent = [
-        f"no message about {name} for {informer.age:.0f} s"
-        for name, informer in informers.items()
-        if informer.age > STALE_SECONDS
-    ]
-    return "; ".join(silent)
 
 
 def conditions(

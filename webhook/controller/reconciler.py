@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from time import monotonic, sleep, time
 
@@ -34,12 +35,14 @@ from policies.quota.line import Turn
 from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
 from webhook.cluster.events import EventQueue, EventRecord
+from webhook.controller.gpu_use import GPUUse
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
 from webhook.controller.teams import DeletedQuotas, desired_ledger
-from webhook.controller.usage_counter import Counted, UsageCache, UsageCounter
+from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_counter import Counted, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
@@ -104,6 +107,8 @@ class QuotaReconciler:
     """Returns ms since 1970, as for the counts."""
     teams: TeamMoves
     deleted: DeletedQuotas = field(default_factory=DeletedQuotas)
+    gpu_use: GPUUse | None = None
+    """None if the use of GPUs is not measured."""
 
     def __post_init__(self) -> None:
         self._contended: set[str] = set()
@@ -177,11 +182,17 @@ class QuotaReconciler:
         if self.enforces(namespace):
             self.line.start(namespace, lifts)
         else:
-            self.line.start_all(namespace, lambda: not self.enforces(namespace))
+            self.line.start_all(namespace, partial(self._denies_nothing, namespace))
+
+    def _denies_nothing(self, namespace: str) -> bool:
+        return not self.enforces(namespace)
+
+    def _has_no_quota(self, namespace: str) -> bool:
+        return self._desired(namespace) is None
 
     def _without_quota(self, namespace: str) -> float | None:
         self.metrics.forget(namespace)
-        self.line.start_all(namespace, lambda: self._desired(namespace) is None)
+        self.line.start_all(namespace, partial(self._has_no_quota, namespace))
         return LINE_AGAIN if self.line.has_waiting(namespace) else None
 
     def _first_wait(self, namespace: str, *, fresh: bool) -> float:
@@ -268,7 +279,8 @@ class QuotaReconciler:
 
     def _counted(self, namespace: str, plan: _Plan) -> Counted:
         deleted = self.usage_cache.deleted(namespace)
-        return plan.counter.count(namespace, plan.ledger, plan.by.unclassified_pods, deleted)
+        idle = self.gpu_use.idle(namespace) if self.gpu_use else {}
+        return plan.counter.count(namespace, plan.ledger, plan.by.unclassified_pods, deleted, idle)
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list that starts now may expire a reservation that the present lists cannot expire."""

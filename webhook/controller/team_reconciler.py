@@ -28,8 +28,9 @@ from webhook.controller.reconciler import (
 )
 from webhook.controller.team_sizes import THE_SPEC
 from webhook.controller.teams import TeamMembership, desired_ledger
+from webhook.controller.work_queue import WorkItem
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.ledger_objects import VersionedTeamLedgers, team_name
+from webhook.quota.ledger_objects import VersionedTeamLedgers, is_team_object, team_name
 from webhook.quota.store import LedgerConflict
 
 log = logging.getLogger("gpu_admission.controller")
@@ -55,6 +56,15 @@ class TeamReconciler:
         self._store, self._observed, self._membership = store, observed, membership
         self._moves, self._quotas = moves, quotas
         self._contended: set[str] = set()
+
+    def reconcile_group(self, item: WorkItem) -> Mapping[str, Outcome]:
+        """Reconcile the names of a group: those of a team with its object, others alone.
+
+        Raises as `QuotaReconciler.reconcile`.
+        """
+        if is_team_object(item.group):
+            return self.reconcile(item.group, item.names)
+        return {name: self._quotas.reconcile(name) for name in item.names}
 
     def reconcile(self, place: str, names: Sequence[str]) -> dict[str, Outcome]:
         """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.

@@ -14,22 +14,21 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import MAX_NAMESPACES
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import NORMAL, EventQueue
-from webhook.cluster.informer import Informer
 from webhook.cluster.objects import FALSE, TRUE
 from webhook.configuration.documents import TEAM
 from webhook.controller.quota_status import Verdict, exceeded, replaced, shown_names, stale_verdict
+from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
-from webhook.controller.teams import TeamMembership
+from webhook.controller.team_sizes import TeamSizes
 from webhook.quota.documents import (
     EXCEEDED,
     NOT_COUNTED,
     READY,
     UNREADABLE,
     LimitsStatus,
-    QuotaRecord,
     decimals,
 )
-from webhook.quota.ledger_objects import KIND, team_object_name
+from webhook.quota.ledger_objects import KIND, is_team_object, team_name, team_object_name
 from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
 
@@ -40,41 +39,53 @@ TOO_LARGE = "TooLarge"
 
 
 class TeamStatusWriter(StatusWriter[TeamRecord]):
-    """`left_out` is `TeamSizes.left_out`."""
-
     kind = TEAM
     with_event = (EXCEEDED, TOO_MANY, TOO_LARGE)
 
     def __init__(
         self,
         api: ApiClient,
-        membership: TeamMembership,
-        quotas: Informer[QuotaRecord],
-        ledger_objects: Informer[LedgerRecord],
+        informers: SharedInformers,
+        sizes: TeamSizes,
         *,
         leads: Callable[[], bool],
-        stale: Callable[[], str],
-        left_out: Callable[[str, list[str]], list[str]],
         events: EventQueue,
     ) -> None:
+        membership = informers.teams
         super().__init__(
             api,
-            lambda: [each.name for each in membership.all()],
+            membership.names,
             team_path,
             team_reference,
             leads=leads,
-            stale=stale,
+            stale=informers.stale,
             events=events,
         )
-        self._membership, self._quotas, self._ledger_objects = membership, quotas, ledger_objects
-        self._left_out = left_out
+        self._membership, self._sizes = membership, sizes
+        self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
+        self._ledger_objects.subscribe(self._ledger_object_changed)
+        membership.changed.subscribe(self._team_changed)
+        membership.moved.subscribe(self._namespace_moved)
+
+    def _ledger_object_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
+        changed = after or before
+        if changed is not None and is_team_object(changed.namespace):
+            self.changed(team_name(changed.namespace))
+
+    def _team_changed(self, before: TeamRecord | None, after: TeamRecord | None) -> None:
+        if changed := after or before:
+            self.changed(changed.name)
+
+    def _namespace_moved(self, _namespace: str, *teams: str) -> None:
+        for team in teams:
+            self.changed(team)
 
     def record(self, key: str) -> TeamRecord | None:
         return self._membership.record(key)
 
     def shown(self, record: TeamRecord) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
-        found = next(iter(self._ledger_objects.items(team_object_name(record.name))), None)
+        found = self._ledger_objects.first(team_object_name(record.name))
         if found is None and not record.problem:
             return None
         before, team, now = record.status, found.team if found else None, datetime.now(UTC)
@@ -99,7 +110,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             EXCEEDED: exceeded(amounts["used"], spec.hard, "used by all namespaces is within spec.hard"),
             "Stale": stale_verdict(self.stale()),
             TOO_MANY: _too_many(members),
-            TOO_LARGE: _too_large(self._left_out(record.name, members)),
+            TOO_LARGE: _too_large(self._sizes.left_out(record.name, members)),
         }
         return TeamStatus(
             hard=spec.hard,
@@ -124,7 +135,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         yield from super().news(before, after)
 
     def _hard_of(self, namespace: str, keys: set[str]) -> Vector:
-        quota = next(iter(self._quotas.items(namespace)), None)
+        quota = self._quotas.first(namespace)
         return _only(quota.hard, keys) if quota else {}
 
 

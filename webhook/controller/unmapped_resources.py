@@ -4,9 +4,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.configuration.loader import Configuration
-from webhook.controller.usage_counter import UsageCounter
+from webhook.controller.usage_cache import UsageCache
 
 EVERY_SECONDS = 5.0
 """Between two looks at the nodes that the controller watches."""
@@ -14,20 +15,22 @@ EVERY_SECONDS = 5.0
 
 @dataclass(eq=False)
 class UnmappedResourcesWatch:
-    """Looks through the nodes of `counter`. Calls `changed` when `names` changed."""
+    """Looks through the nodes that our own counter watches."""
 
-    counter: Callable[[], UsageCounter]
+    usage_cache: UsageCache
     configuration: Callable[[], Configuration]
-    changed: Callable[[], object]
     names: Sequence[str] | None = None
     """None until the nodes were listed."""
+
+    def __post_init__(self) -> None:
+        self.changed = Subscribers[[]]("unmapped resources")
 
     def run(self, stopping: threading.Event) -> None:
         while not stopping.wait(EVERY_SECONDS):
             self.look()
 
     def look(self) -> None:
-        nodes, configuration = self.counter().nodes, self.configuration()
+        nodes, configuration = self.usage_cache.own.nodes, self.configuration()
         if not nodes.synced:
             return
         there = frozenset[str]().union(*(each.resources for each in nodes.all()))

@@ -26,7 +26,11 @@ average."""
 def anchored_clock() -> Callable[[], int]:
     """Return a clock in ms since 1970 that reads the clock of the machine only now, and then counts monotonic time."""
     anchor = time() - monotonic()
-    return lambda: int((anchor + monotonic()) * 1000)
+
+    def clock() -> int:
+        return int((anchor + monotonic()) * 1000)
+
+    return clock
 
 
 class Life(msgspec.Struct, frozen=True):

@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
 
-import msgspec
-
 from webhook.cluster.objects import timestamp
-from webhook.quota.counted_records import CountedRecord, PodRecord
+from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_counter import Holding
+from webhook.controller.waiting_reports import WaitingReports
+from webhook.quota.counted_records import PodRecord
 
 HELD_SECONDS = 3600.0
 """Between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""
@@ -26,43 +27,43 @@ AT_ONCE, PAUSE_SECONDS = 1_000, 0.5
 POLL_SECONDS = 1.0
 
 
-class Holding(msgspec.Struct, frozen=True):
-    """A pod or claim with demand. `counted` has the fields `demand` and `class` of its line."""
-
-    kind: str
-    record: CountedRecord
-    counted: dict[str, Any]
-
-
 class UsageLog:
     """Writes lines while `leads` returns true."""
 
     def __init__(
         self,
         write: Callable[[dict[str, Any]], object],
+        usage_cache: UsageCache,
+        reports: WaitingReports,
         leads: Callable[[], bool],
+        team_of: Callable[[str], str],
         *,
         replica: str,
-        team_of: Callable[[str], str] = lambda _namespace: "",
     ) -> None:
         """`team_of` returns the ClusterGPUQuota of a namespace, "" if it has none."""
-        self._write, self._leads, self._replica, self._team_of = write, leads, replica, team_of
+        self._write, self._usage_cache, self._leads = write, usage_cache, leads
+        self._team_of, self._replica = team_of, replica
         self._new: deque[Holding] = deque()
+        usage_cache.events.began.subscribe(self.began)
+        usage_cache.events.ended.subscribe(self.ended)
+        reports.gate_removed.subscribe(self.started)
 
-    def counted(self, holding: Holding) -> None:
+    def began(self, digest: str, holding: Holding) -> None:
         """Write a line soon, for an object that begins to hold demand. `run` writes it, so that many do not come at once."""
-        if self._leads():
+        if digest == self._usage_cache.own.digest and self._leads():
             self._new.append(holding)
 
-    def released(self, holding: Holding) -> None:
-        if self._leads():
+    def ended(self, digest: str, holding: Holding) -> None:
+        own = self._usage_cache.own
+        # Until our own counter has its first list, only an older one sees what ends.
+        if (digest == own.digest or not own.synced) and self._leads():
             self._line(holding, "released")
 
     def started(self, pod: PodRecord) -> None:
         """Write that a pod which waited for quota lost its scheduling gate: from now on it holds its demand."""
         self._line(Holding("Pod", pod, {}), "started")
 
-    def run(self, holdings: Callable[[], Iterable[Holding]], stopping: threading.Event) -> None:
+    def run(self, stopping: threading.Event) -> None:
         """Write a line for each holding when this process begins to lead, and then once a period, until `stopping`."""
         due = said = 0.0
         while not stopping.wait(POLL_SECONDS):
@@ -75,7 +76,7 @@ class UsageLog:
             self._held(self._taken(), stopping, first=True)
             if monotonic() >= due:
                 due = monotonic() + HELD_SECONDS
-                self._held(holdings(), stopping)
+                self._held(self._usage_cache.own.holdings(), stopping)
         if said:
             self._counting(said)
 

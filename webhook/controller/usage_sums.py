@@ -39,7 +39,7 @@ class _Sum:
         self,
         dimensions: Collection[str],
         demands: Mapping[str, tuple[str, Vector]],
-        clock: Callable[[], int] = lambda: 0,
+        clock: Callable[[], int],
     ) -> None:
         self.dimensions = dimensions
         self._clock = clock
@@ -65,8 +65,8 @@ class _Sum:
         self._add(*before, times=-1)
         self._add(*after)
 
-    def is_of(self, demands: Mapping[str, tuple[str, Vector]]) -> bool:
-        other = _Sum(self.dimensions, demands)
+    def equals_full_count(self, demands: Mapping[str, tuple[str, Vector]]) -> bool:
+        other = _Sum(self.dimensions, demands, self._clock)
         return (other._counted, other.used, other._held) == (self._counted, self.used, self._held)
 
     def counted(self, uid: str) -> Vector:
@@ -297,7 +297,9 @@ class UsageSums:
     def recount(self, namespace: str) -> bool:
         """Compare the sums of a namespace with a full count. Drop sums that differ. Return whether none did."""
         space = self._namespaces.get(namespace, _Namespace())
-        wrong = [key for key, each in space.sums.items() if not each.is_of(self._demands(space, key))]
+        wrong = [
+            key for key, each in space.sums.items() if not each.equals_full_count(self._demands(space, key))
+        ]
         for unclassified_pods in wrong:
             del space.sums[unclassified_pods]
         return not wrong
@@ -414,13 +416,17 @@ class UsageSums:
 def _largest(found: _Sum, keys: Iterable[str], idle: Mapping[str, str]) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders by dimension, `gpus` first, of as many dimensions as fit into HOLDERS_LIMIT."""
     largest, left = {}, HOLDERS_LIMIT
-    for key in sorted(keys, key=lambda each: (each != GPUS, each)):
+    for key in sorted(keys, key=_gpus_first):
         if holders := found.largest(key, idle):
             left -= len(msgspec.json.encode({key: holders}))
             if left < 0:
                 break
             largest[key] = holders
     return largest
+
+
+def _gpus_first(key: str) -> tuple[bool, str]:
+    return key != GPUS, key
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:

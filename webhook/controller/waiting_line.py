@@ -28,7 +28,8 @@ from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
 from webhook.controller.gangs import AGAIN_SECONDS, Gangs
 from webhook.controller.owners import KEEPING, READING_SECONDS, Owner, Owners
-from webhook.controller.usage_counter import UsageCache
+from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_counter import Holding
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.counted_records import CountedRecord, PodRecord
 
@@ -45,6 +46,10 @@ PUT_BACK = (
 """`serve` puts it back for every other user, so that a second apply of a manifest does not remove it."""
 MAX_ENDED = 1000
 """Pods of one namespace that are remembered after their end, until a count has their credits."""
+
+
+def _always() -> bool:
+    return True
 
 
 class _Ended(msgspec.Struct, frozen=True, eq=False):
@@ -98,6 +103,12 @@ class WaitingLine:
         """By namespace: the uids and versions of the pods whose gates this process removed, until the watch shows it."""
         self._aside: dict[str, _Aside] = {}
         self._ended: dict[str, deque[_Ended]] = {}
+        usage_cache.events.ended.subscribe(self._holder_ended)
+
+    def _holder_ended(self, digest: str, holding: Holding) -> None:
+        own = self._usage_cache.own
+        if digest == own.digest:
+            self.ended(holding.record, own.pods.changed_after)
 
     def ended(self, record: CountedRecord, after: int) -> None:
         """Note that an object ended after this revision, so that a pod that replaces it goes first."""
@@ -212,7 +223,7 @@ class WaitingLine:
             self._again(namespace, line.matching.held_for_ms / 1000)
         return _Waiting(pods, demands, line)
 
-    def start(self, namespace: str, uids: Iterable[str], while_: Callable[[], bool] = lambda: True) -> None:
+    def start(self, namespace: str, uids: Iterable[str], while_: Callable[[], bool] = _always) -> None:
         """Remove the gates of these pods, in other threads, as long as `while_` is true."""
         pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
         with self._lock:
@@ -256,7 +267,11 @@ class WaitingLine:
 
     def _owners_of(self, namespace: str) -> Callable[[PodRecord], Owner | None]:
         late = monotonic() + READING_SECONDS
-        return lambda pod: self._owners.of(namespace, pod.owner, late)
+
+        def owner_of(pod: PodRecord) -> Owner | None:
+            return self._owners.of(namespace, pod.owner, late)
+
+        return owner_of
 
     def _credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[PodRecord], str]:
         """Return a function: of a pod, the owner of its credits, "" without one. Others are not read."""
@@ -307,7 +322,7 @@ class WaitingLine:
         self._again(pod.namespace, aside.until - now)  # another event may have come before
         return Standing.DENIED
 
-    def _lift(self, pod: PodRecord, while_: Callable[[], bool] = lambda: True) -> None:
+    def _lift(self, pod: PodRecord, while_: Callable[[], bool] = _always) -> None:
         """Remove the gate of the pod, if it is the version that we know. The body of a thread of the pool."""
         try:
             if not while_():

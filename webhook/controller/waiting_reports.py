@@ -1,7 +1,7 @@
 """What people see of the line: the status of the GPUQuota, Events on the pods that wait, and metrics."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -22,7 +22,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare, team_title
 from policies.quota.line import Place, Standing, Turn
 from policies.quota.shortage import amounts_in_words, largest_namespaces
-from webhook.cluster.events import NORMAL, EventRecord, Regarding
+from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
+from webhook.cluster.subscribers import Subscribers
 from webhook.controller.metrics import ControllerMetrics
 from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import PlaceInLine, WaitingPods
@@ -59,19 +60,17 @@ _COMING = frozenset({Standing.INCOMPLETE, Standing.UNREAD_GANG})
 class WaitingReports:
     """For any number of threads.
 
-    `write_event` queues an Event and never waits. `log_started` writes that a gate was removed to the audit log. `changed` is
-    called with a namespace whose status is out of date.
+    `changed` has a namespace whose status is out of date, `gate_removed` a pod that starts.
     """
 
     def __init__(
         self,
-        write_event: Callable[[EventRecord], object],
+        events: EventQueue,
         metrics: ControllerMetrics,
-        log_started: Callable[[PodRecord], object],
-        changed: Callable[[str], object],
     ) -> None:
-        self._write_event, self._metrics = write_event, metrics
-        self._log_started, self._changed = log_started, changed
+        self._events, self._metrics = events, metrics
+        self.changed = Subscribers[[str]]("waiting pods")
+        self.gate_removed = Subscribers[[PodRecord]]("waiting pods")
         self._lock = threading.Lock()
         self._said: dict[str, dict[str, tuple[Standing, float]]] = {}
         """By namespace and uid: why a pod waits, and when its next Event is due (monotonic)."""
@@ -105,7 +104,7 @@ class WaitingReports:
         )
         if shown != self._shown.get(namespace):
             self._shown[namespace] = shown
-            self._changed(namespace)
+            self.changed(namespace)
         for uid in due:
             place = places[uid]
             members = len(units[place.gang or uid])
@@ -121,7 +120,7 @@ class WaitingReports:
         """Report that the gate of a pod was removed."""
         seconds = max(0.0, (datetime.now(UTC) - datetime.fromisoformat(pod.since)).total_seconds())
         self._metrics.wait_seconds.observe(seconds)
-        self._log_started(pod)
+        self.gate_removed(pod)
         waited = f"waited for quota for {_duration(seconds)}; its scheduling gate is removed"
         self._event(pod, GRANTED, waited, NORMAL)
 
@@ -199,7 +198,7 @@ class WaitingReports:
 
     def _event(self, pod: PodRecord, reason: str, message: str, kind: str = "Warning") -> None:
         regarding = Regarding("v1", "Pod", pod.name, pod.uid, pod.namespace)
-        self._write_event(EventRecord(regarding=regarding, reason=reason, message=message, kind=kind))
+        self._events.put(EventRecord(regarding=regarding, reason=reason, message=message, kind=kind))
 
 
 def _order(place: Place, pod: PodRecord) -> tuple[object, ...]:

@@ -32,7 +32,7 @@ class WorkQueue:
     of the group that are not yet due rest for `rest` seconds. The name of the group itself starts no rest.
     """
 
-    def __init__(self, group_of: Callable[[str], str] = lambda name: name, *, rest: float = 0.0) -> None:
+    def __init__(self, group_of: Callable[[str], str] = str, *, rest: float = 0.0) -> None:
         self._group_of, self._rest = group_of, rest
         self._due: dict[str, float] = {}
         self._hurried: set[str] = set()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Finding, Severity
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     ClaimName,
@@ -34,7 +34,7 @@ from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
 from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.line_findings import queued
+from policies.quota.line_findings import UNWANTED_GATE, queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
@@ -395,9 +395,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
 def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
     """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
-    found = partial(
-        Finding, rule=RULE_ID, reason=Reason.UNWANTED_GATE, path="spec.schedulingGates", value=GATE
-    )
+    found = partial(Finding, rule=RULE_ID, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE)
     if phase is Phase.VALIDATE:
         denial = found(message="must be omitted: pods of this namespace do not wait in line for quota")
         return decision.with_findings([denial], Mode.ENFORCE)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from policies.finding import Finding, Reason, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.pods.annotations import INJECTED
+from policies.pods.injected import INJECTION_MISSING, WOULD_INJECT
 from policies.pods.patch import Change, PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -120,7 +121,7 @@ class RulePass:
             if mode is Mode.ENFORCE:
                 self.changes.append(replace(change, rule=binding.rule.id))
             else:
-                self._advise(binding, Reason.WOULD_INJECT, f"would add {change.what}", mode)
+                self._advise(binding, WOULD_INJECT, f"would add {change.what}", mode)
 
     def _report_missing(self, binding: Binding, mode: Mode) -> None:
         """Report what a rule in mode `enforce` would still add: it was not injected, or a later webhook removed it."""
@@ -128,7 +129,7 @@ class RulePass:
             if mode is Mode.ENFORCE:
                 why = "it was not injected, or a mutating webhook after gpu-admission took it out"
                 missing = f"{change.what} is missing from the final pod: {why}"
-                self._advise(binding, Reason.INJECTION_MISSING, missing, mode)
+                self._advise(binding, INJECTION_MISSING, missing, mode)
 
     def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:
         if binding.rule.mutate is None:

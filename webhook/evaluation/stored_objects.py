@@ -16,7 +16,7 @@ from policies.pods.pod import decode_pod
 from webhook.cluster.objects import decode_owned
 from webhook.evaluation.decision import Decision, Violation
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.kinds import POD, GroupKind
+from webhook.evaluation.kinds import POD
 from webhook.evaluation.workloads import EvaluatedPod, evaluate_workload
 from webhook.workloads.creators import MIRROR_ANNOTATION, has_controller
 from webhook.workloads.places import PodPlace
@@ -73,8 +73,7 @@ def evaluate(
         found = replace(found, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
             return replace(found, pods=(_pod(namespace, raw, by),))
-        policy, its_kind = by.policy(namespace), GroupKind(group=group, kind=kind)
-        pods, decisions = evaluate_workload(by, policy, its_kind, raw, is_update=True)
+        pods, decisions = evaluate_workload(by, by.policy(namespace), (group, kind), raw, is_update=True)
         advice = chain.from_iterable(each.violations for each in decisions)
         return replace(found, pods=pods, advice=tuple(advice))
     except msgspec.ValidationError as error:

@@ -16,7 +16,6 @@ from policies.policy import EffectivePolicy
 from policies.rule import Mode
 from webhook.evaluation.decision import MAX_FINDINGS, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.kinds import GroupKind
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
@@ -55,12 +54,12 @@ class EvaluatedPod(msgspec.Struct, frozen=True):
 
 
 def evaluate_workload(
-    by: Evaluator, policy: EffectivePolicy, kind: GroupKind, document: msgspec.Raw, *, is_update: bool
+    by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], document: msgspec.Raw, *, is_update: bool
 ) -> tuple[list[EvaluatedPod], list[Decision]]:
-    """Return the templates with the decision on each, and the decisions on the object."""
-    configuration, key = by.configuration, (kind.group, kind.kind)
+    """Return the templates with the decision on each, and the decisions on the object. `key`: its group and kind."""
+    configuration, kind = by.configuration, key[1]
     data, places = workload_pods(configuration.workload_kinds, *key, document)
-    pods = _templates(by, policy, kind.kind, places)
+    pods = _templates(by, policy, kind, places)
     workload_kind = configuration.workload_kinds.get(key)
     workload = Workload(
         *key,
@@ -71,7 +70,7 @@ def evaluate_workload(
     )
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if workload_kind is None:
-        unread = unread_gpus(kind.kind, data, configuration.resource_mapping)
+        unread = unread_gpus(kind, data, configuration.resource_mapping)
         advice.append(Decision.of_findings(policy, unread, Mode.WARN))
     return pods, advice
 
@@ -79,7 +78,7 @@ def evaluate_workload(
 def evaluate_autoscaler(
     by: Evaluator,
     policy: EffectivePolicy,
-    kind: GroupKind,
+    key: tuple[str, str],
     data: Any,
     scales: ScaleTarget,
     stored: Any,
@@ -91,7 +90,7 @@ def evaluate_autoscaler(
     scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
     pods = tuple(_readable(_templates(by, policy, scales.kind, places)))
     target = Workload(scales.group, scales.kind, policy.namespace, scaled, pods)
-    workload = Workload(kind.group, kind.kind, policy.namespace, data, (), target)
+    workload = Workload(*key, policy.namespace, data, (), target)
     return by.check_workload(policy, workload, is_update=is_update)
 
 

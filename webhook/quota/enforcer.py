@@ -159,19 +159,21 @@ def _is(outcome: ReservationOutcome, reason: VerdictReason) -> bool:
     return outcome.verdict is not None and outcome.verdict.reason is reason
 
 
-class UnusedQuota(msgspec.Struct, frozen=True):
-    """An unused `NamespaceQuota`: it denies what could never fit, and reserves nothing.
+class ReadOnlyQuota(msgspec.Struct, frozen=True):
+    """A `NamespaceQuota` that decides by a ledger, and reserves nothing. None: the namespace has no quota.
 
-    `quota` is a ledger that was never counted, None if the namespace has no quota.
+    is_unused: decide as if nothing were used, so that only what can never fit is denied.
     """
 
-    quota: QuotaLedger | None
+    known: QuotaLedger | None
     configuration: Configuration
+    is_unused: bool = False
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if self.quota is None or quota_request.is_free:
+        if self.known is None or quota_request.is_free:
             return ReservationOutcome()
-        return decide_by_own_catalogue(self.quota.using({}), quota_request, self.configuration)
+        ledger = self.known.using({}) if self.is_unused else self.known
+        return decide_by_own_catalogue(ledger, quota_request, self.configuration)
 
     def ledger(self) -> QuotaLedger | None:
-        return self.quota
+        return self.known

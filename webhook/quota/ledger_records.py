@@ -1,10 +1,11 @@
 """Records of ledger objects in informers, and the ledger of a namespace among them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.team import Team
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.documents import API_VERSION
@@ -47,6 +48,12 @@ class LedgerRecord(msgspec.Struct, frozen=True):
             return LedgerRecord(found.ledger.ledger_uid, namespace, found)
         problem = self.problem or f"the ledger is moving into or out of {self.namespace}"
         return LedgerRecord(self.uid, namespace, problem=problem)
+
+
+def ledgers_before(before: LedgerRecord | None, team: Team) -> Mapping[str, QuotaLedger]:
+    """Return the ledgers in the object of a team before a change. None under another spec of the team: then all are new."""
+    former = before.team.team_ledgers if before and before.team else None
+    return former.ledgers if former and former.team == team else {}
 
 
 def ledger_of(namespace: str, find: Callable[[str], LedgerRecord | None]) -> LedgerRecord | None:

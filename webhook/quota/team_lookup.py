@@ -22,6 +22,11 @@ _PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 log = logging.getLogger("gpu_admission.quota")
 
 
+def team_listed_now(api: ApiClient, namespace: str, seconds: float) -> TeamMatch | None:
+    """Return the team of a namespace by a list that begins now. Raises LedgerError."""
+    return TeamLookup(api).of(namespace, seconds)
+
+
 class TeamLookup:
     """All ClusterGPUQuotas, from a list that began at most LISTED_SECONDS ago. Any number of threads may call it.
 

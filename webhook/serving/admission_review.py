@@ -14,7 +14,6 @@ from policies.pods.names import is_dns_label, is_dns_subdomain, is_kind, is_uid
 from webhook.canary.traces import CanaryTrace
 from webhook.cluster.objects import timestamp
 from webhook.evaluation.decision import Decision, Outcome
-from webhook.evaluation.kinds import GroupKind
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -44,6 +43,15 @@ MESSAGE_FINDINGS = 40
 
 class BadReviewError(Exception):
     """The HTTP request is not an AdmissionReview v1 that could be answered; the text says why."""
+
+
+class GroupKind(msgspec.Struct, frozen=True):
+    group: str = ""
+    kind: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.group, self.kind
 
 
 class UserInfo(msgspec.Struct, frozen=True):
@@ -236,7 +244,7 @@ def _forbidden(denials: list[Finding], subject: str, contact: str) -> Status:
     causes = [(finding, finding.sentence()) for finding in denials]
     details = [detail for finding in denials for detail in finding.details]
     message = denial_message([sentence for _, sentence in causes], subject, contact, details)
-    shown = (Cause(each.path, _printable(text), each.reason) for each, text in causes[:MESSAGE_FINDINGS])
+    shown = (Cause(each.path, _printable(text), each.reason.name) for each, text in causes[:MESSAGE_FINDINGS])
     return Status(FORBIDDEN, "Forbidden", message, Details(causes=tuple(shown)))
 
 
@@ -256,16 +264,16 @@ def found(decisions: list[Decision], outcome: Outcome) -> list[Finding]:
 def denial_message(denials: list[str], subject: str, contact: str = "", details: Sequence[str] = ()) -> str:
     """Return everything that is wrong, one line a finding, and the details.
 
-    The first line is a sentence that stands alone: `kubectl get events` shows no other. It names the contact, unless its finding
+    The first line is a whole sentence: `kubectl get events` shows no other. It names the contact, unless its finding
     does.
     """
-    first, *others = map(_printable, denials)
-    notes = [f"and {len(others)} more"] if others else []
+    first, *further = map(_printable, denials)
+    notes = [f"and {len(further)} more"] if further else []
     if contact and contact not in first:
         notes.append(f"help: {contact}")
-    lines = [f"- {line}" for line in others[: MESSAGE_FINDINGS - 1]]
-    if len(others) > len(lines):
-        lines.append(f"- … and {len(others) - len(lines)} more")
+    lines = [f"- {line}" for line in further[: MESSAGE_FINDINGS - 1]]
+    if len(further) > len(lines):
+        lines.append(f"- … and {len(further) - len(lines)} more")
     lines += [f"- {_printable(detail)}" for detail in details[:MESSAGE_FINDINGS]]
     return "\n".join([f"{subject}: {first}" + (f" ({'; '.join(notes)})" if notes else ""), *lines])
 
@@ -276,7 +284,7 @@ def warning_texts(
     """Return warnings that survive as HTTP headers, duplicates left out; `denied` are what pods would be denied for.
 
     Each names the `subject`, because kubectl prints equal warnings of several objects once. Those `before` them are about a whole
-    namespace. Where they come to more than WARNINGS_TOTAL they go without their reasons, and the last ones go altogether.
+    namespace. Beyond WARNINGS_TOTAL in sum, reasons are left out, and then the last warnings.
     """
     about = f"{truncate(subject, WARNING_SUBJECT)}: "
     would = f"{about}its pods would be denied: "
@@ -288,15 +296,15 @@ def warning_texts(
     brief = _unique(
         [*before, *(prefix + each.brief(WARNING_BRIEF - len(prefix)) for prefix, each in findings)]
     )
-    kept: list[str] = []
+    shown: list[str] = []
     left = WARNINGS_TOTAL - WARNING_BRIEF
     for text in (truncate(each, WARNING_LONGEST) for each in brief):
         left -= len(text)
         if left < 0:
-            more = len(brief) - len(kept)
-            return (*kept, f"… and {more} more; the audit log of gpu-admission has them all")
-        kept.append(text)
-    return tuple(kept)
+            more = len(brief) - len(shown)
+            return (*shown, f"… and {more} more; the audit log of gpu-admission has them all")
+        shown.append(text)
+    return tuple(shown)
 
 
 def _unique(texts: Iterable[str]) -> list[str]:

@@ -248,7 +248,7 @@ def _finding_fields(violation: Violation) -> dict[str, Any]:
     finding = violation.finding
     fields = {
         "rule": finding.rule,
-        "reason": finding.reason,
+        "reason": finding.reason.name,
         "outcome": violation.outcome.value,
         "path": truncate(finding.path, LONGEST_TEXT),
         "container": None if finding.container is None else truncate(finding.container, LONGEST_FIELD),

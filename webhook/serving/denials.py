@@ -24,11 +24,11 @@ log = logging.getLogger("gpu_admission.denials")
 
 WINDOW_SECONDS = 60.0
 LOOK_SECONDS = 0.5
-"""Between two looks for what is due; the first denial of an owner waits at most so long."""
+"""Between two checks for due lines. The first denial of an owner waits at most that long."""
 MAX_OWNERS = 20
-"""Owners of one namespace with lines of their own in a window: anybody can make up owners."""
+"""Owners of one namespace with lines of their own in a window. Anybody can invent owners."""
 MAX_GATHERED = 500
-"""Of all namespaces; what exceeds it is in the audit log alone."""
+"""Owners of all namespaces. Denials of further owners are only in the audit log."""
 OTHERS = "others"
 
 POD = "Pod"
@@ -38,7 +38,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """A denied request, and the first line of the message.
 
     owner: the controller that repeats it, as `Deployment/train`; empty for a pod without a controller.
-    reason, quota_uid: of the Event and its GPUQuota; empty if it was not a quota that denied.
+    reason, quota_uid: of the Event and its GPUQuota; empty if no quota denied it.
     """
 
     namespace: str
@@ -61,7 +61,7 @@ def denial_of(review: Review, result: ReviewResult) -> Denial:
     reason = quota_uid = ""
     outcome = result.decisions[0].reservation if result.decisions else None
     if outcome is not None and outcome.ledger is not None:  # the quota is only asked if nothing else denies
-        reason = next((finding.reason.value for finding in result.decisions[0].findings(Outcome.DENIED)), "")
+        reason = next((finding.reason.name for finding in result.decisions[0].findings(Outcome.DENIED)), "")
         quota_uid = outcome.ledger.quota_uid if reason else ""
     return Denial(
         namespace=request.namespace,
@@ -88,7 +88,7 @@ class _Gathered:
 
 
 class DenialReports:
-    """Gathers denials, and writes of each owner what came in a window. Without `events`, only to the log."""
+    """Gathers denials, and writes a line for each owner and window. Without `events`, only to the log."""
 
     def __init__(self, events: EventQueue | None = None, *, window: float = WINDOW_SECONDS) -> None:
         self._events = events
@@ -111,7 +111,7 @@ class DenialReports:
         self._write(inf)
 
     def add(self, denial: Denial) -> None:
-        """Take one denial; it never waits for what is being written."""
+        """Take one denial. It never waits for a write."""
         with self._lock:
             if denial.key not in self._gathered and self._owners[denial.namespace] >= MAX_OWNERS:
                 denial = replace(denial, owner=OTHERS)

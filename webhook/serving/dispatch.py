@@ -91,11 +91,10 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
 
 def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
     """Return what answers a request, by kind and operation; no rule reads subresources, and every other kind may have pods."""
-    kind = request.kind
-    key = kind.group, kind.kind, request.operation
+    key = *request.kind.key, request.operation
     if request.sub_resource:
         return allow
     if phase is Phase.MUTATE:
         return _MUTATING.get(key, allow)
-    others = review_document if kind.group == GROUP else review_templates
-    return _VALIDATING.get(key, allow if request.operation == "DELETE" else others)
+    default = review_document if request.kind.group == GROUP else review_templates
+    return _VALIDATING.get(key, allow if request.operation == "DELETE" else default)

@@ -52,8 +52,8 @@ def create_app(admission: Admission, metrics: Metrics, readiness: Readiness) -> 
 class AdmissionEndpoints:
     """Answers /mutate and /validate, and leaves everything else to `pages`.
 
-    What follows in the path, as in /mutate/gpu-pods-are-refused-while…, is for people: of a webhook that cannot be reached
-    the API server's message shows no text of ours but this one.
+    The rest of the path, as in /mutate/gpu-pods-are-refused-while…, is for people: if the webhook cannot be reached, the
+    message of the API server quotes the path, and no other text of ours.
     """
 
     def __init__(self, pages: WSGIApplication, admission: Admission, metrics: Metrics) -> None:

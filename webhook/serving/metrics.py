@@ -85,7 +85,7 @@ class Metrics:
         for decision in decisions:
             for violation in decision.violations:
                 finding, outcome = violation.finding, violation.outcome.value
-                self._findings(phase, finding.rule, finding.reason.value, outcome, dry).inc()
+                self._findings(phase, finding.rule, finding.reason.name, outcome, dry).inc()
             if verdict == "patched":
                 for rule in dict.fromkeys(change.rule for change in decision.changes):
                     self._injections(rule, dry).inc()

@@ -10,7 +10,8 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import INVALID_DOCUMENT, Finding, Severity
+from policies.pods.annotations import INEFFECTIVE_ANNOTATION
 from policies.policy import Labels
 from policies.quota.team_spec import TeamMatch, limits_warnings
 from policies.rule import Mode
@@ -26,7 +27,7 @@ from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, Cause, subject_of
 from webhook.serving.handler import Review, ReviewResult, advised, allow
 
-_problem = partial(Finding, rule=CONFIGURATION, reason=Reason.INVALID_DOCUMENT)
+_problem = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
 _warning = partial(_problem, severity=Severity.WARNING)
 _UNREAD = _warning(message="was checked by itself alone: the other documents could not be read yet")
 
@@ -113,7 +114,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
     def _unregistered(self, document: Document) -> Iterator[Finding]:
         spec = load_objects([document]).resource_mappings[document.name]
         for path, key in unregistered(spec, self.registered()) if spec.fraction_annotations else ():
-            reason = Reason.INEFFECTIVE_ANNOTATION
+            reason = INEFFECTIVE_ANNOTATION
             yield _warning(reason=reason, path=path, value=key, message=UNREGISTERED, remedy=REMEDY)
 
 

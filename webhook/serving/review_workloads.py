@@ -20,7 +20,7 @@ def review_templates(review: Review) -> ReviewResult:
         document, policy = review.document(request.object), review.policy()
         is_update = request.operation == "UPDATE"
         pods, advice = evaluate_workload(
-            review.evaluator, policy, request.kind, document, is_update=is_update
+            review.evaluator, policy, request.kind.key, document, is_update=is_update
         )
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
@@ -43,19 +43,19 @@ def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
 
 def review_autoscaler(review: Review) -> ReviewResult:
     """Advise on an autoscaler by its target, which is read only if the namespace has a quota, or it scales to zero."""
-    request, kind, evaluator = review.request, review.request.kind, review.evaluator
+    request, key, evaluator = review.request, review.request.kind.key, review.evaluator
     policy, quota = review.policy(), evaluator.quota_of(request.namespace)
     has_quota = quota is not None and quota.ledger() is not None
     try:
         data = msgspec.json.decode(review.document(request.object))
-        target = scale_target(kind.group, kind.kind, data)
+        target = scale_target(*key, data)
         if target is None or not (has_quota or target.to_zero):
             return allow(review)
         stored = review.cluster.scaled(request.namespace, target, evaluator.deadline)
         if stored is None:
             return allow(review)
         is_update = request.operation == "UPDATE"
-        decision = evaluate_autoscaler(evaluator, policy, kind, data, target, stored, is_update=is_update)
+        decision = evaluate_autoscaler(evaluator, policy, key, data, target, stored, is_update=is_update)
     except (msgspec.ValidationError, DeadlineExceeded, RecursionError):
         return allow(review)
     return advised(request, [decision])
@@ -63,10 +63,10 @@ def review_autoscaler(review: Review) -> ReviewResult:
 
 def review_advised(review: Review) -> ReviewResult:
     """Advise on an object that is always admitted."""
-    request, kind = review.request, review.request.kind
+    request = review.request
     try:
         document = review.document(request.object)
     except (msgspec.ValidationError, DeadlineExceeded):
         return allow(review)
-    decision = review.evaluator.advise(review.policy(), (kind.group, kind.kind), document)
+    decision = review.evaluator.advise(review.policy(), request.kind.key, document)
     return advised(request, [decision])

@@ -22,8 +22,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, share_by_class
 from webhook.cluster.node_pools import node_pools
 from webhook.configuration.documents import CLASS, GROUP
-from webhook.configuration.loader import Configuration
-from webhook.configuration.node_labels import keys_to_know
+from webhook.configuration.loader import Configuration, keys_to_know
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.permitted import Permitted
@@ -148,7 +147,7 @@ def list_classes(
     """Return the catalogue; `hard` is what the namespace's quota grants. None: unknown."""
     options = policy.options_of(gpu_class.RULE.id) if policy else None
     options = options if isinstance(options, GPUClassOptions) else GPUClassOptions()
-    stated = {key.removeprefix(CLASSES) for key, amount in (hard or {}).items() if amount}
+    granted = {key.removeprefix(CLASSES) for key, amount in (hard or {}).items() if amount}
     own = {document.name for document in configuration.documents if document.kind == CLASS}
     listed = []
     for each in configuration.classes:
@@ -168,7 +167,7 @@ def list_classes(
                 because=because,
                 can_be_made=_can_be_made(each, options, pools),
                 named=each.name in own
-                or bool({each.name, each.family} & {*stated, options.default})
+                or bool({each.name, each.family} & {*granted, options.default})
                 or (ANY not in options.allowed and class_matches(each, options.allowed)),
                 capacity=None if capacities is None else capacities.get(each.name, NO_CAPACITY),
             )

@@ -38,7 +38,7 @@ def is_better(before: Iterable[Violation], after: Iterable[Violation], fixed: It
 
 
 def _kind(violation: Violation) -> tuple[str, str]:
-    return violation.finding.rule, violation.finding.reason
+    return violation.finding.rule, violation.finding.reason.name
 
 
 def last_items_last(parts: Parts, value: object) -> tuple[bool, bool, Parts]:

@@ -6,12 +6,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import UNREAD_GPUS, Edit, Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.quantity import readable
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
+from policies.rules.ineffective_fields import MISPLACED_FIELD
 
 ID = "workloads"
 """Rule id of the findings of this module."""
@@ -42,9 +43,7 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
     if kind in _OF_CHARTS:
         remedy = "render the chart, and check what it makes"
-    return [
-        _warning(rule=ID, reason=Reason.UNREAD_GPUS, path=field_path(found), message=message, remedy=remedy)
-    ]
+    return [_warning(rule=ID, reason=UNREAD_GPUS, path=field_path(found), message=message, remedy=remedy)]
 
 
 def misplaced_gpus(
@@ -63,7 +62,7 @@ def misplaced_gpus(
         if any(at[: len(pod)] == pod for pod in pods):
             yield _warning(
                 rule=INEFFECTIVE_FIELDS,
-                reason=Reason.MISPLACED_FIELD,
+                reason=MISPLACED_FIELD,
                 path=field_path(at),
                 message="must not stand here: kubectl refuses an unknown field, and other clients lose it",
                 fix=_into_limits(data, at),

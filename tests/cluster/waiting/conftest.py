@@ -44,7 +44,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 
 @pytest.fixture
 def line(running: Running, plane: ControlPlane) -> Line:
-    assert not running.controller.unready()
+    assert not running.unready()
     return Line(plane)
 
 
@@ -57,5 +57,5 @@ def running_jobs(full_plane: ControlPlane) -> Iterator[Running]:
 @pytest.fixture
 def jobs(running_jobs: Running, full_plane: ControlPlane) -> Line:
     """Return a namespace where the controllers of Kubernetes run."""
-    assert not running_jobs.controller.unready()
+    assert not running_jobs.unready()
     return Line(full_plane)

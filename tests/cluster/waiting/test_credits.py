@@ -73,14 +73,14 @@ def test_a_credit_is_used_once_though_the_leader_is_another(plane: ControlPlane,
     one, other = started(), started()
     web = Web(plane)
     web.comes_first()
-    web.delete_pod("web-0")
     web.replica("web-1")
+    web.delete_pod("web-0")
     assert web.starts("web-1")
     assert not web.ended
     web.replica("web-2")
 
     one.stop()
-    assert eventually(lambda: other.leader.is_leader)
+    assert eventually(other.leader.is_leader)
     web.change_quota({"hard": {"gpus": "2"}})
     assert web.starts("first")
     assert web.waits("web-2")
@@ -108,7 +108,7 @@ def test_a_standby_adds_the_credits_that_the_leader_has_not_written(
     one, other = started(), started()
     web = Web(plane)
     web.comes_first()
-    assert not other.leader.is_leader
+    assert not other.leader.is_leader()
     one.stop()
     web.delete_pod("web-0")
     web.replica("web-1")
@@ -141,7 +141,7 @@ def test_who_deletes_pods_before_a_change_of_leader_gains_nothing(
     assert not web.ended
 
     one.stop()
-    assert eventually(lambda: other.leader.is_leader)
+    assert eventually(other.leader.is_leader)
     web.change_quota({"hard": {"gpus": "4"}})
     assert web.starts("first")
     assert web.waits("web-6")

@@ -48,7 +48,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 @pytest.fixture
 def team(running: Running, plane: ControlPlane) -> Iterator[Team]:
     """Four GPUs, of which somebody holds one."""
-    assert not running.controller.unready()
+    assert not running.unready()
     team = Team(plane, 4, "cv", "rogue-denies", "denies")
     team.lines["denies"].pod("holder")
     assert uses(team.lines["denies"], 1)

@@ -1,7 +1,7 @@
 """One amount of a GPU resource in limits or requests."""
 
-from policies.finding import Reason
-from policies.gpus.amount import Amount, amounts, is_extended, larger
+from policies.gpus.amount import FRACTIONAL_GPU, Amount, amounts, is_extended, larger
+from policies.placement.availability import UNKNOWN_SLICE
 from tests.builders import RESOURCE_MAPPING, container, pod, view
 from tests.cases import cases
 
@@ -37,14 +37,14 @@ def test_value_and_decimal_form(raw: object, value: int, decimal: str) -> None:
 def test_a_fix_is_written_wherever_the_amount_is(fix: int | None) -> None:
     amount, _ = written("1.5")
 
-    found = amount.finding(Reason.FRACTIONAL_GPU, "must be whole", amount=fix)
+    found = amount.finding(FRACTIONAL_GPU, "must be whole", amount=fix)
     assert [each.value for each in found.fix] == ([fix, fix] if fix else [])
 
 
 def test_a_fix_by_another_resource_moves_limit_and_request() -> None:
     amount, _ = written("1500m")
 
-    found = amount.finding(Reason.UNKNOWN_SLICE, "must be another", name="amd.com/gpu")
+    found = amount.finding(UNKNOWN_SLICE, "must be another", name="amd.com/gpu")
     assert [(each.path.partition("[0].")[2], each.value) for each in found.fix] == [
         (f"resources.limits[{GPU}]", None),
         (f"resources.requests[{GPU}]", None),

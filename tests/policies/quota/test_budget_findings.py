@@ -78,7 +78,7 @@ def test_a_denial(
 ) -> None:
     (denial,) = said(limits, found, demand)
     assert (denial.message, denial.remedy, denial.ask) == (message, remedy, ask)
-    assert (denial.reason, denial.severity) == ("BudgetSpent", Severity.DENIAL)
+    assert (denial.reason.name, denial.severity) == ("BudgetSpent", Severity.DENIAL)
 
 
 @cases(
@@ -104,7 +104,7 @@ def test_an_admitted_pod_is_warned_from_a_share_on(
 ) -> None:
     warnings = said(limits, found, ONE, used)
     assert [each.message for each in warnings] == ([want] if want else [])
-    assert {(each.reason, each.severity) for each in warnings} <= {("BudgetLow", Severity.WARNING)}
+    assert {(each.reason.name, each.severity) for each in warnings} <= {("BudgetLow", Severity.WARNING)}
 
 
 def test_nothing_is_said_of_a_period_that_has_ended() -> None:
@@ -155,4 +155,4 @@ def test_a_workload_that_pins_no_class_beside_a_spent_budget_of_one(
     spec = QuotaSpec(hard=Hard(gpus=99), stated_unclassified_pods=stated, budget=limits)
     ledger = replace(spec.ledger(), spending=spending(t4=10))
     asked = workload(deployment("chat", gpu_container("1")))
-    assert [each.reason for each in of_workload(asked, ledger, context(), "team")] == want
+    assert [each.reason.name for each in of_workload(asked, ledger, context(), "team")] == want

@@ -18,7 +18,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, decide_by_own_catalogue, quota_request_for_pod
-from policies.quota.shortage import amounts_in_words, exceeded
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, amounts_in_words, exceeded
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, container, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
@@ -74,42 +74,42 @@ def test_amounts(vector: Mapping[str, int], want: str) -> None:
     dimensions_with_the_same_figures_once=(
         pod(gpu_container("16"), **ON_A100),
         ({GPUS: 8, A100: 8}, {}),
-        Reason.QUOTA_CAN_NEVER_FIT,
+        QUOTA_CAN_NEVER_FIT,
         "set nvidia.com/gpu: 8; exceeded quota: team/default, 16 GPUs (nvidia-a100) can never fit: the quota grants 8; or "
         "ask the platform team to raise spec.hard [gpu-quota]",
     ),
     what_is_left=(
         pod(gpu_container("3")),
         ({GPUS: 8}, {GPUS: 6}),
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "set nvidia.com/gpu: 2, or wait until others release 1 GPU; exceeded quota: team/default, requested 3 GPUs, 6 of 8 "
         "used; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
     ),
     more_is_used_than_the_quota_has=(
         pod(gpu_container("3")),
         ({GPUS: 4}, {GPUS: 10}),
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "wait until others release 9 GPUs; exceeded quota: team/default, requested 3 GPUs, 10 of 4 used; or ask the platform "
         "team to raise spec.hard.gpus [gpu-quota]",
     ),
     no_part_of_a_gpu_is_offered_to_one_gpu=(
         pod(gpu_container("1")),
         ({GPUS: 1}, {GPUS: Fraction(4, 7)}),
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "wait until others release all that they hold; exceeded quota: team/default, requested 1 GPU, 0.57 of 1 used; or ask the "
         "platform team to raise spec.hard.gpus [gpu-quota]",
     ),
     larger_than_the_quota_and_the_quota_is_full=(
         pod(gpu_container("16")),
         ({GPUS: 8}, {GPUS: 8}),
-        Reason.QUOTA_CAN_NEVER_FIT,
+        QUOTA_CAN_NEVER_FIT,
         "set nvidia.com/gpu: 8 or less, and wait until that much is free; exceeded quota: team/default, 16 GPUs can never "
         "fit: the quota grants 8; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
     ),
     two_containers_share_it=(
         pod(gpu_container("2", name="a"), gpu_container("2", name="b")),
         ({GPUS: 3}, {}),
-        Reason.QUOTA_CAN_NEVER_FIT,
+        QUOTA_CAN_NEVER_FIT,
         "request 3 GPUs or fewer; exceeded quota: team/default, 4 GPUs can never fit: the quota grants 3; or ask the "
         "platform team to raise spec.hard.gpus [gpu-quota]",
     ),

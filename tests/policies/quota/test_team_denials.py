@@ -15,7 +15,7 @@ from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictR
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.line_findings import queued
 from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
-from policies.quota.shortage import exceeded, shortage_facts
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded, shortage_facts
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload
@@ -41,7 +41,7 @@ def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     the_team_alone=(
         team_ledger(USED),
         4,
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "set nvidia.com/gpu: 2, or wait until others release 2 GPUs; exceeded quota: ClusterGPUQuota team-vision, requested 4 "
         "GPUs, 62 of 64 used; largest: vision-prod 40; or ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota "
         "team-vision",
@@ -49,7 +49,7 @@ def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     nobody_to_ask_is_named=(
         team_ledger(USED, contact=""),
         4,
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "set nvidia.com/gpu: 2, or wait until others release 2 GPUs; exceeded quota: ClusterGPUQuota team-vision, requested 4 "
         "GPUs, 62 of 64 used; largest: vision-prod 40; or ask #gpu-support to raise spec.hard.gpus of ClusterGPUQuota "
         "team-vision",
@@ -57,7 +57,7 @@ def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     a_guarantee_that_idles=(
         team_ledger(IDLE, {LAB: {"gpus": 16}}),
         4,
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "set nvidia.com/gpu: 1, or wait until others release 3 GPUs; exceeded quota: ClusterGPUQuota team-vision, requested 4 "
         "GPUs, 63 of 64 used or guaranteed; largest: vision-prod 40; "
         "or ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-vision",
@@ -65,14 +65,14 @@ def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     the_namespace_alone=(
         team_ledger(IDLE, own={"gpus": 8}),
         4,
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "set nvidia.com/gpu: 1, or wait until others release 3 GPUs; exceeded quota: vision-cv/default, requested 4 GPUs, 7 of "
         "8 used; or ask #gpu-support to raise spec.hard.gpus",
     ),
     both_levels_once=(
         team_ledger(USED, own={"gpus": 8}),
         4,
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "set nvidia.com/gpu: 1; exceeded quota: vision-cv/default, requested 4 GPUs, 7 of 8 used; ClusterGPUQuota team-vision, "
         "62 of 64 used; largest: vision-prod 40; "
         "or ask #gpu-support to raise spec.hard.gpus, and #vision-leads to raise the team's",
@@ -80,7 +80,7 @@ def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     both_levels_and_one_contact=(
         team_ledger(USED, own={"gpus": 8}, contact=""),
         4,
-        Reason.QUOTA_EXCEEDED,
+        QUOTA_EXCEEDED,
         "set nvidia.com/gpu: 1, or wait until others release 3 GPUs; exceeded quota: vision-cv/default, requested 4 GPUs, 7 of "
         "8 used; ClusterGPUQuota team-vision, 62 of 64 used; largest: vision-prod 40; "
         "or ask #gpu-support to raise spec.hard.gpus, and the team's",
@@ -88,21 +88,21 @@ def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     larger_than_the_team=(
         team_ledger(USED),
         72,
-        Reason.QUOTA_CAN_NEVER_FIT,
+        QUOTA_CAN_NEVER_FIT,
         "set nvidia.com/gpu: 2; exceeded quota: ClusterGPUQuota team-vision, 72 GPUs can never fit: it grants 64; or ask "
         "#vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-vision",
     ),
     larger_than_what_is_not_guaranteed_to_others=(
         team_ledger({OWN: {}, PROD: {}}, {PROD: {"gpus": 16}}),
         50,
-        Reason.QUOTA_CAN_NEVER_FIT,
+        QUOTA_CAN_NEVER_FIT,
         "set nvidia.com/gpu: 48; exceeded quota: ClusterGPUQuota team-vision, 50 GPUs can never fit: it grants 64, 16 of them "
         "guaranteed to other namespaces; or ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-vision",
     ),
     larger_than_what_is_not_guaranteed_to_others_and_all_is_used=(
         team_ledger({OWN: {"gpus": 40}, PROD: {}, LAB: {"gpus": 8}}, {PROD: {"gpus": 16}}),
         50,
-        Reason.QUOTA_CAN_NEVER_FIT,
+        QUOTA_CAN_NEVER_FIT,
         "set nvidia.com/gpu: 48 or less, and wait until that much is free; exceeded quota: ClusterGPUQuota team-vision, 50 GPUs "
         "can never fit: it grants 64, 16 of them guaranteed to other namespaces; or ask #vision-leads to raise spec.hard.gpus "
         "of ClusterGPUQuota team-vision",

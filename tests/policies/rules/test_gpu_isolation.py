@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rule import Mode
 from policies.rules import gpu_toleration
-from policies.rules.gpu_isolation import GPUIsolationOptions, check, mutate
+from policies.rules.gpu_isolation import EXPOSED_GPUS, GPUIsolationOptions, check, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
 from tests.cases import cases
 
@@ -108,7 +108,7 @@ def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str
 
     assert finding == Finding(
         rule="gpu-isolation",
-        reason=Reason.EXPOSED_GPUS,
+        reason=EXPOSED_GPUS,
         path="spec.containers[1].env[0]",
         container="web",
         value=value,

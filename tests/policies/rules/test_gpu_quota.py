@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Finding, Severity
 from policies.gpus.claims import decode_claim_template
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
+from policies.quota.demand import UNCLASSIFIED_POD
 from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
 from policies.quota.waiting import OnExceeded
@@ -48,7 +49,7 @@ def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Fin
     """Return what the rule says once the ledger has decided."""
     denied = Finding(
         rule="gpu-quota",
-        reason=Reason.UNCLASSIFIED_POD,
+        reason=UNCLASSIFIED_POD,
         message="quota team/default counts no pod without a class",
         remedy="pin one",
     )

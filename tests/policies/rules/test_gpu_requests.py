@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Severity
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
+from policies.rules.gpu_isolation import DEVICE_VARIABLE
 from policies.rules.gpu_requests import GPURequestsOptions, check, check_workload, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view, workload
 from tests.cases import cases
@@ -257,7 +258,7 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
 
     assert finding == Finding(
         rule="gpu-requests",
-        reason=Reason.DEVICE_VARIABLE,
+        reason=DEVICE_VARIABLE,
         severity=Severity.WARNING,
         path="spec.containers[0].env[1]",
         container="main",

@@ -72,7 +72,7 @@ class World:
 
     def _wait(self, _seconds: float) -> None:
         self.now += 1.0
-        self.took_over = self.elector.is_leader
+        self.took_over = self.elector.is_leader()
 
 
 SECONDS = LeaseTimings().lease

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
-from policies.finding import Reason
+from policies.registry import RULES_BY_REASON
 from tests.webhook.commands.checking import GPU_POD
 from tests.webhook.commands.sarif import report, sarif
 from webhook.commands import main
@@ -95,7 +95,7 @@ def test_sarif_names_every_reason_with_its_meaning() -> None:
 
     described = {rule["id"]: rule["shortDescription"]["text"] for rule in run["tool"]["driver"]["rules"]}
     assert described.pop("manifest") == "manifests cannot be read as the API server reads them"
-    assert described == {reason: reason.meaning for reason in Reason}
+    assert described == {reason.name: reason.meaning for reason in RULES_BY_REASON}
     assert run["results"] == []
     assert run["invocations"] == [{"executionSuccessful": True}]
 

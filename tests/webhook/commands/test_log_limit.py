@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import cases
 from webhook.commands import log_limit
-from webhook.commands.log_limit import GATHERED, MOST_SOURCES, LimitedHandler
+from webhook.commands.log_limit import GATHERED, MAX_SOURCES, LimitedHandler
 from webhook.commands.log_options import JsonLines, TextLines
 
 
@@ -125,10 +125,10 @@ def test_what_was_left_out_comes_at_the_end(log: Log) -> None:
 
 
 def test_invented_subjects_do_not_grow(log: Log) -> None:
-    for number in range(3 * MOST_SOURCES):
+    for number in range(3 * MAX_SOURCES):
         gang(log, f"ns-{number}", 0)
 
-    assert len(log.lines) == len(log.handler._windows) == MOST_SOURCES + 1
+    assert len(log.lines) == len(log.handler._windows) == MAX_SOURCES + 1
 
 
 @cases(

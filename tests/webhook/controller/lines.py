@@ -13,6 +13,7 @@ from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
 from webhook.configuration.loader import load_directory
 from webhook.controller.owners import Owner
+from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.counted_records import PodRecord, RecordReader
 from webhook.workloads.gangs import GangSource
@@ -56,7 +57,7 @@ def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = 
     counter: Any = SimpleNamespace(
         synced=True, has_waiting=lambda _: False, waiting_pods=lambda _: [], demand_if_started=lambda *_: GPU
     )
-    found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter)
+    found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
     nothing: Any = SimpleNamespace(
         find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
     )

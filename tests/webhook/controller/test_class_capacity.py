@@ -3,8 +3,9 @@
 import json
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,8 +16,10 @@ from tests.cases import cases
 from tests.webhook.controller.counters import Counter, _raw
 from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
+from webhook.configuration.documents import CLASS
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_there
 from webhook.controller.metrics import GrantCollector
+from webhook.controller.usage_cache import UsageCache
 from webhook.quota.documents import decode_quota
 from webhook.quota.team_documents import decode_team
 
@@ -81,12 +84,13 @@ class Api:
 
 class World:
     def __init__(self) -> None:
-        self.counter, self.api, self.leads = Counter([node("x", A100)], []), Api(), True
+        self.own, self.api, self.leads = Counter([node("x", A100)], []), Api(), True
+        configuration: Any = SimpleNamespace(documents=[SimpleNamespace(kind=CLASS, name=T4)])
         self.writer = CapacityWriter(
             self.api,  # type: ignore[arg-type]
             "gpu-admission",
-            counter=lambda: self.counter,  # type: ignore[arg-type,return-value]
-            documented=lambda: [T4],
+            cast("UsageCache", self),
+            configuration=lambda: configuration,
             leads=lambda: self.leads,
         )
 
@@ -101,7 +105,7 @@ def test_it_writes_what_changed_and_the_rest_once_a_minute() -> None:
     world = World()
     assert world.wrote(0) == [CONFIG_MAP, OF_T4]
     assert world.wrote(10) == []
-    world.counter = Counter([node("x", A100), node("y", A100)], [])
+    world.own = Counter([node("x", A100), node("y", A100)], [])
     assert world.wrote(20) == [CONFIG_MAP]
     assert world.wrote(60) == [OF_T4]
     assert world.wrote(80) == [CONFIG_MAP]
@@ -109,7 +113,7 @@ def test_it_writes_what_changed_and_the_rest_once_a_minute() -> None:
 
 def test_what_it_writes() -> None:
     world = World()
-    world.counter = Counter([node("x", A100), node("t", T4)], [pod("a", 3, on="t"), pod("b", 1, of=T4)])
+    world.own = Counter([node("x", A100), node("t", T4)], [pod("a", 3, on="t"), pod("b", 1, of=T4)])
     world.writer.look(NOW)
     (_, config_map), (_, status) = world.api.patches
     shown = {"observed": "2026-11-26T22:00:00Z", "nodes": 1, "gpus": "8", "free": "5", "pending": "1"}
@@ -122,7 +126,7 @@ def test_what_it_writes() -> None:
 
 def test_while_a_watch_is_silent_nothing_is_written() -> None:
     world = World()
-    world.counter.informers["nodes"].age = 151.0
+    world.own.informers["nodes"].age = 151.0
     assert world.wrote(0) == []
 
 
@@ -181,9 +185,12 @@ def test_what_is_granted_beside_what_there_is(
     membership: Any = SimpleNamespace(
         all=lambda: records, team_of=lambda name: "team-0" if name.startswith("vision-") else ""
     )
-    granting = [_quota(namespace, gpus) for namespace, gpus in quotas.items()]
+    granting: Any = SimpleNamespace(
+        all=lambda: [_quota(namespace, gpus) for namespace, gpus in quotas.items()]
+    )
+    usage_cache: Any = SimpleNamespace(own=counter)
     registry = CollectorRegistry()
-    registry.register(GrantCollector(lambda: granted_and_there(counter, membership, granting)))
+    registry.register(GrantCollector(partial(granted_and_there, usage_cache, membership, granting)))
 
     for position, name in enumerate(("granted", "node")):
         shown = {

@@ -18,7 +18,7 @@ from tests.builders import JSON, container, quota_ledger
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.collection import ObjectVersion, Position
 from webhook.configuration.loader import load_directory
-from webhook.controller.usage_counter import DELETED, UsageCounter
+from webhook.controller.usage_counter import DELETED, UsageCounter, UsageEvents
 from webhook.quota.counted_records import ClaimHistory
 
 TEAM = "team"
@@ -34,9 +34,7 @@ class Cluster:
         self._revision = 10
 
     def counter(self) -> UsageCounter:
-        of = UsageCounter(
-            self._server.client(), load_directory(None), lambda _namespace, _frees: None, history=self.history
-        )
+        of = UsageCounter(self._server.client(), load_directory(None), UsageEvents(), history=self.history)
         self.list(of)
         return of
 
@@ -77,7 +75,7 @@ class Cluster:
 
 def used(of: UsageCounter, *reservations: str) -> int:
     ledger = quota_ledger(*(Reservation(uid, {"gpus": Fraction(1)}) for uid in reservations), hard=GPUS)
-    counted = of.count(TEAM, ledger, UnclassifiedPods.TOTAL_ONLY, of.deleted(TEAM))
+    counted = of.count(TEAM, ledger, UnclassifiedPods.TOTAL_ONLY, of.deleted(TEAM), {})
     assert [counted.listing.objects[uid] for uid in reservations] == [DELETED] * len(reservations)
     return int(counted.listing.used["gpus"])
 

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -59,17 +61,24 @@ class World:
         self.recounted: list[str] = []
         self.reshown, self.failures, self.clock, self.leads = 0, 0, 1000.0, True
         monkeypatch.setattr(gpu_use, "monotonic", lambda: self.clock)
+        usage_cache: Any = SimpleNamespace(
+            own=SimpleNamespace(catalogues=CATALOGUES, demands=lambda: list(self.pods.values()))
+        )
+        quotas: Any = SimpleNamespace(
+            first=lambda _namespace: SimpleNamespace(status=SimpleNamespace(idle=self.status))
+        )
+        events: Any = SimpleNamespace(put=self.events.append)
+        metrics: Any = SimpleNamespace(use_failures=SimpleNamespace(inc=lambda: self._count("failures")))
         self.use = GPUUse(
             Measuring(prometheus=self.prometheus),
-            held=lambda: list(self.pods.values()),
-            resource_mapping=lambda: CATALOGUES.resource_mapping,
-            stored=lambda _namespace: self.status,
+            usage_cache,
+            quotas,
             leads=lambda: self.leads,
-            recount=self.recounted.append,
-            reshow=lambda: self._count("reshown"),
-            write_event=self.events.append,
-            failed=lambda: self._count("failures"),
+            events=events,
+            metrics=metrics,
         )
+        self.use.holders_changed.subscribe(self.recounted.append)
+        self.use.outage_changed.subscribe(lambda: self._count("reshown"))
 
     def _count(self, name: str) -> None:
         setattr(self, name, getattr(self, name) + 1)

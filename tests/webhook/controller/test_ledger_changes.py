@@ -1,7 +1,8 @@
 """Which namespaces are counted and shown after a change of a ledger object, and when."""
 
 from fractions import Fraction
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,8 +13,13 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
+from tests.webhook.controller.informers import unstarted
+from webhook.cluster.subscribers import Subscribers
 from webhook.controller.ledger_changes import LedgerChanges
-from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.quota_status import QuotaStatusWriter
+from webhook.controller.status_writer import EVERY_SECONDS
+from webhook.controller.team_status import TeamStatusWriter
+from webhook.controller.work_queue import WorkQueue
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
 from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.store import VersionedLedger
@@ -26,26 +32,31 @@ class World:
     """What a change of a ledger object leads to: names to be reconciled with the seconds until then, and statuses likewise."""
 
     def __init__(self) -> None:
-        self.observed = ObservedLedgers()
+        self.informers = unstarted()
+        self.observed = self.informers.observed
         self.added, self.shown = dict[str, int](), dict[str, float]()
         self.teams_shown, self.forgotten = list[str](), list[str]()
-        queue: Any = self
-        self.changes = LedgerChanges(
-            self.observed,
-            queue,
-            show=self.shown.__setitem__,
-            show_team=self.teams_shown.append,
-            forget=self.forgotten.append,
+        gone: Any = SimpleNamespace(forget=self.forgotten.append)
+        LedgerChanges(self.informers, cast("WorkQueue", self), gone, None)
+        nothing: Any = None
+        parts: Any = SimpleNamespace(changed=Subscribers("a part"))
+        statuses: Any = QuotaStatusWriter(
+            nothing, self.informers, parts, parts, None, leads=nothing, events=nothing
         )
+        team_statuses: Any = TeamStatusWriter(nothing, self.informers, nothing, leads=nothing, events=nothing)
+        statuses.changed, team_statuses.changed = self._show, self.teams_shown.append
+
+    def _show(self, namespace: str, within: float = EVERY_SECONDS) -> None:
+        self.shown[namespace] = within
 
     def add(self, name: str, delay: float = 0.0) -> None:
         self.added[name] = round(delay)
 
     def change(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
-        self.changes.changed(None, before)
+        self.informers.ledger_objects._changed(None, before)
         for each in (self.added, self.shown, self.teams_shown, self.forgotten):
             each.clear()
-        self.changes.changed(before, after)
+        self.informers.ledger_objects._changed(before, after)
 
 
 def ledger(*uids: str, **changes: Any) -> QuotaLedger:

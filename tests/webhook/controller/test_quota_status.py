@@ -7,18 +7,23 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.cluster.controllers import eventually
+from tests.webhook.controller.informers import unstarted
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventRecord, EventWriter
-from webhook.cluster.informer import Informer
+from webhook.cluster.subscribers import Subscribers
 from webhook.controller import status_writer
-from webhook.controller.quota_status import QuotaStatusWriter, staleness
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.quota_status import QuotaStatusWriter
+from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.documents import IdleGPUs, QuotaRecord, decode_quota
 from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.store import VersionedLedger
@@ -45,7 +50,6 @@ class World:
         self.leads, self.stale = True, ""
         self.idle: IdleGPUs | None = None
         self.ledger_object = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
-        ledger_objects = SimpleNamespace(items=lambda _namespace: (self.ledger_object,))
         self.writes = self.refused = 0
         self.failures: list[errors.ApiError] = []
         self.happened: list[EventRecord] = []
@@ -60,16 +64,25 @@ class World:
         monkeypatch.setattr(status_writer, "monotonic", lambda: self.now)
         monkeypatch.setattr(status_writer, "sleep", self.pauses.append)
         self.events = EventQueue(cast(EventWriter, self), lambda: None)
+        informers: Any = unstarted()
+        informers.quotas.items, informers.quotas.namespaces = self.items, lambda: ["team"]
+        informers.ledger_objects.items = lambda _namespace: (self.ledger_object,)
+        informers.stale = lambda: self.stale
+        gpu_use: Any = SimpleNamespace(
+            shown=lambda _namespace: self.idle,
+            holders_changed=Subscribers("idle GPUs"),
+            outage_changed=Subscribers("idle GPUs"),
+        )
+        usage, configuration = informers.usage, informers.configuration
+        reports = WaitingReports(self.events, ControllerMetrics(CollectorRegistry()))
         self.writer = QuotaStatusWriter(
             cast(ApiClient, self),
-            cast("Informer[QuotaRecord]", self),
-            cast("Informer[LedgerRecord]", ledger_objects),
+            informers,
+            UnmappedResourcesWatch(usage, configuration, names=()),
+            reports,
+            gpu_use,
             leads=lambda: self.leads,
-            stale=lambda: self.stale,
-            unmapped_resources=lambda: (),
             events=self.events,
-            waiting=lambda _namespace, _ledger: None,
-            idle=lambda _namespace: self.idle,
         )
 
     def put(self, path: str, body: bytes, *, timeout: float, accept: str) -> None:
@@ -94,9 +107,6 @@ class World:
         record = decode_quota(msgspec.json.encode(document))
         assert record is not None
         return (record,)
-
-    def namespaces(self) -> list[str]:
-        return ["team"]
 
     def write(self, event_record: EventRecord) -> bool:
         self.happened.append(event_record)
@@ -242,8 +252,11 @@ def test_silent_watches_are_shown_on_every_quota_without_a_change_of_it(world: W
     ),
 )
 def test_how_long_watches_may_be_silent(ages: dict[str, float], want: str) -> None:
-    informers = {name: SimpleNamespace(age=age) for name, age in ages.items()}
-    assert staleness(cast("dict[str, Informer[Any]]", informers)) == want
+    informers: Any = unstarted()
+    informers.usage.own = SimpleNamespace(
+        informers={name: SimpleNamespace(age=age) for name, age in ages.items()}
+    )
+    assert informers.stale() == want
 
 
 def test_only_the_leader_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

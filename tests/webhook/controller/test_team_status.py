@@ -15,6 +15,7 @@ from policies.quota.ledger.reservations import Reservation
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.cases import cases
+from tests.webhook.controller.informers import unstarted
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.controller import team_status
@@ -53,24 +54,25 @@ class World:
         self.happened: list[tuple[str, str, str]] = []
         self.writes = 0
         quota = SimpleNamespace(hard={GPUS: Fraction(8)})
-        membership: Any = SimpleNamespace(
-            record=lambda _name: self.record, members=lambda _name: self.members, all=lambda: [self.record]
+        informers: Any = unstarted()
+        informers.teams.record, informers.teams.members = (
+            lambda _name: self.record,
+            lambda _name: self.members,
         )
-        quotas: Any = SimpleNamespace(items=lambda name: (quota,) if name == "vision-cv" else ())
-        objects: Any = SimpleNamespace(
-            items=lambda name: filter(None, (self.ledger_object,) if name == PLACE else ())
+        informers.quotas.items = lambda name: (quota,) if name == "vision-cv" else ()
+        informers.ledger_objects.items = lambda name: filter(
+            None, (self.ledger_object,) if name == PLACE else ()
         )
+        informers.stale = str
+        sizes: Any = SimpleNamespace(left_out=lambda _team, _members: self.left_out)
         events: Any = SimpleNamespace(
             put=lambda each: self.happened.append((each.kind, each.reason, each.message))
         )
         self.writer = TeamStatusWriter(
             cast(ApiClient, self),
-            membership,
-            quotas,
-            objects,
+            informers,
+            sizes,
             leads=lambda: True,
-            stale=lambda: "",
-            left_out=lambda _team, _members: self.left_out,
             events=events,
         )
 

@@ -12,7 +12,8 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
 from webhook.cluster.api import ApiClient
-from webhook.cluster.namespaces import Namespaces
+from webhook.cluster.namespaces import NamespaceRecord, Namespaces
+from webhook.cluster.subscribers import Subscribers
 from webhook.controller import teams
 from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.quota.team_documents import TeamRecord, decode_team
@@ -31,16 +32,16 @@ class World:
         self.labels = dict(namespaces)
         self.moved: list[tuple[str, ...]] = []
         self.changed: list[str] = []
+        self._subscribers = Subscribers[[NamespaceRecord | None, NamespaceRecord | None]]("namespaces")
         known: Any = SimpleNamespace(
             known=lambda name: tuple(self.labels[name].items()) if name in self.labels else None,
             names=lambda: list(self.labels),
-            informer=SimpleNamespace(synced=True),
+            informer=SimpleNamespace(synced=True, subscribe=self._subscribers.subscribe),
         )
-        self.membership = TeamMembership(
-            cast(ApiClient, None),
-            cast(Namespaces, known),
-            lambda *moved: self.moved.append(moved),
-            lambda before, after: self.changed.append((after or before).name),  # type: ignore[union-attr]
+        self.membership = TeamMembership(cast(ApiClient, None), cast(Namespaces, known))
+        self.membership.moved.subscribe(lambda *moved: self.moved.append(moved))
+        self.membership.changed.subscribe(
+            lambda before, after: self.changed.append((after or before).name)  # type: ignore[union-attr]
         )
         self.membership.informer.synced = True
 
@@ -52,7 +53,7 @@ class World:
             del self.labels[name]
         else:
             self.labels[name] = labels
-        self.membership.namespace_changed(name)
+        self._subscribers(None, NamespaceRecord(f"uid-{name}", name, ()))
 
     @property
     def teams(self) -> dict[str, str]:

@@ -33,10 +33,9 @@ def test_names_of_nodes(allocatable: JSON, want: tuple[str, ...]) -> None:
     ]
     informer = SimpleNamespace(synced=False, all=lambda: nodes)
     watch = UnmappedResourcesWatch(
-        lambda: cast("Any", SimpleNamespace(nodes=informer)),
-        lambda: configuration,
-        lambda: changes.append(tuple(watch.names or ())),
+        cast("Any", SimpleNamespace(own=SimpleNamespace(nodes=informer))), lambda: configuration
     )
+    watch.changed.subscribe(lambda: changes.append(tuple(watch.names or ())))
 
     watch.look()
     assert (watch.names, changes) == (None, [])

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,15 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.usage_counter import FRESH_SHARE, ROUND_SHARE, UsageCache, UsageCounter, verify
+from webhook.controller.usage_cache import FRESH_SHARE, ROUND_SHARE, UsageCache, verify
+from webhook.controller.usage_counter import UsageCounter
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 NEXT = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
 
 
 def caching(api: ApiClient) -> UsageCache:
-    make = partial(UsageCounter, api, changed=lambda _namespace, _frees: None)
-    return UsageCache(api, "gpu-admission", OURS, make)
+    return UsageCache(api, "gpu-admission", OURS)
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.configuration.loader import load_directory
-from webhook.controller.usage_counter import DELETED, Counted, UsageCounter
-from webhook.controller.usage_log import Holding
+from webhook.controller.usage_counter import DELETED, Counted, Holding, UsageCounter, UsageEvents
 from webhook.controller.usage_sums import UsageSums
 
 FIRST, LAST = 10, 400
@@ -82,7 +81,10 @@ def counter(
         return Answer(json.dumps({"metadata": metadata, "items": items if of_pods else []}).encode())
 
     with ApiServer(folder, answer) as server:
-        started = UsageCounter(server.client(), load_directory(None), changed, began=began)
+        reported = UsageEvents()
+        reported.changed.subscribe(changed)
+        reported.began.subscribe(began)
+        started = UsageCounter(server.client(), load_directory(None), reported)
         started.start()
         try:
             assert eventually(lambda: started.synced)
@@ -93,7 +95,7 @@ def counter(
 
 
 def count(of: UsageCounter, *uids: str) -> Counted:
-    return of.count("team", ledger(*uids), UnclassifiedPods.TOTAL_ONLY, of.deleted("team"))
+    return of.count("team", ledger(*uids), UnclassifiedPods.TOTAL_ONLY, of.deleted("team"), {})
 
 
 def test_a_count_is_of_the_revision_that_it_names(
@@ -184,7 +186,7 @@ def test_a_count_is_as_old_as_the_older_list(tmp_path: Path, monkeypatch: pytest
         )
         monkeypatch.setattr(of, "claims", claims)
         monkeypatch.setattr(of, "_gone_claims", lambda _: {})
-        counted = of.count("team", ledger(), UnclassifiedPods.TOTAL_ONLY, ())
+        counted = of.count("team", ledger(), UnclassifiedPods.TOTAL_ONLY, (), {})
 
     revisions = counted.listing.revisions
     assert (revisions.pods, revisions.resource_claims, counted.list_started) == (FIRST, 7, 0.5)
@@ -224,7 +226,7 @@ def test_while_a_watch_is_silent_nothing_is_added_to_a_budget(
     monkeypatch.setattr(Informer, "age", property(age))
     before = quota_ledger(hard=ONE, budget=budget(gpus=100), spending=spending(start=0, end=1, until=0))
     with counter(tmp_path, []) as of:
-        counted = of.count("team", before, UnclassifiedPods.TOTAL_ONLY, ()).listing
+        counted = of.count("team", before, UnclassifiedPods.TOTAL_ONLY, (), {}).listing
         (kept,) = of.sums._namespaces["team"].sums.values()
     assert counted.used == ONE
     assert (counted.spending == before.spending) is bool(silent)

@@ -1,18 +1,21 @@
 """Lines about what is held: only the leader writes them, at once when it begins to lead, and in portions for the log."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 from time import sleep
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
+from webhook.cluster.subscribers import Subscribers
 from webhook.controller import usage_log
-from webhook.controller.usage_log import Holding, UsageLog
+from webhook.controller.usage_counter import Holding, UsageEvents
+from webhook.controller.usage_log import UsageLog
 from webhook.quota.counted_records import Blueprint, CountedRecord, PodRecord
 
 LINE = dict[str, Any]
@@ -55,10 +58,33 @@ class Lines(list[LINE]):
             super().append(line)
 
 
+OWN, OLDER = "own", "older"
+
+
+class Counters:
+    """The counters of two catalogues, and pods that wait: what they report, and what is held by our own catalogue."""
+
+    def __init__(self, *, synced: bool = True) -> None:
+        self.events, self.gate_removed = UsageEvents(), Subscribers[[PodRecord]]("waiting pods")
+        self.held: list[Holding] = []
+        self.own = SimpleNamespace(digest=OWN, synced=synced, holdings=lambda: self.held)
+
+
+def usage_log_of(
+    lines: Lines,
+    leads: Callable[[], bool],
+    team_of: Callable[[str], str] = lambda _namespace: "",
+    counters: Counters | None = None,
+) -> UsageLog:
+    found: Any = counters or Counters()
+    return UsageLog(lines.append, found, found, leads, team_of, replica="controller-1")
+
+
 @contextmanager
 def running(log: UsageLog, holdings: list[Holding]) -> Iterator[None]:
     stopping = threading.Event()
-    thread = threading.Thread(target=log.run, args=(lambda: holdings, stopping))
+    log._usage_cache.own.holdings = lambda: iter(holdings)  # type: ignore[method-assign]
+    thread = threading.Thread(target=log.run, args=(stopping,))
     thread.start()
     try:
         yield
@@ -76,11 +102,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_released_is_a_line_of_the_leader_alone() -> None:
     lines = Lines()
     elected = Elections()
-    log = UsageLog(lines.append, elected, replica="controller-1")
+    log = usage_log_of(lines, elected)
 
-    log.released(holding("before"))
+    log.ended(OWN, holding("before"))
     elected.leads = True
-    log.released(holding("train-0"))
+    log.ended(OWN, holding("train-0"))
 
     (line,) = lines
     assert line.pop("time").endswith("Z")
@@ -102,9 +128,9 @@ def test_what_is_released_is_a_line_of_the_leader_alone() -> None:
 @cases(("team", "want"), of_a_team=("team-vision", {"team": "team-vision"}), of_none=("", {}))
 def test_a_line_names_the_team_of_the_namespace(team: str, want: LINE) -> None:
     lines = Lines()
-    log = UsageLog(lines.append, lambda: True, replica="controller-1", team_of={"team": team}.__getitem__)
+    log = usage_log_of(lines, lambda: True, {"team": team}.__getitem__)
 
-    log.released(holding("a"))
+    log.ended(OWN, holding("a"))
 
     assert {key: lines[0][key] for key in ("team",) if key in lines[0]} == want
 
@@ -112,7 +138,7 @@ def test_a_line_names_the_team_of_the_namespace(team: str, want: LINE) -> None:
 def test_what_is_held_is_written_whenever_a_process_begins_to_lead() -> None:
     lines = Lines()
     elected = Elections()
-    with running(UsageLog(lines.append, elected, replica="controller-1"), [holding("a"), holding("b")]):
+    with running(usage_log_of(lines, elected), [holding("a"), holding("b")]):
         elected.leads = True
         assert eventually(lambda: len(lines) == 2)
         elected.leads = False
@@ -126,7 +152,7 @@ def test_what_is_held_is_written_whenever_a_process_begins_to_lead() -> None:
 def test_what_is_held_is_written_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_log, "HELD_SECONDS", 0.05)
     lines = Lines()
-    log = UsageLog(lines.append, lambda: True, replica="controller-1")
+    log = usage_log_of(lines, lambda: True)
     with running(log, [holding("a")]):
         assert eventually(lambda: len(lines) >= 3)
 
@@ -134,11 +160,11 @@ def test_what_is_held_is_written_once_a_period(monkeypatch: pytest.MonkeyPatch) 
 def test_what_begins_is_written_soon_and_once_and_by_the_leader_alone() -> None:
     lines = Lines()
     elected = Elections()
-    log = UsageLog(lines.append, elected, replica="controller-1")
+    log = usage_log_of(lines, elected)
     with running(log, []):
-        log.counted(holding("before"))
+        log.began(OWN, holding("before"))
         elected.leads = True
-        log.counted(holding("train-0"))
+        log.began(OWN, holding("train-0"))
         assert eventually(lambda: len(lines) == 1)
         sleep(0.05)
 
@@ -150,10 +176,10 @@ def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(usage_log, "AT_ONCE", 10)
     monkeypatch.setattr(usage_log, "PAUSE_SECONDS", 60.0)
     lines = Lines()
-    log = UsageLog(lines.append, lambda: True, replica="controller-1")
+    log = usage_log_of(lines, lambda: True)
     many = [holding(str(number)) for number in range(25)]
     for each in many[:begin_at_once]:
-        log.counted(each)
+        log.began(OWN, each)
     with running(log, many[begin_at_once:]):
         assert eventually(lambda: len(lines) == 10)
         sleep(0.1)
@@ -167,7 +193,7 @@ def test_a_pod_that_waited_for_quota_has_a_line_when_it_starts_and_without_deman
     record = holding("a").record
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     waiting = PodRecord(**fields, node_name="", is_terminal=False, extended_claim="")
-    UsageLog(lines.append, lambda: True, replica="controller-1").started(waiting)
+    usage_log_of(lines, lambda: True).started(waiting)
 
     (line,) = lines
     assert line.pop("time") > "2026"
@@ -184,6 +210,29 @@ def test_a_pod_that_waited_for_quota_has_a_line_when_it_starts_and_without_deman
     }
 
 
+@cases(
+    ("digest", "own_is_synced", "released", "held"),
+    by_the_catalogue_in_force=(OWN, True, True, True),
+    by_another_catalogue=(OLDER, True, False, False),
+    # Our own counter never saw what ended before its first list.
+    by_another_catalogue_before_our_first_list=(OLDER, False, True, False),
+)
+def test_what_ends_or_begins_is_logged_once(
+    digest: str, own_is_synced: bool, released: bool, held: bool
+) -> None:
+    lines, counters = Lines(), Counters(synced=own_is_synced)
+    log = usage_log_of(lines, lambda: True, counters=counters)
+
+    counters.events.ended(digest, holding("a"))
+    counters.events.began(digest, holding("b"))
+    with running(log, []):
+        assert eventually(lambda: len(lines.counting) == 1)
+
+    assert [(line["name"], line["verdict"]) for line in lines] == [("a", "released")] * released + [
+        ("b", "held")
+    ] * held
+
+
 def seconds(line: LINE) -> tuple[float, float]:
     since, at = (datetime.fromisoformat(line[key]).timestamp() for key in ("since", "time"))
     return since, at
@@ -192,7 +241,7 @@ def seconds(line: LINE) -> tuple[float, float]:
 def test_who_leads_says_so_all_the_time_without_any_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_log, "COUNTING_SECONDS", 0.05)
     lines = Lines()
-    with running(UsageLog(lines.append, lambda: True, replica="controller-1"), []):
+    with running(usage_log_of(lines, lambda: True), []):
         assert eventually(lambda: len(lines.counting) >= 3)
 
     first, *others = lines.counting
@@ -211,7 +260,7 @@ def test_who_leads_says_so_all_the_time_without_any_pod(monkeypatch: pytest.Monk
 
 def test_what_is_between_two_times_of_leading_is_not_said() -> None:
     lines, elected = Lines(), Elections()
-    with running(UsageLog(lines.append, elected, replica="controller-1"), []):
+    with running(usage_log_of(lines, elected), []):
         elected.leads = True
         assert eventually(lambda: len(lines.counting) == 1)
         elected.leads = False
@@ -234,7 +283,7 @@ def test_a_clock_that_jumps_is_not_taken_for_time_in_which_somebody_wrote(
     lines = Lines()
     monkeypatch.setattr(usage_log, "COUNTING_SECONDS", 0.05)
     monkeypatch.setattr(usage_log, "datetime", Later)
-    with running(UsageLog(lines.append, lambda: True, replica="controller-1"), []):
+    with running(usage_log_of(lines, lambda: True), []):
         assert eventually(lambda: len(lines.counting) >= 2)
 
     since, at = seconds(lines.counting[1])

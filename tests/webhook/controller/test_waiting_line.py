@@ -20,6 +20,7 @@ from tests.webhook.controller.lines import BY, GPU, OWNERS, a_line, member, owne
 from webhook.cluster import errors
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
+from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
 from webhook.quota.counted_records import PodRecord
 
@@ -39,9 +40,10 @@ class World:
         reports: Any = SimpleNamespace(denied=lambda _pod, problem: self.denials.append(problem))
         api: Any = SimpleNamespace(patch=self._refuse)
         nothing: Any = None
+        usage_cache: Any = SimpleNamespace(events=UsageEvents())
         self.line = WaitingLine(
             api,
-            nothing,
+            usage_cache,
             nothing,
             OWNERS,
             reports,
@@ -91,7 +93,7 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
     ),
 )
 def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: int) -> None:
-    cache: Any = SimpleNamespace(own=SimpleNamespace(pods_of=lambda _: pods))
+    cache: Any = SimpleNamespace(own=SimpleNamespace(pods_of=lambda _: pods), events=UsageEvents())
     gangs: Any = SimpleNamespace(
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
@@ -181,7 +183,7 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
         pods_of=by_namespace.__getitem__,
         demand_if_started=lambda *_: {"gpus": Fraction(1)},
     )
-    cache: Any = SimpleNamespace(own=counter, of=lambda _: counter)
+    cache: Any = SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
     line = a_line(cache)
     line.ended(replace(owned("ended", kind), namespace="a"), 5)
     ledger = replace(COUNTED, used=GPU)

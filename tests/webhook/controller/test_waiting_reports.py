@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from tests.builders import quota_ledger, uid
 from tests.cases import cases
 from tests.policies.quota.turns import next_to_start
 from tests.webhook.controller.clock import Clock
-from webhook.cluster.events import EventRecord
+from webhook.cluster.events import EventQueue, EventRecord
 from webhook.cluster.objects import timestamp
 from webhook.controller import waiting_reports
 from webhook.controller.metrics import ControllerMetrics
@@ -73,8 +74,10 @@ class World:
         self.changed: list[str] = []
         self.registry = CollectorRegistry()
         self.reports = WaitingReports(
-            self.events.append, ControllerMetrics(self.registry), self.started.append, self.changed.append
+            cast("EventQueue", SimpleNamespace(put=self.events.append)), ControllerMetrics(self.registry)
         )
+        self.reports.gate_removed.subscribe(self.started.append)
+        self.reports.changed.subscribe(self.changed.append)
 
     def turn(
         self,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason
+from policies.finding import TOO_LARGE, Finding
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
@@ -67,7 +67,7 @@ class Counted:
     def check(self, _pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
         self.runs += 1
         if self.quote:
-            yield Finding(rule="counted", reason=Reason.TOO_LARGE, message=self.quote)
+            yield Finding(rule="counted", reason=TOO_LARGE, message=self.quote)
 
     def policy(self, **tweaks: Any) -> EffectivePolicy:
         fields = {"name": "t", "version": "1", "why": "", "namespace": "ml", "bindings": self.bindings}

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from policies.finding import Finding, Reason
+from policies.finding import TOO_LARGE, Finding
 from policies.policy import Binding, EffectivePolicy
 from policies.quota.demand import RULE_ID, Demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -24,8 +24,8 @@ from webhook.evaluation.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CACHE = DecisionCache(load_objects([]))
-DENIES = Finding(rule="gpu-class", reason=Reason.TOO_LARGE, message="is refused")
-DEMAND = Demand({}, denials=(Finding(rule=RULE_ID, reason=Reason.TOO_LARGE, message="needs a class"),))
+DENIES = Finding(rule="gpu-class", reason=TOO_LARGE, message="is refused")
+DEMAND = Demand({}, denials=(Finding(rule=RULE_ID, reason=TOO_LARGE, message="needs a class"),))
 REQUEST = QuotaRequest("request", "uid", context(), lambda _catalogues, _unclassified_pods: DEMAND)
 WANTS_QUOTA = "namespace team must have a GPUQuota for pods and claims that request GPUs"
 DENIED = (WANTS_QUOTA, Outcome.DENIED)
@@ -112,7 +112,7 @@ def test_only_what_nothing_else_denies_is_asked_for(
 @cases(("others", "is_found"), one_less=(99, True), as_many_as_are_kept=(100, False))
 def test_findings_of_one_outcome_are_bounded(others: int, is_found: bool) -> None:
     many = [
-        (Finding(rule="gpu-class", reason=Reason.TOO_LARGE, message=str(number)), Mode.WARN)
+        (Finding(rule="gpu-class", reason=TOO_LARGE, message=str(number)), Mode.WARN)
         for number in range(others)
     ]
 

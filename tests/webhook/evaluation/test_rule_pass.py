@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import TOO_LARGE, Finding, Severity
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, Pod, Toleration
@@ -40,10 +40,8 @@ def label_after(draft: PodPatch, _options: RuleOptions, _context: Context) -> It
 
 
 def refuse(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
-    yield Finding(rule="refuse", reason=Reason.TOO_LARGE, path="spec", message="is refused")
-    yield Finding(
-        rule="refuse", reason=Reason.TOO_LARGE, path="spec", message="is odd", severity=Severity.WARNING
-    )
+    yield Finding(rule="refuse", reason=TOO_LARGE, path="spec", message="is refused")
+    yield Finding(rule="refuse", reason=TOO_LARGE, path="spec", message="is odd", severity=Severity.WARNING)
 
 
 TOLERATE = Rule(id="tolerate", summary="adds a toleration", options=RuleOptions, mutate=tolerate)
@@ -165,7 +163,7 @@ def test_an_injection_that_did_not_survive_is_reported_at_the_end(mode: Mode, wa
 )
 def test_a_pod_that_mutate_denies_hears_what_validate_would_say(first: Mode, denied: list[str]) -> None:
     def check(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
-        yield Finding(rule="late", reason=Reason.TOO_LARGE, message="is late")
+        yield Finding(rule="late", reason=TOO_LARGE, message="is late")
 
     late = Rule(id="late", summary="denies at /validate", options=RuleOptions, check=check)
 
@@ -251,7 +249,7 @@ def advise_on_size(workload: Workload, _options: RuleOptions, _context: Context)
         labelled = dict(each.admitted.spec.node_selector or {})
         yield Finding(
             rule="size",
-            reason=Reason.TOO_LARGE,
+            reason=TOO_LARGE,
             path=each.path,
             message=f"{workload.kind} {workload.name}: {labelled}",
         )

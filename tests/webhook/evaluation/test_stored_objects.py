@@ -15,7 +15,7 @@ from webhook.configuration.loader import Configuration, load_objects
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.stored_objects import Evaluation, Verdict, evaluate
-from webhook.quota.enforcer import UnusedQuota
+from webhook.quota.enforcer import ReadOnlyQuota
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -132,7 +132,7 @@ def test_a_workload_is_judged_by_its_templates() -> None:
 def test_of_a_quota_only_what_can_never_fit_counts(hard: str | None, verdict: Verdict) -> None:
     ledger = quota_ledger(hard={GPUS: Fraction(hard)}, used=None) if hard else None
 
-    found = evaluated(BUILT_IN, stored(), quota_of=lambda _: UnusedQuota(ledger, BUILT_IN))
+    found = evaluated(BUILT_IN, stored(), quota_of=lambda _: ReadOnlyQuota(ledger, BUILT_IN, is_unused=True))
 
     assert found.verdict is verdict
 

@@ -5,19 +5,23 @@ import tracemalloc
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import Vector
 from tests.builders import gpu_container, pod
 from tests.cluster.controllers import eventually
 from tests.prometheus import Exporters, dcgm, job, prometheus, rule_seconds
+from webhook.cluster.events import EventQueue
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller.gpu_use import GPUUse, Measuring
+from webhook.controller.metrics import ControllerMetrics
 from webhook.quota.counted_records import CountedRecord, RecordReader
-from webhook.quota.documents import IdleGPUs
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 GPUS, TEAMS = 20_000, 100
@@ -39,7 +43,7 @@ def held() -> list[tuple[CountedRecord, Vector]]:
 
 
 def test_a_round_for_many_gpus(tmp_path: Path) -> None:
-    pods, failures, events = held(), list[None](), list[object]()
+    pods, events = held(), list[object]()
     # Half of them work, so the other half are idle holders.
     page = "".join(
         dcgm(f"p-{number}", f"GPU-{number}", 90 * (number % 2), namespace=f"team-{number % TEAMS}")
@@ -51,16 +55,18 @@ def test_a_round_for_many_gpus(tmp_path: Path) -> None:
             measuring = Measuring(
                 prometheus=client, idle_after=timedelta(seconds=60), rules_interval=timedelta(seconds=30)
             )
+            usage_cache: Any = SimpleNamespace(
+                own=SimpleNamespace(catalogues=CATALOGUES, demands=lambda: pods)
+            )
+            quotas: Any = SimpleNamespace(first=lambda _namespace: None)
+            metrics = ControllerMetrics(CollectorRegistry())
             use = GPUUse(
                 measuring,
-                held=lambda: pods,
-                resource_mapping=lambda: CATALOGUES.resource_mapping,
-                stored=lambda _namespace: IdleGPUs(),
+                usage_cache,
+                quotas,
                 leads=lambda: True,
-                recount=lambda _namespace: None,
-                reshow=lambda: None,
-                write_event=events.append,
-                failed=lambda: failures.append(None),
+                events=cast("EventQueue", SimpleNamespace(put=events.append)),
+                metrics=metrics,
             )
 
             assert eventually(lambda: len(client.query(measuring.promql)) == GPUS, seconds=240)
@@ -76,7 +82,7 @@ def test_a_round_for_many_gpus(tmp_path: Path) -> None:
                 f"\n{GPUS} GPUs: {seconds:.2f} s, of which {cpu:.2f} s are CPU of the controller; {peak:.0f} MiB at most, "
                 f"{kept:.0f} MiB kept; the rules of one interval take Prometheus {rule_seconds(client.url):.2f} s"
             )
-    assert not failures
+    assert metrics.use_failures._value.get() == 0
     assert sum(len(use.idle(f"team-{number}")) for number in range(TEAMS)) == GPUS // 2
     assert len(events) == 200
     assert cpu < 5

@@ -4,11 +4,10 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Finding, Reason
+from policies.finding import TOO_LARGE, Finding
 from policies.policy import EffectivePolicy
 from tests.cases import cases
 from webhook.evaluation.decision import Decision, Outcome, Violation
-from webhook.evaluation.kinds import GroupKind
 from webhook.serving import admission_review
 
 POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", bindings=())
@@ -16,7 +15,7 @@ POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", 
 
 def decision(*findings: tuple[str, Outcome]) -> Decision:
     violations = tuple(
-        Violation(Finding(rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message=text), outcome)
+        Violation(Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message=text), outcome)
         for text, outcome in findings
     )
     return Decision(policy=POLICY, violations=violations)
@@ -71,9 +70,9 @@ def test_hundreds_of_findings_are_cut_and_counted() -> None:
 
 
 CONTACT = msgspec.structs.replace(POLICY, help="#gpu-support")
-ASKING = Finding(
-    rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message="one", ask="for more"
-).with_contact("#gpu-support")
+ASKING = Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message="one", ask="for more").with_contact(
+    "#gpu-support"
+)
 
 
 @cases(
@@ -87,7 +86,7 @@ ASKING = Finding(
 )
 def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], want: str) -> None:
     findings = [
-        Finding(rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message=text) for text in denied
+        Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message=text) for text in denied
     ] or [ASKING]
     violations = tuple(Violation(finding, Outcome.DENIED) for finding in findings)
 
@@ -104,7 +103,7 @@ def warnings(*findings: Finding) -> tuple[str, ...]:
 
 
 def warning(message: str, remedy: str = "") -> Finding:
-    return Finding(rule="some-rule", reason=Reason.TOO_LARGE, path="spec", message=message, remedy=remedy)
+    return Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message=message, remedy=remedy)
 
 
 @cases(
@@ -154,7 +153,7 @@ def test_a_warning_without_a_remedy_is_cut_with_its_object_to_what_the_api_serve
 )
 def test_the_object_of_a_warning(metadata: dict[str, str], sent: str, want: str) -> None:
     document = msgspec.Raw(msgspec.json.encode({"metadata": metadata}))
-    kind = GroupKind("apps", "Deployment")
+    kind = admission_review.GroupKind("apps", "Deployment")
     asked = admission_review.AdmissionRequest(uid="u", kind=kind, namespace="ml", name=sent, object=document)
 
     assert admission_review.subject_of(asked) == want

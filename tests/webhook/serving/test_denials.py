@@ -13,6 +13,7 @@ import pytest
 from policies.finding import Finding, Reason
 from policies.pods.pod import Metadata, OwnerReference
 from policies.quota.quota_request import ReservationOutcome
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.event_writer import Writer
@@ -84,21 +85,21 @@ def by_quota(reason: Reason) -> list[Any]:
         "Pod",
         None,
         SAID,
-        by_quota(Reason.QUOTA_EXCEEDED),
+        by_quota(QUOTA_EXCEEDED),
         ("", TOO_MANY, "QuotaExceeded", "q"),
     ),
     by_a_full_quota_beside_another_policy=(
         "Pod",
         None,
         SAID,
-        [*by_quota(Reason.QUOTA_EXCEEDED), Decision(policy=cast("Any", None), violations=())],
+        [*by_quota(QUOTA_EXCEEDED), Decision(policy=cast("Any", None), violations=())],
         ("", TOO_MANY, "QuotaExceeded", "q"),
     ),
     by_a_small_quota=(
         "Pod",
         None,
         SAID,
-        by_quota(Reason.QUOTA_CAN_NEVER_FIT),
+        by_quota(QUOTA_CAN_NEVER_FIT),
         ("", TOO_MANY, "QuotaCanNeverFit", "q"),
     ),
 )

@@ -13,26 +13,33 @@ import msgspec
 import pytest
 
 from policies import registry
-from policies.finding import Reason
+from policies.gpus.amount import FRACTIONAL_GPU
+from policies.placement.availability import EXCEEDS_NODE, NO_NODE
+from policies.placement.class_choice import CLASS_NOT_OFFERED, UNKNOWN_CLASS
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.field_paths import path_parts, with_edit
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import RULE_ID, UnclassifiedPods
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.rule import Rule
+from policies.rules.gpu_class import CLASS_CONTRADICTION
+from policies.rules.gpu_isolation import PRIVILEGED_CONTAINER
+from policies.rules.gpu_requests import MISSING_LIMIT
+from policies.rules.host_resources import EXCEEDS_SHARE
+from policies.rules.ineffective_fields import INVALID_RESOURCE_NAME, UNKNOWN_ANNOTATION, UNKNOWN_RESOURCE_NAME
 from tests.all_faults import longer
 from tests.builders import quota_ledger
 from tests.seed import SAID, SEED
 from webhook.cluster.node_pools import OPEN
 from webhook.configuration.documents import Document
-from webhook.configuration.loader import Configuration, load_objects
-from webhook.configuration.node_labels import keys_to_know
+from webhook.configuration.loader import Configuration, keys_to_know, load_objects
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.stored_objects import Evaluation, evaluate
-from webhook.quota.enforcer import UnusedQuota
+from webhook.quota.enforcer import ReadOnlyQuota
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 JSON = dict[str, Any]
@@ -97,17 +104,17 @@ ENVIRONMENT = (
     ("OTHER", ("1",)),
 )
 
-SPELLING = {Reason.UNKNOWN_RESOURCE_NAME, Reason.INVALID_RESOURCE_NAME, Reason.UNKNOWN_ANNOTATION}
+SPELLING = {UNKNOWN_RESOURCE_NAME, INVALID_RESOURCE_NAME, UNKNOWN_ANNOTATION}
 """Only under its right name is a field read at all, and what is wrong with its value is said then."""
 INCOMPLETE = {
-    Reason.UNKNOWN_CLASS,
-    Reason.CLASS_CONTRADICTION,
-    Reason.CLASS_NOT_OFFERED,
-    Reason.MISSING_LIMIT,
-    Reason.FRACTIONAL_GPU,
+    UNKNOWN_CLASS,
+    CLASS_CONTRADICTION,
+    CLASS_NOT_OFFERED,
+    MISSING_LIMIT,
+    FRACTIONAL_GPU,
 }
 """With them nobody knows which nodes could take the pod, and whether it has GPUs."""
-UNCOVERED = {Reason.EXCEEDS_NODE, Reason.NO_NODE, Reason.PRIVILEGED_CONTAINER}
+UNCOVERED = {EXCEEDS_NODE, NO_NODE, PRIVILEGED_CONTAINER}
 """They are said as soon as that is known, whatever the class or amount is."""
 
 
@@ -158,7 +165,7 @@ def case(seed: int) -> Case:
         cache=DecisionCache(in_force),
         now=NOW,
         nodes=lambda: nodes,
-        quota_of=lambda _: UnusedQuota(ledger, in_force),
+        quota_of=lambda _: ReadOnlyQuota(ledger, in_force, is_unused=True),
     )
     return Case(bounded(document(random), runs), by)
 
@@ -241,7 +248,7 @@ def identity(violation: Violation) -> tuple[str, ...]:
     """Return what it is about. Without indices: the items after a removed one move up."""
     finding = violation.finding
     path = re.sub(r"\[\d+\]", "[]", finding.path)
-    reason = "" if finding.rule == RULE_ID else finding.reason  # what can never fit also exceeds
+    reason = "" if finding.rule == RULE_ID else finding.reason.name  # what can never fit also exceeds
     return finding.rule, reason, path, finding.container or "", violation.outcome.value
 
 
@@ -257,7 +264,7 @@ def failure(case: Case, before: Evaluation, violation: Violation) -> str:
     now = Counter(map(identity, seen(after)))
     # A workload that fits into an empty quota may still wait for others.
     reasons = {each.finding.reason for each in seen(after)} if case.document["kind"] != "Pod" else set()
-    waits = Reason.QUOTA_EXCEEDED in reasons and violation.finding.reason is Reason.QUOTA_CAN_NEVER_FIT
+    waits = QUOTA_EXCEEDED in reasons and violation.finding.reason is QUOTA_CAN_NEVER_FIT
     if now[identity(violation)] >= known[identity(violation)] and not waits:
         return "is found again"
     if violation.finding.reason in SPELLING:
@@ -268,7 +275,7 @@ def failure(case: Case, before: Evaluation, violation: Violation) -> str:
     if (
         violation.finding.rule != "host-resources"
     ):  # fewer GPUs have a smaller share, and that finding has its own fix
-        new = [each for each in new if each.finding.reason is not Reason.EXCEEDS_SHARE]
+        new = [each for each in new if each.finding.reason is not EXCEEDS_SHARE]
     if violation.finding.reason in INCOMPLETE:
         new = [each for each in new if each.finding.reason not in UNCOVERED]
     brought = [each.finding.sentence() for each in new if is_asked or each.finding.rule != RULE_ID]

@@ -21,8 +21,7 @@ from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
 from webhook.cluster.node_pools import OPEN
 from webhook.configuration.documents import Document
-from webhook.configuration.loader import load_objects
-from webhook.configuration.node_labels import keys_to_know
+from webhook.configuration.loader import keys_to_know, load_objects
 from webhook.serving import node_watch
 from webhook.serving.node_watch import NodeWatch
 

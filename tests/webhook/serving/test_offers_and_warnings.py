@@ -19,13 +19,12 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.builders import JSON, deployment, gpu_container, pod, quota_ledger
 from tests.cases import cases
 from webhook.configuration.documents import Document
-from webhook.configuration.loader import load_objects
-from webhook.configuration.node_labels import keys_to_know
+from webhook.configuration.loader import keys_to_know, load_objects
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.stored_objects import evaluate
-from webhook.quota.enforcer import UnusedQuota
+from webhook.quota.enforcer import ReadOnlyQuota
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"
@@ -58,7 +57,7 @@ def seen(
     """Return what the author sees. Without nodes, they are not known."""
     configuration = load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules})])
     facts = node_facts(keys_to_know(configuration), nodes, pools) if nodes else None
-    quota = UnusedQuota(ledger, configuration)
+    quota = ReadOnlyQuota(ledger, configuration, is_unused=True)
     by = Evaluator(cache=DecisionCache(configuration), now=NOW, nodes=lambda: facts, quota_of=lambda _: quota)
     group = document["apiVersion"].rpartition("/")[0]
     found = evaluate(group, document["kind"], "team", msgspec.json.encode(document), by).findings()

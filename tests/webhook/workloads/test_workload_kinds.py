@@ -14,7 +14,7 @@ from policies.pods.workload import PodCount
 from tests.builders import JSON
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind
+from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.workloads.places import LONGEST_PATCHES, PodPlace, pod_places, workload_pods
 
 CONFIGURATION = load_directory(None)
@@ -298,33 +298,22 @@ def test_of_a_number_of_gpus_that_a_parameter_fills_in_no_count_is_known() -> No
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "workloads.md"
 TABLE = re.compile(r"(?<=<!-- workload-kinds -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
-HEADER = "| API group | kind | resource | its pods are at | pods at one time |\n|---|---|---|---|---|\n"
+HEADER = "| API group | kinds |\n|---|---|\n"
 
 
 def workload_kinds() -> Iterator[str]:
+    kinds_by_group: dict[str, list[str]] = {}
     for kind in load_directory(None).workload_kinds.values():
         if kind.pods:
-            resource = "(cluster-scoped: only `check`)" if kind.cluster_scoped else kind.plural
-            paths = ", ".join(map(shown, kind.pods))
-            group = kind.group or "core"
-            yield f"| {group} | {kind.kind} | {resource} | {paths} | {numbers(kind)} |\n"
+            kinds_by_group.setdefault(kind.group or "core", []).append(kind.kind + marks(kind))
+    for group, kinds in kinds_by_group.items():
+        yield f"| {group} | {', '.join(kinds)} |\n"
 
 
-def shown(form: PodPath) -> str:
-    described = ", ".join(form.containers)
-    if form.form is PodForm.TEMPLATE:
-        return f"`{form.path}`"
-    return f"`{form.path}` ({form.form.value}{': ' * bool(described)}{described})"
-
-
-def numbers(kind: WorkloadKind) -> str:
-    if kind.templates_only:
-        return "none"
-    return "; ".join(dict.fromkeys(factors(form.replicas) for form in kind.pods))
-
-
-def factors(texts: tuple[str, ...]) -> str:
-    return " × ".join(text if text in {"1", "unknown"} else f"`{text}`" for text in texts) or "1"
+def marks(kind: WorkloadKind) -> str:
+    """Return the marks that the page explains."""
+    is_unknown = any("unknown" in form.replicas for form in kind.pods)
+    return "†" * kind.cluster_scoped + ("\\*" if kind.templates_only else "°" * is_unknown)
 
 
 def test_the_table_is_what_the_code_knows() -> None:

@@ -150,4 +150,4 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
 def _denials(result: ManifestResult) -> dict[tuple[str, str], str]:
     """Return the denials of an object, by rule and reason, in words."""
     denied = (each.finding for each in result.findings() if each.outcome is Outcome.DENIED)
-    return {(each.rule, each.reason): each.sentence() for each in denied}
+    return {(each.rule, each.reason.name): each.sentence() for each in denied}

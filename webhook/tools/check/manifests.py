@@ -166,13 +166,13 @@ def read_manifests(
                     )
                     _Reader(blank, found, kinds).read()
                 else:
-                    found.others += 1
+                    found.other_documents += 1
             elif not is_template(content):
                 found.problems.append(LocatedProblem.of_yaml(file, document))
             elif not any(each.file == file for each in found.to_render):
                 # Once a file, at its first document that YAML cannot read.
                 found.to_render.append(ToRender(Renderer.TEMPLATE, file, document.line))
-    if not (found.manifests or found.problems or found.to_render or found.others or found.ignored):
+    if not (found.manifests or found.problems or found.to_render or found.other_documents or found.ignored):
         found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
 

@@ -31,7 +31,7 @@ from webhook.configuration.documents import GROUP
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.kinds import ADVISED, CLAIM, GroupKind
+from webhook.evaluation.kinds import ADVISED, CLAIM
 from webhook.evaluation.workloads import evaluate_autoscaler
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import (
@@ -255,8 +255,9 @@ class Run:
         stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
         if stored is None:
             return None
-        kind = GroupKind(group=manifest.group, kind=manifest.kind)
-        return evaluate_autoscaler(by, policy, kind, manifest.data, scales, stored, is_update=False)
+        return evaluate_autoscaler(
+            by, policy, manifest.group_kind, manifest.data, scales, stored, is_update=False
+        )
 
     def _workload(
         self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None, stored: dict[str, Any]

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from policies.finding import Reason
 from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
+from policies.registry import RULES_BY_REASON
 from webhook.configuration.documents import LocatedProblem
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits
@@ -32,7 +32,7 @@ MANIFEST = "manifest"
 """The id of results that are not findings of a rule."""
 
 _RULES = {
-    **{reason.value: reason.meaning for reason in Reason},
+    **{reason.name: reason.meaning for reason in RULES_BY_REASON},
     MANIFEST: "manifests cannot be read as the API server reads them",
 }
 
@@ -59,7 +59,7 @@ def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
         for violation in result.findings():
             finding = violation.finding
             location = _at(manifest, finding.path)
-            shown = _result(finding.reason, LEVELS[violation.outcome], finding.sentence(), location)
+            shown = _result(finding.reason.name, LEVELS[violation.outcome], finding.sentence(), location)
             fixes = _fixes(manifest, violation)
             yield {**shown, "properties": {"rule": finding.rule}, **({"fixes": fixes} if fixes else {})}
         for outcome, path, sentence in result.remarks():
@@ -152,7 +152,7 @@ def json_document(results: Sequence[ManifestResult], found: Manifests) -> dict[s
             **{verdict.value: number[verdict] for verdict in ManifestVerdict},
             "warnings": sum(result.number_of_warnings for result in results),
             "problems": len(found.problems),
-            "otherDocuments": found.others,
+            "otherDocuments": found.other_documents,
             "skippedKinds": skipped_kinds(results),
         },
     }
@@ -195,7 +195,8 @@ def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
         "outcome": found.outcome,
         **_fields(finding, "rule", "path"),
         **_position(manifest, finding.path),
-        **_fields(finding, "container", "value", "message", "reason"),
+        **_fields(finding, "container", "value", "message"),
+        "reason": finding.reason.name,
         "fix": [{"path": field_path(path), "value": value} for path, value in object_edits(manifest, found)],
         "remedy": finding.advice,
         "ask": finding.escalation,
@@ -254,20 +255,20 @@ def _suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:
 
 def _describe(case: ET.Element, result: ManifestResult) -> None:
     denied: list[str] = []
-    others: list[str] = []
+    messages: list[str] = []
     for outcome, path, sentence in result.remarks():
         line, column = result.manifest.position_of(path_parts(path))
-        place = f"{result.manifest.file}:{line}:{column}: "
+        position = f"{result.manifest.file}:{line}:{column}: "
         if outcome is Outcome.DENIED:
-            denied.append(f"{place}{sentence}")
+            denied.append(f"{position}{sentence}")
         else:
-            others.append(f"{place}{outcome.value}: {sentence}" if outcome else f"{place}{sentence}")
+            messages.append(f"{position}{outcome.value}: {sentence}" if outcome else f"{position}{sentence}")
     if denied:
         _say(case, "failure", "\n".join(denied), "denied")
     elif result.verdict in _SKIPPED:
         ET.SubElement(case, "skipped", message=result.unknown or _SKIPPED[result.verdict])
-    if others:
-        ET.SubElement(case, "system-out").text = _text("\n".join(others))
+    if messages:
+        ET.SubElement(case, "system-out").text = _text("\n".join(messages))
 
 
 def _say(case: ET.Element, tag: str, text: str, sort: str) -> None:

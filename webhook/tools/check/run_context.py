@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import INVALID_DOCUMENT, Finding, Severity
 from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.placement.named_nodes import NodeIndex
@@ -31,7 +31,7 @@ from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
-from policies.quota.spec import LimitsSpec, QuotaSpec
+from policies.quota.spec import INEFFECTIVE_QUOTA, LimitsSpec, QuotaSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -258,8 +258,8 @@ def quota_findings(
     checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
     problems = [(problem.path, problem.message, "") for problem in read.problems]
     problems += [(each.path, each.message, kind) for each, kind in chain.from_iterable(checked)]
-    warning = partial(Finding, rule=RULE_ID, reason=Reason.INEFFECTIVE_QUOTA, severity=Severity.WARNING)
-    denial = partial(Finding, rule=CONFIGURATION, reason=Reason.INVALID_DOCUMENT)
+    warning = partial(Finding, rule=RULE_ID, reason=INEFFECTIVE_QUOTA, severity=Severity.WARNING)
+    denial = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
     for path, message, kind in problems:
         parts = path_parts(path)
         is_open = kind in kinds or any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))

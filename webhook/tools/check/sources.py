@@ -170,7 +170,7 @@ class Input(msgspec.Struct):
     warnings: list[LocatedProblem] = []
     """What is read, but may not be what its author meant."""
     to_render: list[ToRender] = []
-    others: int = 0
+    other_documents: int = 0
     """Documents without apiVersion and kind."""
     notes: list[str] = []
     """What of a cluster the evaluation lacks."""
@@ -214,7 +214,7 @@ def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) 
             found.to_render.append(to_render)
         return False
     if not is_named and not _HEAD.search(content):
-        found.others += 1
+        found.other_documents += 1
         return False
     return True
 

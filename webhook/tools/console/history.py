@@ -29,8 +29,8 @@ Step = tuple[float, QuotaRow]
 class History:
     """The steps of many dimensions. A row that did not change adds no step; of too many steps every other one goes."""
 
-    def __init__(self, most: int = MAX_STEPS) -> None:
-        self._most = most
+    def __init__(self, max_steps: int = MAX_STEPS) -> None:
+        self._max_steps = max_steps
         self._steps: dict[QuotaDimension, list[Step]] = {}
 
     def record(self, at: float, rows: Mapping[QuotaDimension, QuotaRow]) -> None:
@@ -41,7 +41,7 @@ class History:
             steps = self._steps.setdefault(key, [])
             if steps and steps[-1][1] == row:
                 continue
-            if len(steps) >= self._most:
+            if len(steps) >= self._max_steps:
                 # The first one stays, where the line begins, and the last one, which still holds.
                 steps[1:-1] = steps[2:-1:2]
             steps.append((at, row))
@@ -67,8 +67,8 @@ class Drawing(NamedTuple):
     hard: str
     top: float
     ticks: tuple[float, ...]
-    least: float
-    most: float
+    lowest: float
+    highest: float
 
 
 def draw(steps: Sequence[Step], until: float) -> Drawing:
@@ -98,8 +98,8 @@ def draw(steps: Sequence[Step], until: float) -> Drawing:
         hard=f"M{line(hard)[1:]}",
         top=top,
         ticks=_ticks(top),
-        least=min(used),
-        most=max(used),
+        lowest=min(used),
+        highest=max(used),
     )
 
 

@@ -90,8 +90,8 @@ class ProposalReader:
         no_room = ""
         if is_accepted:
             ledger = limits_from_status(reader, namespace, reader.quota(namespace), self._now)
-            stated = quota_from_status(ledger, configuration)
-            now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: stated), fixed)
+            quota = quota_from_status(ledger, configuration)
+            now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: quota), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(
             title=f"{served.kind}/{data['metadata']['name']}",

@@ -255,20 +255,20 @@ def order_of(arguments: Mapping[str, str]) -> Order:
 
 
 def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
-    most: Fraction | int
+    size: Fraction | int
     match order:
         case Order.NAMESPACE:
-            most = 0
+            size = 0
         case Order.WORST:
             return quota.urgency
         case Order.DENIED:
-            most = quota.denied or 0
+            size = quota.denied or 0
         case Order.FULLEST:
-            most = quota.fullest
+            size = quota.fullest
         case Order.LARGEST:
-            most = quota.row.held if quota.row else 0
+            size = quota.row.held if quota.row else 0
         case Order.PENDING:
-            most = quota.pending_gpus
+            size = quota.pending_gpus
         case Order.IDLE:
-            most = quota.idle_gpus or NOTHING
-    return -most, quota.namespace
+            size = quota.idle_gpus or NOTHING
+    return -size, quota.namespace

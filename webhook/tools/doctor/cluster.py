@@ -57,8 +57,8 @@ class Permission(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """Return the permission as arguments of `kubectl auth can-i`."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
-        place = f" -n {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {resource}{f'/{self.name}' if self.name else ''}{place}"
+        where = f" -n {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{f'/{self.name}' if self.name else ''}{where}"
 
     def attributes(self) -> dict[str, str]:
         resource, _, subresource = self.resource.partition("/")

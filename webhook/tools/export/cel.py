@@ -80,8 +80,8 @@ def fits(subject: str, globs: Iterable[str]) -> str:
     if "*" in globs:
         return "true"
     plain = [glob for glob in globs if not _META.search(glob)]
-    others = [glob_regex(glob) for glob in globs if _META.search(glob)]
-    return " || ".join(_fitting(subject, plain, others)) or "false"
+    regexes = [glob_regex(glob) for glob in globs if _META.search(glob)]
+    return " || ".join(_fitting(subject, plain, regexes)) or "false"
 
 
 def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iterator[str]:
@@ -124,8 +124,8 @@ def names_gpu(
 def _any_pattern(name: str, patterns: Iterable[ResourcePattern]) -> str:
     plain = [each.pattern for each in patterns if "*" not in each.pattern]
     # Here a * stands for one or more characters, unlike in globs.
-    others = [escaped(each.pattern).replace(r"\*", ".+") for each in patterns if "*" in each.pattern]
-    return " ||\n".join(_fitting(name, plain, others))
+    regexes = [escaped(each.pattern).replace(r"\*", ".+") for each in patterns if "*" in each.pattern]
+    return " ||\n".join(_fitting(name, plain, regexes))
 
 
 def _may_overlap(one: ResourcePattern, other: ResourcePattern) -> bool:

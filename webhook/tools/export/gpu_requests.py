@@ -79,15 +79,15 @@ def _limit(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
     if not isinstance(limits, Mapping):
         return str(-1 if limits is None else limits)
     patterns = limits_by_pattern(limits)
-    cases = [(fits("name", [name]), most) for name, most in patterns]
+    cases = [(fits("name", [name]), maximum) for name, maximum in patterns]
     by_class = {each.resource for each in catalogue if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
         each_class = [[each] for each in catalogue if each.resource == resource]
         class_limits = [limit_of(limits, requested, classes) for classes in (*each_class, [])]
-        known = [most for most in class_limits if most is not None]
+        known = [maximum for maximum in class_limits if maximum is not None]
         cases.insert(0, (fits("name", [resource]), max(known) if len(known) == len(class_limits) else -1))
-    return " ".join([*(f"{condition} ? {most} :" for condition, most in cases), "-1"])
+    return " ".join([*(f"{condition} ? {maximum} :" for condition, maximum in cases), "-1"])
 
 
 def _amounts(containers: str, limit: str) -> str:

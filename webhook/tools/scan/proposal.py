@@ -37,7 +37,7 @@ from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.doctor.checks.nodes import few
+from webhook.tools.doctor.checks.nodes import names_in_words
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
 from webhook.tools.scan.teams import HeldGPUs, proposed_teams
@@ -105,8 +105,8 @@ class Draft:
             for use in tally.uses()
             if use.gpus and use.namespace not in quotas and use.namespace not in configuration.quotas
         }
-        most = bounds or {}
-        self._quotas = {name: min(gpus, most.get(name, gpus)) for name, gpus in needed.items()}
+        bounds = bounds or {}
+        self._quotas = {name: min(gpus, bounds.get(name, gpus)) for name, gpus in needed.items()}
         self._bounded = sorted(name for name, gpus in needed.items() if self._quotas[name] < gpus)
         uses = [use for use in tally.uses() if use.gpus]
         held = [HeldGPUs(use.namespace, use.gpus, tally.namespaces[use.namespace].largest) for use in uses]
@@ -180,17 +180,19 @@ class Draft:
         if kind == QUOTA:
             yield "The GPUs that are held now, rounded up, and the largest pod once more, so that an update can begin."
             if self._bounded:
-                yield f"Less in {few(self._bounded)}: no more than their ClusterGPUQuota leaves them."
+                yield f"Less in {names_in_words(self._bounded)}: no more than their ClusterGPUQuota leaves them."
         elif kind == TEAM:
             yield "What the namespaces with this label hold, rounded up, and the largest pod once more. Does it name teams?"
         elif kind == CLASS:
             yield "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells."
         else:
             for rule, namespaces in sorted(self._relaxed.items()):
-                yield f"{rule} warns: it would refuse what runs in {few(namespaces)}. Set mode: enforce once that is corrected."
+                where = names_in_words(namespaces)
+                yield f"{rule} warns: it would refuse what runs in {where}. Set mode: enforce once that is corrected."
             for taint, names in self._others.items():
+                where = names_in_words(names)
                 yield (
-                    f"{few(names)}: no pod gets a toleration of the taint {describe_toleration(taint)}. If all GPU pods may run "
+                    f"{where}: no pod gets a toleration of the taint {describe_toleration(taint)}. If all GPU pods may run "
                     f"there, add {toleration_of(taint)} to gpu-toleration.tolerations."
                 )
 

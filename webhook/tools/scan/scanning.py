@@ -36,7 +36,7 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.quota.counted_records import PODS, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
-from webhook.quota.enforcer import NamespaceQuota, UnusedQuota
+from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.check.run_context import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
@@ -115,7 +115,7 @@ class ClusterFacts:
         if self.quotas is None:
             return lambda _namespace: None
         quotas = never_counted(configuration.quotas) | self.quotas
-        return lambda namespace: UnusedQuota(quotas.get(namespace), configuration)
+        return lambda namespace: ReadOnlyQuota(quotas.get(namespace), configuration, is_unused=True)
 
 
 class Scan:
@@ -139,19 +139,19 @@ class Scan:
         self._api, self._now, self._namespace, self._progress = api, now, namespace, progress
         self._config, self._is_enforced = config, is_enforced
         self._reader = Permitted(api)
-        self._stated = self._reader.configuration(config)
+        self._configuration = self._reader.configuration(config)
         self._facts = ClusterFacts(self._reader, namespace)
 
     def report(self, *, with_trial: bool) -> ScanReport:
         """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all pods pass."""
-        facts, stated = self._facts, self._stated
-        tally = self._evaluated(enforced(stated) if self._is_enforced else stated)
+        facts, configuration = self._facts, self._configuration
+        tally = self._evaluated(enforced(configuration) if self._is_enforced else configuration)
         nodes = self._gpu_nodes()
         teams = read_teams(self._reader) or ()
         labels = None if self._namespace or teams else facts.labels
         bounds = self._bounds(teams, tally.namespaces)
         draft = Draft(
-            stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api), labels, bounds
+            configuration, tally, nodes, facts.quotas or {}, read_device_classes(self._api), labels, bounds
         )
         refused = self._try_out(draft) if with_trial else None
         self._progress("nodes")
@@ -190,14 +190,14 @@ class Scan:
         return bounds
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
-        read = partial(gpu_node, catalogues=self._stated)
+        read = partial(gpu_node, catalogues=self._configuration)
         found = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
         return tuple(sorted(found.items, key=lambda node: node.name)) if found else ()
 
     def _source(self) -> str:
         if self._config is not None:
             return str(self._config)
-        return "the cluster's documents" if self._stated.documents else "the built-in defaults"
+        return "the cluster's documents" if self._configuration.documents else "the built-in defaults"
 
     @cached_property
     def _served(self) -> ServedKinds:
@@ -283,8 +283,8 @@ class Scan:
     def _list(
         self, what: str, path: str, read: Callable[[msgspec.Raw], None], query: dict[str, str] | None = None
     ) -> None:
-        place = f" -n {self._namespace}" if self._namespace else ""
-        self._reader.attempt(f"list {what}{place}", lambda: self._api.list(path, read, query=query))
+        where = f" -n {self._namespace}" if self._namespace else ""
+        self._reader.attempt(f"list {what}{where}", lambda: self._api.list(path, read, query=query))
 
     def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
         """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""

@@ -99,12 +99,12 @@ class Tally:
         denials = self.stack_denials if of_stack else self.other_denials
         # With the path of the pod in the object; what is about the object itself has none.
         placed = [(pod.place.path, each) for pod in evaluation.pods for each in pod.violations]
-        for place, evaluated in (*placed, *(("", each) for each in evaluation.advice)):
+        for path, evaluated in (*placed, *(("", each) for each in evaluation.advice)):
             finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
             rule = finding.rule
             if finding.severity is Severity.DENIAL:
                 denials.add((namespace, rule))
-            key = (namespace, owner, rule, effect, _about(finding, place))
+            key = (namespace, owner, rule, effect, _about(finding, path))
             if key not in self._problems:
                 if self._listed[effect] >= MAX_LISTED:
                     self.left_out += 1
@@ -167,7 +167,7 @@ def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
     return violations | {(each.rule, Effect.CHANGED) for pod in evaluation.pods for each in pod.changes}
 
 
-def _about(finding: Finding, place: str) -> str:
+def _about(finding: Finding, pod_path: str) -> str:
     """Return what the finding on a template shares with that on its pods: everything but the path to the pod."""
-    path = finding.path.removeprefix(place).removeprefix(".")
+    path = finding.path.removeprefix(pod_path).removeprefix(".")
     return f"{path}\n{finding.value or ''}\n{finding.message}"

@@ -23,8 +23,7 @@ from webhook.cluster.published_capacity import PublishedCapacity, decode
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
-from webhook.configuration.loader import Configuration, load_directory
-from webhook.configuration.node_labels import keys_to_know
+from webhook.configuration.loader import Configuration, keys_to_know, load_directory
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.tools.status.capacity import read_gpu_nodes
 

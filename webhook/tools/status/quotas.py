@@ -13,7 +13,6 @@ from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare
-from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import TRUE, fields_of
 from webhook.configuration.dynamic_resources import served_resource
@@ -28,6 +27,7 @@ from webhook.quota.documents import (
     QuotaStatus,
     ShareStatus,
 )
+from webhook.quota.enforcer import ReadOnlyQuota
 from webhook.tools.granted import key_order
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
@@ -132,21 +132,21 @@ def ledger_from_status(record: QuotaRecord, now: datetime) -> QuotaLedger | None
     return ledger if status.used is None else ledger.using(held)
 
 
-def _team_share(stated: ShareStatus | None, held: Vector) -> TeamShare | None:
+def _team_share(status: ShareStatus | None, held: Vector) -> TeamShare | None:
     """Return what a namespace that holds so much sees of its team, as a status says it."""
-    if stated is None:
+    if status is None:
         return None
     namespaces: dict[str, Vector] = defaultdict(dict)
-    for key, largest in stated.largest.items():
+    for key, largest in status.largest.items():
         for each in largest:
             namespaces[each.name][key] = parse_amount(each.amount)
     return TeamShare(
-        team=Team(name=stated.name, uid="", generation=0, hard=stated.hard, contact=stated.contact),
+        team=Team(name=status.name, uid="", generation=0, hard=status.hard, contact=status.contact),
         taken_by_others={
-            key: max(limit - stated.free.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
-            for key, limit in stated.hard.items()
+            key: max(limit - status.free.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
+            for key, limit in status.hard.items()
         },
-        guaranteed_to_others={key: stated.guaranteed_to_others.get(key, NOTHING) for key in stated.hard},
+        guaranteed_to_others={key: status.guaranteed_to_others.get(key, NOTHING) for key in status.hard},
         taken=namespaces,
     )
 
@@ -160,28 +160,13 @@ def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
     return Spending(start=start, end=end, until=until, spent=spent)
 
 
-class QuotaFromStatus(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` as statuses say it, since tenants read no ledger. It reserves nothing."""
-
-    stated: QuotaLedger
-    configuration: Configuration
-
-    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if quota_request.is_free:
-            return ReservationOutcome()
-        return decide_by_own_catalogue(self.stated, quota_request, self.configuration)
-
-    def ledger(self) -> QuotaLedger:
-        return self.stated
-
-
 def quota_from_status(
-    stated: QuotaLedger | None, configuration: Configuration, *, released: Vector | None = None
-) -> QuotaFromStatus | None:
-    """Return a quota as if `released` were not held any more. None without one."""
-    if stated and stated.used and released:
-        stated = stated.using(positive_difference(stated.held, released))
-    return QuotaFromStatus(stated, configuration) if stated else None
+    ledger: QuotaLedger | None, configuration: Configuration, *, released: Vector | None = None
+) -> ReadOnlyQuota | None:
+    """Return a quota as statuses say it, since tenants read no ledger, without what was `released`. None without one."""
+    if ledger and ledger.used and released:
+        ledger = ledger.using(positive_difference(ledger.held, released))
+    return ReadOnlyQuota(ledger, configuration) if ledger else None
 
 
 def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:

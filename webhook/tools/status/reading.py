@@ -83,8 +83,8 @@ def read_status(
         configuration, policies = documents.configuration, tuple(_policies(documents, now))
     else:
         configuration = reader.configuration(config)
-        stated = configuration.policies
-        policies = tuple(_policy(each, _modes(stated, each), None, now) for each in stated.policies)
+        in_force = configuration.policies
+        policies = tuple(_policy(policy, _modes(in_force, policy), None, now) for policy in in_force.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.class_nodes(configuration, now, old_too=True)
     index = None if nodes is None else node_index(nodes, configuration)
@@ -301,8 +301,8 @@ def _classes(
     ]
     listed = {each.name for each in known}
     rest = (name for name in sorted(having) if name not in listed)
-    others = (ClassStatus(name=name, family=name, capacity=having[name]) for name in rest)
-    return (*known, *others)
+    unclassified = (ClassStatus(name=name, family=name, capacity=having[name]) for name in rest)
+    return (*known, *unclassified)
 
 
 CERTIFICATE = ("ca-bundle", "certificate", "certificate-secret")

@@ -147,7 +147,7 @@ class IdleOwner(JsonStruct, frozen=True):
 class DeniedOwner(JsonStruct, frozen=True):
     """Denied pods of one owner: their number, the times of the first and the last one, and the first line of its message.
 
-    reason: of the last one, in CamelCase (docs/reference/rules/README.md); the rule where only that is known; "" without either.
+    reason: of the last one, in CamelCase (docs/reference/rules/reasons.md); the rule where only that is known; "" without either.
     """
 
     namespace: str

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import PLATFORM_TEAM, Finding, Reason
+from policies.finding import PLATFORM_TEAM, Finding
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_choice import ANY, class_matches
 from policies.pods.annotations import GPU_CLASS
@@ -16,8 +16,10 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import Vector, total
+from policies.quota.budget_findings import BUDGET_SPENT
 from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
 from webhook.cluster import errors
@@ -44,13 +46,13 @@ from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit
 from webhook.tools.why.family import read_author, read_family
 from webhook.tools.why.fit import classes_for, idle_owner, in_words, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
-from webhook.tools.why.reasons import FAILED_CREATE, NO_NODE, Situation, answer_of, observed_events
+from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
 
 MAX_PODS = 20
 UNREADABLE = "unreadable"
-OUTLOOKS = frozenset({Reason.QUOTA_EXCEEDED, Reason.QUOTA_CAN_NEVER_FIT})
+OUTLOOKS = frozenset({QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT})
 
 
 def explain(
@@ -82,7 +84,7 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.stated = limits_from_status(reader, namespace, self.quota, now)
+        self.limits = limits_from_status(reader, namespace, self.quota, now)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -133,8 +135,8 @@ class _Case:
                 continue
             requested = requested_of_nodes(pod, self.configuration.resource_mapping)
             held[each.metadata.name] = in_words(requested)
-            if self.stated is not None:
-                counts_as = self.stated.unclassified_pods
+            if self.limits is not None:
+                counts_as = self.limits.unclassified_pods
                 demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
                 self.releasing.append(demand.vector)
         return held
@@ -175,7 +177,7 @@ class _Case:
         released = total(self.releasing)
         quota = None
         if not is_pod:
-            quota = quota_from_status(self.stated, configuration, released=released)
+            quota = quota_from_status(self.limits, configuration, released=released)
         facts = self.reader.nodes(configuration, self.now)[0] if self.nodes is not None else None
         return Evaluator(
             cache=DecisionCache(configuration),
@@ -201,7 +203,7 @@ class _Case:
         denied = next(filter(None, map(self._denied_by_quota, evaluation.pods)), None)
         if denied is None:
             return
-        if denied.reason is Reason.BUDGET_SPENT:
+        if denied.reason is BUDGET_SPENT:
             yield denied
             return
         outlooks = (each.finding for each in evaluation.advice if each.finding.reason in OUTLOOKS)
@@ -237,11 +239,11 @@ class _Case:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
             rule_denials = tuple(each.finding for each in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
-            no_node = tuple(each for each in warned if each.reason in NO_NODE)
+            no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
         is_held = is_stored and not waits(pod)
         quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, self.now, is_held=is_held)
-        if self.quota is None and self.stated is not None:
-            share = ShareStatus.of(self.stated)
+        if self.quota is None and self.limits is not None:
+            share = ShareStatus.of(self.limits)
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
         place, line = self._line(situation, pod, needed)
@@ -250,7 +252,7 @@ class _Case:
             line=line,
             rule_denials=rule_denials,
             no_node=no_node,
-            sees_quota=self.stated is not None,
+            sees_quota=self.limits is not None,
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,
@@ -320,7 +322,7 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
         yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
     for each in evaluation.findings() if evaluation else ():
         found = each.finding
-        yield RuleSentence(outcome=each.outcome.value, sentence=found.sentence(), reason=found.reason.value)
+        yield RuleSentence(outcome=each.outcome.value, sentence=found.sentence(), reason=found.reason.name)
 
 
 def _scaled_by(data: Any) -> str:

@@ -86,14 +86,14 @@ def _before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
 
 
 def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str) -> str:
-    others = ", ".join(gate for gate in pod.gates if gate != GATE)
+    other_gates = ", ".join(gate for gate in pod.gates if gate != GATE)
     remedies = {
         Standing.STARTING: "",
         Standing.NEXT: f"it starts when enough of the quota is released: end what is not needed, or {more}",
         Standing.BEHIND: f"it starts after those before it: end what is not needed, or {more}",
         Standing.INCOMPLETE: f"create the missing pods: gpu-admission why {place.gang} says why they are missing",
         Standing.UNREAD_GANG: f"create {place.gang} if there is none; the log of the controller says what is wrong",
-        Standing.OTHER_GATE: f"see the controller that sets {others}",
+        Standing.OTHER_GATE: f"see the controller that sets {other_gates}",
         Standing.DENIED: "correct what the denial says: the controller tries again within a minute",
         Standing.TOO_LARGE: f"request less, or {more}",
         Standing.TOO_MANY: "use fewer pods with more GPUs each",

@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Finding, Reason
+from policies.finding import PLATFORM_TEAM, Finding
+from policies.placement.availability import EXCEEDS_NODE, NO_NODE
+from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.quota.demand import RULE_ID
 from policies.quota.ledger.team import team_title
+from policies.rules.gpu_class import CLASS_CONTRADICTION
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
@@ -31,7 +34,7 @@ _FAILED = "Failed"
 _ENDED = frozenset({"Complete", "Completed", "Succeeded", _FAILED})
 """Conditions of Jobs, JobSets and training jobs that have ended."""
 _INSUFFICIENT = re.compile(r"Insufficient (cpu|memory|ephemeral-storage)\b")
-NO_NODE = frozenset({Reason.NO_NODE, Reason.UNKNOWN_CLASS, Reason.CLASS_CONTRADICTION, Reason.EXCEEDS_NODE})
+FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE})
 """Reasons of warnings that a pod will find no node."""
 _MINIMUM = re.compile(r"\.min\w+ is 0$")
 """Why an object makes no pods until its autoscaler makes some."""
@@ -318,7 +321,7 @@ def _cause(source: Source, finding: Finding) -> Cause:
     remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
     message = replace(finding, remedy="", fix=(), ask="").sentence()
     return Cause(
-        source=source, message=message, remedy=remedy, reason=finding.reason.value, details=finding.details
+        source=source, message=message, remedy=remedy, reason=finding.reason.name, details=finding.details
     )
 
 

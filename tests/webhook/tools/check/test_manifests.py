@@ -246,7 +246,7 @@ def test_a_document_without_apiversion_and_kind_is_not_a_manifest(tmp_path: Path
     found = read(tmp_path, f"{text}---\n{POD}")
 
     assert only(found).name == "train"
-    assert found.others == 1
+    assert found.other_documents == 1
 
 
 def test_duplicate_keys_warn_and_the_last_one_counts(tmp_path: Path) -> None:

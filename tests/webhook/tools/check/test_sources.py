@@ -148,7 +148,7 @@ def test_a_helm_chart_is_noted_once(tmp_path: Path) -> None:
     found = read(top)
 
     assert names(found) == ["plain", "no-chart"]
-    assert found.others == 2
+    assert found.other_documents == 2
     assert notes(found, top) == [
         "1 Helm chart not checked (chart): helm template CHART | gpu-admission check -f -"
     ]
@@ -231,7 +231,7 @@ def test_other_files_of_a_repository_are_counted_not_parsed(tmp_path: Path) -> N
     found = read(top)
 
     assert names(found) == ["a"]
-    assert found.others == 2
+    assert found.other_documents == 2
 
 
 LIMIT = "spec.containers[0].resources.limits[nvidia.com/gpu]"

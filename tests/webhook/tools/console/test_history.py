@@ -26,7 +26,7 @@ def test_only_changes_are_kept_and_a_quota_that_is_gone_has_no_history() -> None
 
 
 def test_too_many_steps_are_thinned_out_between_the_first_and_the_last() -> None:
-    history = History(most=10)
+    history = History(max_steps=10)
     for at in range(1000):
         history.record(at, {GPUS: row(at % 7)})
     times = [at for at, _ in history.steps(GPUS)]
@@ -46,7 +46,7 @@ def test_steps_are_drawn_as_steps() -> None:
     assert drawing.used == f"M0 1000 L0 {half} L500 {half} L500 {whole} L1000 {whole} L1000 1000 Z"
     assert drawing.held == f"M0 1000 L0 {more} L500 {more} L500 {whole} L1000 {whole} L1000 1000 Z"
     assert drawing.hard == f"M0 {whole} L500 {whole} L500 {whole} L1000 {whole}"
-    assert (drawing.least, drawing.most) == (2, 4)
+    assert (drawing.lowest, drawing.highest) == (2, 4)
 
 
 @cases(

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Reason
 from policies.quota.amounts import GPUS
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT
 from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
@@ -16,7 +16,7 @@ from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.stored_objects import Evaluation, evaluate
-from webhook.quota.enforcer import UnusedQuota
+from webhook.quota.enforcer import ReadOnlyQuota
 from webhook.tools.console.proposals import corrected, difference
 
 CONFIGURATION = load_directory(None)
@@ -24,7 +24,7 @@ LEDGER = quota_ledger(hard={GPUS: Fraction(2)}, used=None)
 BY = Evaluator(
     cache=DecisionCache(CONFIGURATION),
     now=datetime(2027, 1, 31, 18, tzinfo=UTC),
-    quota_of=lambda _namespace: UnusedQuota(LEDGER, CONFIGURATION),
+    quota_of=lambda _namespace: ReadOnlyQuota(LEDGER, CONFIGURATION, is_unused=True),
 )
 CLASS = "gpu-admission.dev/gpu-class"
 
@@ -116,5 +116,5 @@ def test_where_no_fix_helps_nothing_is_written() -> None:
     ]
     fixed, evaluation = corrected(document, evaluated)
 
-    assert [each.finding.reason for each in evaluation.findings()] == [Reason.QUOTA_CAN_NEVER_FIT]
+    assert [each.finding.reason for each in evaluation.findings()] == [QUOTA_CAN_NEVER_FIT]
     assert fixed == document

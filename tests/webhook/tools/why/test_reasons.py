@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason
+from policies.finding import Edit, Finding
+from policies.gpus.amount import FRACTIONAL_GPU
+from policies.quota.shortage import QUOTA_EXCEEDED
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import event, pod, situation, unschedulable
@@ -16,7 +18,7 @@ from webhook.tools.why.reasons import answer_of, observed_events
 
 NO_GPU = Finding(
     rule="gpu-requests",
-    reason=Reason.FRACTIONAL_GPU,
+    reason=FRACTIONAL_GPU,
     path="spec",
     message="must be whole",
     remedy="set 1",
@@ -118,7 +120,7 @@ def test_the_answer(given: JSON, answer: Answer, summary: str) -> None:
 
 FULL = Finding(
     rule="gpu-quota",
-    reason=Reason.QUOTA_EXCEEDED,
+    reason=QUOTA_EXCEEDED,
     path="spec.parallelism",
     message="needs 12 GPUs; ml has 8 of 8 free: 8 of 12 pods will start",
     fix=(Edit("spec.parallelism", 8),),

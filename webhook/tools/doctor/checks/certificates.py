@@ -27,7 +27,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import AUTHORITY_SECRET, SERVICE, WEBHOOK
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, has_cert_manager, place
+from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, entry_title, has_cert_manager
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 REPAIR = (
@@ -67,7 +67,7 @@ def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
     """Yield the caBundle of every webhook, or what is wrong with it."""
     for kind in KINDS:
         for entry in cluster.webhooks(kind):
-            where, client = place(kind, entry["name"]), entry.get("clientConfig") or {}
+            where, client = entry_title(kind, entry["name"]), entry.get("clientConfig") or {}
             text = client.get("caBundle")
             if not text:
                 message = "must have a caBundle: without one the API server trusts no certificate of ours"
@@ -263,7 +263,7 @@ def _kept(cluster: InstalledCluster) -> Iterator[Observation]:
         if _is_controllers(cluster, bundles):
             message = "does not exist: the webhook reads its certificate from it"
             yield failure("secret-missing", where, message, REPAIR)
-        elif not bundles:  # else files take its place, or the check of what is served reports it
+        elif not bundles:  # else files take its entry_title, or the check of what is served reports it
             yield NotChecked(f"{where} does not exist")
         return
     data = stored.content.data

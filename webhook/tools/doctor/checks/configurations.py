@@ -100,7 +100,7 @@ def schema_digest(definition: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(versions, order="deterministic")).hexdigest()[:16]
 
 
-def place(kind: str, entry: str = "") -> str:
+def entry_title(kind: str, entry: str = "") -> str:
     return f"{KINDS[kind]}/{WEBHOOK_CONFIGURATION}" + (f" webhooks[{entry}]" if entry else "")
 
 
@@ -119,7 +119,7 @@ def _configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
         return
     for kind in missing:
         message = "does not exist: the API server never calls the webhook"
-        yield failure("configuration-missing", place(kind), message, APPLY)
+        yield failure("configuration-missing", entry_title(kind), message, APPLY)
 
 
 def _stored_service(cluster: InstalledCluster) -> Any:
@@ -141,7 +141,7 @@ def _service_reference(cluster: InstalledCluster) -> Iterator[Observation]:
             if called != ours:
                 message = f"must call {ours}, and calls {called}"
                 remedy = f"{APPLY}; for an installation in another namespace use --namespace"
-                yield failure("wrong-service", place(kind, entry["name"]), message, remedy)
+                yield failure("wrong-service", entry_title(kind, entry["name"]), message, remedy)
 
 
 def _address(service: Mapping[str, Any]) -> str:
@@ -176,27 +176,27 @@ def _service(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check("entries", "Webhooks, rules, selectors and conditions are those of this version", *READS)
 def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
-    others: dict[str, list[str]] = defaultdict(list)
+    by_policy: dict[str, list[str]] = defaultdict(list)
     for kind, expected in expected_objects(own).configurations.items():
         if cluster.webhook_configuration(kind) is None:
             continue
         installed = {entry["name"]: entry for entry in cluster.webhooks(kind)}
         for name, meant in expected.items():
             if name in installed:
-                yield from _differences(place(kind, name), installed[name], meant, own)
+                yield from _differences(entry_title(kind, name), installed[name], meant, own)
                 if (policy := _failure_policy(installed[name])) != _failure_policy(meant):
-                    others[policy].append(place(kind, name))
+                    by_policy[policy].append(entry_title(kind, name))
                 continue
             report = failure if meant.get("failurePolicy") == "Fail" else warning
             message = "does not exist: nothing of it is reviewed"
-            yield report("entry-missing", place(kind, name), message, APPLY)
+            yield report("entry-missing", entry_title(kind, name), message, APPLY)
         for name in installed.keys() - expected.keys():
             message = f"is unknown to version {VERSION}: remove it"
-            yield warning("entry-unknown", place(kind, name), message, APPLY)
-    for policy, places in others.items():
+            yield warning("entry-unknown", entry_title(kind, name), message, APPLY)
+    for policy, entries in by_policy.items():
         identity, message, remedy = FAILURE_POLICIES[policy]
-        more, has = (f" and {len(places) - 1} more", "have") if len(places) > 1 else ("", "has")
-        yield warning(identity, places[0] + more, f"{has} {message}", remedy)
+        more, has = (f" and {len(entries) - 1} more", "have") if len(entries) > 1 else ("", "has")
+        yield warning(identity, entries[0] + more, f"{has} {message}", remedy)
     if not any(cluster.webhooks(kind) for kind in KINDS):
         yield NotChecked(f"there is no configuration {WEBHOOK_CONFIGURATION}")
 

@@ -15,7 +15,7 @@ from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.quota.ledger_records import LedgerReader, ledger_of
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
-from webhook.tools.doctor.checks.nodes import few
+from webhook.tools.doctor.checks.nodes import names_in_words
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.version import VERSION
 
@@ -65,7 +65,8 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("policy-paused", where, message, remedy)
         for exemption in spec.exemptions:
             if exemption.until is not None and cluster.now >= end_of(exemption.until):
-                message = f"has an exemption of {few(exemption.namespaces)} that ended on {exemption.until} ({exemption.reason})"
+                ended = f"that ended on {exemption.until} ({exemption.reason})"
+                message = f"has an exemption of {names_in_words(exemption.namespaces)} {ended}"
                 yield warning("exemption-over", where, message, "remove it, or extend it")
 
 

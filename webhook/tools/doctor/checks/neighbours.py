@@ -15,9 +15,9 @@ from webhook.tools.doctor.checks.configurations import (
     GROUP,
     KINDS,
     READS,
+    entry_title,
     excluded_by_name,
     expected_objects,
-    place,
 )
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
 
@@ -82,7 +82,10 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
         if pods and name not in excluded:
             unchosen.append(name)
         elif pods:
-            has, where = f"has {len(pods)} GPU pods (such as {pods[0].name})", place(MUTATING, PODS_ENTRY)
+            has, where = (
+                f"has {len(pods)} GPU pods (such as {pods[0].name})",
+                entry_title(MUTATING, PODS_ENTRY),
+            )
             remove = f"remove {name} from the selector (webhooks.excludedNamespaces of the chart)"
             remedy = f"{remove}, unless it is the GPU stack; or {APPLY}"
             yield warning("unseen-gpu-pods", f"Namespace/{name}", f"{has} and is excluded by {where}", remedy)
@@ -100,7 +103,7 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
     for quota in cluster.decoded(QUOTAS.path(), decode_quota):
         if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
-            entry = place(MUTATING, PODS_ENTRY)
+            entry = entry_title(MUTATING, PODS_ENTRY)
             message = f"does not hold: {entry} does not choose the namespace, so its pods are not reviewed"
             labels = "the labels of webhooks.namespaceSelector of the chart"
             remedy = f"give the namespace {labels}, or take it from excludedNamespaces"
@@ -121,7 +124,7 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
     for kind in KINDS:
         for entry in cluster.webhooks(kind):
             for name in excluded_by_name(entry.get("namespaceSelector") or {}):
-                excluding.setdefault(name, place(kind, entry["name"]))
+                excluding.setdefault(name, entry_title(kind, entry["name"]))
     for name, where in sorted(excluding.items()):
         if name not in known:
             message = f"does not exist and is excluded by {where}: a user who creates it runs GPU pods without any review"

@@ -28,20 +28,20 @@ from webhook.tools.doctor.cluster import InstalledCluster, Permission
 READ = Permission("list", "nodes")
 PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 LABEL_KEY = GPUClassOptions().label_key
-FEW = 3
+NAMED = 3
 MAX_IN_COMMAND = 20
 """Nodes; a shell takes more, but nobody reads them."""
 
 
-def few(names: Iterable[str]) -> str:
+def names_in_words(names: Iterable[str]) -> str:
     """Return the first names, and how many more there are."""
-    each = sorted(names)
-    more = f" and {len(each) - FEW} more" if len(each) > FEW else ""
-    return ", ".join(each[:FEW]) + more
+    listed = sorted(names)
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    return ", ".join(listed[:NAMED]) + more
 
 
 def _subject(names: Collection[str]) -> str:
-    return f"{'Node' if len(names) == 1 else 'Nodes'} {few(names)}"
+    return f"{'Node' if len(names) == 1 else 'Nodes'} {names_in_words(names)}"
 
 
 def _command(verb: str, names: Iterable[str], what: str) -> str:
@@ -73,7 +73,8 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
             continue
         found = cluster.gpu_pods("/api/v1/pods", fieldSelector=f"spec.nodeName={node.name}")
         if pods := [f"{each.namespace}/{each.name}" for each in found if each.deletion_timestamp]:
-            message = f"is not Ready, and has {len(pods)} GPU pods that were deleted ({few(pods)}): their containers may run on"
+            deleted = f"{len(pods)} GPU pods that were deleted ({names_in_words(pods)})"
+            message = f"is not Ready, and has {deleted}: their containers may run on"
             remedy = (
                 "leave them until the node is back or off: deleted by force, they hold no quota, whether or not they run; of a "
                 f"node that is off: kubectl taint nodes {node.name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"

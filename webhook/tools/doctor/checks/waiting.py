@@ -14,7 +14,7 @@ from webhook.cluster.objects import CONTROLLER, service_account
 from webhook.quota.documents import QUOTAS, PlaceInLine, QuotaRecord, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.control_plane import controller_age
-from webhook.tools.doctor.checks.nodes import few
+from webhook.tools.doctor.checks.nodes import names_in_words
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
@@ -42,8 +42,8 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         return
     age = controller_age(cluster)
     if age is None or age > STARTED_WITHIN:
-        names = [each.title for found in by_namespace.values() for each in found]
-        message = f"wait in line for quota ({few(names)}), and no controller leads that would start them"
+        names = names_in_words(pod.title for pods in by_namespace.values() for pod in pods)
+        message = f"wait in line for quota ({names}), and no controller leads that would start them"
         remedy = f"start the controller ({CONTROLLER}); in an emergency: gpu-admission pause, then gpu-admission release --all"
         yield failure("waiting-without-controller", "pods", message, remedy)
         return
@@ -87,10 +87,10 @@ def _in_namespace(
         ]
         if late:
             reason = "no GPUQuota" if quota is None else "no policy that enforces its GPUQuota"
-            message = f"wait in line for quota ({few(late)}), although the namespace has {reason}"
+            message = f"wait in line for quota ({names_in_words(late)}), although the namespace has {reason}"
             yield failure("waiting-for-nothing", where, message, log)
     elif not cluster.lets_wait(namespace):
-        names = few([pod.metadata.name for pod in pods])
+        names = names_in_words(pod.metadata.name for pod in pods)
         message = f"wait in line for quota ({names}), which no new pod does: onExceeded is Deny"
         remedy = f"wait: they start in order; to start them now: gpu-admission pause, then gpu-admission release -n {namespace}"
         yield warning("waiting-out-of-use", where, message, remedy)

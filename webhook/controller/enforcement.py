@@ -1,0 +1,52 @@
+"""Whether the rule gpu-quota denies anything in a namespace, by the policy that its labels select."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+
+from policies.quota.demand import RULE_ID
+from policies.rule import Mode, RuleOptions
+from policies.rules.gpu_quota import queues
+from webhook.cluster.namespaces import Namespaces, NamespaceUnknown
+from webhook.configuration.loader import Configuration
+
+log = logging.getLogger("gpu_admission.controller")
+
+LABELS_SECONDS = 2.0
+"""Within these seconds the labels of a namespace must be read."""
+
+
+@dataclass(eq=False)
+class Enforcement:
+    """Answers by the configuration in force. While the labels of a namespace cannot be read, its quota counts as enforced."""
+
+    configuration: Callable[[], Configuration]
+    namespaces: Namespaces
+
+    def enforces_quota(self, namespace: str) -> bool:
+        """Whether the rule denies anything in the namespace, or would without a pause. If not, nobody waits in line."""
+        return self._is_enforced(namespace, _always)
+
+    def lets_wait(self, namespace: str) -> bool:
+        """Whether it is enforced, and pods that exceed the quota wait in line."""
+        return self._is_enforced(namespace, queues)
+
+    def _is_enforced(self, namespace: str, condition: Callable[[RuleOptions], bool]) -> bool:
+        policies = self.configuration().policies
+        try:
+            deadline = monotonic() + LABELS_SECONDS
+            labels = self.namespaces.labels_of(namespace, deadline) if policies.asks_labels(namespace) else ()
+        except NamespaceUnknown as error:
+            log.warning("%s: its labels, which select its policy: %s", namespace, error)
+            return True
+        rule = policies.for_namespace(namespace, labels).in_force(RULE_ID, datetime.now(UTC))
+        if rule is None:
+            return False
+        options = rule[0].options
+        return options.mode is Mode.ENFORCE and condition(options)
+
+
+def _always(_options: RuleOptions) -> bool:
+    return True

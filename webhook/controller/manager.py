@@ -1,0 +1,145 @@
+"""Owns the election, the queue of ledgers that are due and its workers, the Events, and the threads of all parts."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from time import monotonic
+
+from policies.quota.ledger.quota_ledger import COUNTED_SECONDS
+from policies.quota.quota_request import LedgerError
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventQueue, EventWriter
+from webhook.cluster.leader import LeaderElector
+from webhook.cluster.objects import CONTROLLER
+from webhook.configuration.loader import Configuration
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.shared_informers import SharedInformers
+from webhook.controller.team_reconciler import Outcome
+from webhook.controller.work_queue import WorkItem, WorkQueue
+from webhook.quota.ledger_objects import team_object_name
+
+log = logging.getLogger("gpu_admission.controller")
+
+WORKERS = 16
+"""Most workers wait for a list or a write. A list of tens of thousands of objects takes seconds."""
+POLL_SECONDS = 0.5
+RETRY_SECONDS = (0.1, 10.0)
+"""First and longest pause after a failed reconciliation of a namespace. If an API server is killed, the reservations of its
+unfinished creations are first observed after its return, and expire EXPIRY_SECONDS later."""
+HANG_SECONDS = 120.0
+"""A worker that reconciles one namespace for longer is hung: its calls to the API server end within some tens of seconds."""
+
+Run = Callable[[threading.Event], object]
+"""The body of a thread: it works until the event is set. It asks `Manager.leads` before it does what only the leader may do."""
+Reconcile = Callable[[WorkItem], Mapping[str, Outcome]]
+"""Reconciles the names of one group that are due, and returns what became of each."""
+
+
+class Manager:
+    """The threads of a controller process. They are daemons, so a call that hangs does not keep the process alive.
+
+    Parts are made with what they read and with `leads`, `queue` or `events` of the manager, and then added.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        elector: LeaderElector,
+        informers: SharedInformers,
+        metrics: ControllerMetrics,
+    ) -> None:
+        self._elector, self.informers, self._metrics = elector, informers, metrics
+        self.queue = WorkQueue(self._group_of, rest=COUNTED_SECONDS)
+        self.events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
+        self._parts: dict[str, Run] = {}
+        self._failures: dict[str, int] = {}
+        self._busy_since: dict[str, float] = {}
+
+    def add(self, name: str, run: Run) -> None:
+        """Run a part in a thread of that name."""
+        self._parts[name] = run
+
+    def add_workers(self, reconcile: Reconcile) -> None:
+        for number in range(WORKERS):
+            self.add(f"reconcile {number}", partial(self._work, reconcile))
+
+    def run(self, stopping: threading.Event) -> None:
+        """Work until `stopping`, then release the Lease."""
+        self.informers.start(stopping)
+        self.events.start()
+        for name, run in self._parts.items():
+            threading.Thread(target=run, args=(stopping,), name=name, daemon=True).start()
+        election = threading.Thread(target=self._elector.run, args=(stopping,), name="election", daemon=True)
+        election.start()
+        stopping.wait()
+        self.informers.stop()
+        election.join(timeout=5.0)
+        self.events.stop()
+
+    def leads(self) -> bool:
+        """Whether this process is the leader, and knows enough to work."""
+        return self._elector.is_leader() and not self.informers.unready()
+
+    def led_namespaces(self) -> Collection[str]:
+        """Return the namespaces with a ledger, while this process leads."""
+        return self.informers.observed.ledgers() if self.leads() else ()
+
+    def configure(self, configuration: Configuration) -> None:
+        """Count by another configuration from now on. Raises `errors.ApiError` as `SharedInformers.configure`."""
+        for namespace in self.informers.configure(configuration):
+            self.queue.add(namespace)
+
+    def unhealthy(self) -> str:
+        """Return why the process must be restarted, empty if not. An unavailable API server is not a reason."""
+        now = monotonic()
+        hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]
+        return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
+
+    def _group_of(self, name: str) -> str:
+        """Return the object in which a ledger stands, or that of the team that it joins: others of it may join, too."""
+        place = self.informers.observed.place(name)
+        team = self.informers.teams.last_team_of(name) if place == name else ""
+        return team_object_name(team) if team else place
+
+    def _work(self, reconcile: Reconcile, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            self._metrics.leader.set(float(self._elector.is_leader()))
+            if not self.leads():
+                stopping.wait(POLL_SECONDS)
+                continue
+            item = self.queue.take(POLL_SECONDS)
+            if item is not None and not stopping.is_set():
+                self._reconcile(reconcile, item)
+
+    def _reconcile(self, reconcile: Reconcile, item: WorkItem) -> None:
+        outcomes: Mapping[str, Outcome]
+        self._busy_since[item.group] = monotonic()
+        try:
+            outcomes = reconcile(item)
+        except (LedgerError, errors.ApiError) as error:
+            outcomes = dict.fromkeys(item.names, error)
+        except Exception as bug:  # a bug with one object must not end the work on the others
+            log.exception("%s: reconciliation failed", item.group)
+            outcomes = dict.fromkeys(item.names, bug)
+        finally:
+            self._busy_since.pop(item.group, None)
+            self.queue.done(item)
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, LedgerError | errors.ApiError):
+                log.warning("%s: %s", name, outcome)
+            if not isinstance(outcome, Exception):
+                self._failures.pop(name, None)
+            seconds = self._retry_pause(name) if isinstance(outcome, Exception) else outcome
+            if seconds is not None:
+                self.queue.add(name, seconds)
+
+    def _retry_pause(self, namespace: str) -> float:
+        """Count a failure. Return the seconds until the next reconciliation of the namespace."""
+        self._metrics.failures.inc()
+        self._failures[namespace] = min(self._failures.get(namespace, 0) + 1, 10)
+        first, longest = RETRY_SECONDS
+        pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

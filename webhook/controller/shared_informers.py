@@ -1,0 +1,103 @@
+"""What the parts of the controller read: one informer for each kind, the counts of usage, and the configuration in force."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.waiting import QueueSpec
+from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import STALE_SECONDS, Informer
+from webhook.cluster.namespaces import Namespaces
+from webhook.configuration.loader import Configuration
+from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.teams import TeamMembership
+from webhook.controller.usage_cache import UsageCache
+from webhook.quota.documents import QUOTAS, QuotaStatus, decode_quota
+from webhook.quota.ledger_objects import TeamObjects
+from webhook.quota.ledger_records import LedgerReader, ledgers
+
+
+class SharedInformers:
+    """Parts subscribe before `start`. Followers watch too, so that a new leader has observed the reservations for some time."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        configuration: Configuration,
+        namespace: str,
+        observed: ObservedLedgers,
+        clock: Callable[[], int],
+    ) -> None:
+        self._configuration, self.observed = configuration, observed
+        self.team_objects = TeamObjects()
+        self.quotas = Informer(api, QUOTAS, decode_quota)
+        self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader(self.team_objects).read)
+        self.namespaces = Namespaces(api)
+        self.teams = TeamMembership(api, self.namespaces)
+        # Users may wait for quota that is freed where all is used up.
+        self.usage = UsageCache(api, namespace, configuration, awaited=observed.full, clock=clock)
+
+    def start(self, stopping: threading.Event) -> None:
+        self.usage.own.start()
+        for informer in self._watched():
+            informer.start(stopping)
+
+    def stop(self) -> None:
+        self.usage.stop()
+
+    def configuration(self) -> Configuration:
+        return self._configuration
+
+    def configure(self, configuration: Configuration) -> set[str]:
+        """Use another configuration, and return the namespaces that it may count in another way.
+
+        If it raises `errors.ApiError`, usage is counted by the old one.
+        """
+        self._configuration = configuration
+        namespaces = self.usage.own.waiting_namespaces()
+        if self.usage.configure(configuration):
+            namespaces |= {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}
+        return namespaces
+
+    def all(self) -> dict[str, Informer[Any]]:
+        own = {informer.resource.plural: informer for informer in self._watched()}
+        return {**own, **self.usage.own.informers}
+
+    def unready(self) -> str:
+        """Return what is not listed yet, empty if all is.
+
+        Without the kind ClusterGPUQuota there are no teams.
+        """
+        teams = self.teams.informer
+        unlisted = [
+            name
+            for name, informer in self.all().items()
+            if not (informer.synced or (informer is teams and informer.is_missing))
+        ]
+        return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
+
+    def stale(self) -> str:
+        """Return why counts may lag, empty if they do not."""
+        silent = [
+            f"no message about {name} for {informer.age:.0f} s"
+            for name, informer in self.usage.own.informers.items()
+            if informer.age > STALE_SECONDS
+        ]
+        return "; ".join(silent)
+
+    def statuses(self) -> dict[str, QuotaStatus]:
+        return {record.namespace: record.status for record in self.quotas.all()}
+
+    def watched_quota(self, namespace: str) -> QuotaLedger | None:
+        """Return a GPUQuota as a ledger that was never counted. None without a readable GPUQuota."""
+        quota = self.quotas.first(namespace)
+        return quota.desired if quota else None
+
+    def queue_spec(self, namespace: str) -> QueueSpec:
+        """Return `spec.queue` of the GPUQuota of a namespace."""
+        quota = self.quotas.first(namespace)
+        return quota.spec.queue if quota and quota.spec else QueueSpec()
+
+    def _watched(self) -> tuple[Informer[Any], ...]:
+        return self.quotas, self.ledger_objects, self.teams.informer, self.namespaces.informer

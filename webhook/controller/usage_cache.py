@@ -1,0 +1,184 @@
+"""The UsageCounter of our own catalogue, and that of each published catalogue that a ledger object names.
+
+`verify` lists namespaces again, one after the other. So an object that the watch missed is counted after a period at most.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import partial
+from time import monotonic, time
+
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
+from policies.quota.demand import Catalogues, UnclassifiedPods
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import timestamp
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.usage_counter import UsageCounter, UsageEvents
+from webhook.quota.catalogues import PublishedCatalogues, digests_of
+from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory
+
+log = logging.getLogger("gpu_admission.controller")
+
+POLL_SECONDS = 1.0
+ROUND_SHARE, FRESH_SHARE = 0.8, 0.1
+"""Parts of the period. All namespaces are verified within ROUND_SHARE. A list younger than FRESH_SHARE is not repeated. So no
+list gets older than the period."""
+
+
+class UsageCache:
+    """The UsageCounters of a process by catalogue digest. Thread-safe; it holds no lock while it calls the API."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        namespace: str,
+        catalogues: Catalogues,
+        *,
+        awaited: Callable[[], Iterable[str]] = tuple,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """`awaited` and `clock` are those of every UsageCounter."""
+        self.events = UsageEvents()
+        self._new_counter = partial(
+            UsageCounter, api, events=self.events, history=ClaimHistory(), awaited=awaited, clock=clock
+        )
+        self._lock = threading.Lock()
+        self.own = self._new_counter(catalogues)
+        self._counters = {self.own.digest: self.own}
+        self._published = PublishedCatalogues(api, namespace, self.own_catalogues)
+
+    def own_catalogues(self) -> Catalogues:
+        return self.own.catalogues
+
+    def configure(self, catalogues: Catalogues) -> bool:
+        """Replace our own catalogue, and return whether it changed. Keeps the old one if it raises `errors.ApiError`."""
+        if catalogue_digest(catalogues) == self.own.digest:
+            return False  # only policies changed, on which demand does not depend
+        self._add(catalogues, is_own=True)
+        return True
+
+    def of(self, digest: str) -> UsageCounter | None:
+        """Return the running counter of a catalogue, None if that is not published. Raises `errors.ApiError`."""
+        with self._lock:
+            found = self._counters.get(digest)
+        if found is None and (catalogues := self._published.get(digest)) is not None:
+            log.info("counting by class catalogue %s, too", digest)
+            found = self._add(catalogues)
+        return found
+
+    def deleted(self, namespace: str) -> frozenset[str]:
+        """Return the uids of objects that were deleted lately, by the watches of all counters: an older watch may know more."""
+        with self._lock:
+            every = list(self._counters.values())
+        return frozenset().union(*(each.deleted(namespace) for each in every))
+
+    def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
+        """Verify objects and sums of a namespace by lists that began at these times or later. Raises `errors.ApiError`."""
+        for counter in list(self._counters.values()):
+            if counter.synced:
+                counter.refresh(namespace, since=since, nodes_since=nodes_since)
+                counter.recount(namespace)
+
+    def pending_gpus(self, ledgers: Callable[[], Mapping[str, QuotaLedger]]) -> dict[str, Fraction]:
+        """Return by namespace the GPUs of pods that have held quota without a node for LONG_PENDING_SECONDS."""
+        before = timestamp(datetime.now(UTC) - timedelta(seconds=LONG_PENDING_SECONDS))
+        own = self.own
+        return {
+            namespace: own.unbound_gpus(namespace, ledger.unclassified_pods, before)
+            for namespace, ledger in ledgers().items()
+        }
+
+    def publish(self, counter: UsageCounter) -> bool:
+        return self._published.publish(counter.catalogues)
+
+    def follow(self, ledgers: Mapping[str, QuotaLedger]) -> None:
+        """Have the counters of all ledgers with a budget keep what it needs."""
+        with self._lock:
+            counters = dict(self._counters)
+        for namespace, ledger in ledgers.items():
+            versions = ledger.catalogue_versions if ledger.budget is not None else ()
+            for version in filter(None, map(CatalogueVersion.parse, versions)):
+                if version.digest in counters:
+                    counters[version.digest].follow(namespace, ledger, version.unclassified_pods)
+
+    def prune(self, ledgers: Mapping[str, QuotaLedger], *, is_leader: bool) -> None:
+        """Remove counters and sums that no ledger needs. The leader writes the catalogues. Raises `errors.ApiError`."""
+        ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
+        with self._lock:
+            named = ledger_digests | {self.own.digest}
+            gone = [self._counters.pop(each) for each in self._counters.keys() - named]
+        for counter in gone:
+            counter.stop()
+        summed = {
+            (namespace, each)
+            for namespace, ledger in ledgers.items()
+            for each in _unclassified_pods_of(ledger)
+        }
+        for counter in list(self._counters.values()):
+            counter.keep(summed)
+        if is_leader:
+            self._published.prune(named)
+            for counter in list(self._counters.values()):
+                self.publish(counter)
+        else:
+            self._published.forget()
+
+    def stop(self) -> None:
+        for counter in list(self._counters.values()):
+            counter.stop()
+
+    def _add(self, catalogues: Catalogues, *, is_own: bool = False) -> UsageCounter:
+        counter = self._new_counter(catalogues)
+        with self._lock:
+            kept = self._counters.setdefault(counter.digest, counter)
+            if is_own:  # under the lock, because `prune` would stop a counter that no ledger names
+                self.own = kept
+        if kept is counter:
+            kept.start()
+        return kept
+
+
+def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
+    catalogue_versions = filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions))
+    return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})
+
+
+def verify(
+    usage_cache: UsageCache,
+    metrics: ControllerMetrics,
+    namespaces: Callable[[], Collection[str]],
+    verified: Callable[[str], object],
+    period: float,
+    stopping: threading.Event,
+) -> None:
+    """Verify the namespaces, evenly spread over the period, until `stopping`. Call `verified` after each namespace."""
+    queue: deque[str] = deque()
+    last = monotonic()
+    while not stopping.is_set():
+        current, waiting = namespaces(), frozenset(queue)
+        queue.extend(name for name in current if name not in waiting)
+        delay = last + ROUND_SHARE * period / max(1, len(queue)) - monotonic()
+        if not queue or delay > 0:
+            stopping.wait(min(delay, POLL_SECONDS) if queue else POLL_SECONDS)
+            continue
+        last = monotonic()
+        namespace = queue.popleft()
+        if namespace not in current:
+            continue
+        queue.append(namespace)
+        try:
+            usage_cache.verify(
+                namespace, since=last - FRESH_SHARE * period, nodes_since=last - ROUND_SHARE * period
+            )
+        except errors.ApiError as error:
+            log.warning("%s: not verified: %s", namespace, error)
+            continue
+        if namespace in namespaces():
+            metrics.recount_time.labels(namespace).set(time())
+            verified(namespace)
