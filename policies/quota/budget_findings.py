@@ -32,7 +32,7 @@ KEYS_SHOWN = 2
 THIS_PERIOD = {Period.DAY: "today (UTC)", Period.WEEK: "this week", Period.MONTH: "this month"}
 
 
-def of_reservation(namespace: str, outcome: ReservationOutcome, now: datetime) -> Iterator[Finding]:
+def reservation_findings(namespace: str, outcome: ReservationOutcome, now: datetime) -> Iterator[Finding]:
     """Yield the denial of a request because its budget is spent, or the warning that it is spent soon."""
     ledger, request, verdict = outcome.ledger, outcome.request, outcome.verdict
     if (
@@ -51,7 +51,7 @@ def of_reservation(namespace: str, outcome: ReservationOutcome, now: datetime) -
         yield from _low(namespace, ledger.budget, ledger.spending, needed, used)
 
 
-def of_workload(
+def workload_findings(
     workload: Workload, ledger: QuotaLedger, catalogues: Catalogues, namespace: str
 ) -> Iterator[Finding]:
     """Yield the warning that the budget of the workload's pods is spent, or will be soon."""

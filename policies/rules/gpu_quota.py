@@ -26,7 +26,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.workload import Workload
 from policies.quota.amounts import exceeds, format_amount
-from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, of_reservation, of_workload
+from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
 from policies.quota.claims import PROTECTED_CLAIM, claim_demand
 from policies.quota.demand import RULE_ID, UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
 from policies.quota.fit import FitResult, fit_result
@@ -125,7 +125,7 @@ def check_reservation(
             ask = f"for a GPUQuota named {NAME}"
             yield Finding(rule=RULE_ID, reason=QUOTA_MISSING, message=message, ask=ask)
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
-        yield from of_reservation(namespace, outcome, now)
+        yield from reservation_findings(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
     elif would_wait and verdict.must_wait:
@@ -190,7 +190,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         fit = fit_result(workload, ledger, context, is_stored=context.is_update)
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
-        yield from of_workload(workload, ledger, context, context.namespace)
+        yield from workload_findings(workload, ledger, context, context.namespace)
         if options.lets_wait:
             is_behind = fit is None and ledger.pods_before and not context.is_update
             yield from line_advice(workload, context.resource_mapping, ledger.pods_before if is_behind else 0)

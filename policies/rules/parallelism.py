@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
-from policies.gpus.vendors import of_all
+from policies.gpus.vendors import from_all_vendors
 from policies.pods.annotations import MODELS
 from policies.pods.field_paths import path_parts, value_at
 from policies.pods.pod import Container, ContainerPlace, Pod
@@ -40,7 +40,7 @@ LONGEST_TEXT = 16_384
 MAX_FLAGS = 16
 """The most flags that are read of one command."""
 
-ONE_DEVICE_EACH = of_all(lambda vendor: vendor.one_device_each)
+ONE_DEVICE_EACH = from_all_vendors(lambda vendor: vendor.one_device_each)
 
 _NUMBER = r"(?:=|\s+)[\"']?([0-9]{1,4})(?![\w.])"
 """The plain number of a flag, as in `--tp 4` and `--tp="4"`."""

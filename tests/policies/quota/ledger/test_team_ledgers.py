@@ -266,7 +266,9 @@ def test_what_is_held_for_pods_that_wait_takes_nothing_from_creations() -> None:
         TeamLedgers(team({"gpus": 900}), {OWN: taking(200, lifts), OTHER: taking(400)}) for lifts in (0, 20)
     )
     lifts_size = found.ledgers[OWN].reservations.size - without.ledgers[OWN].reservations.size
-    assert found.reservation_limit(OWN, 8000 + lifts_size) == without.reservation_limit(OWN, 8000) + lifts_size
+    assert (
+        found.reservation_limit(OWN, 8000 + lifts_size) == without.reservation_limit(OWN, 8000) + lifts_size
+    )
 
 
 @pytest.mark.parametrize("seed", range(10))
