@@ -46,7 +46,7 @@ NODE_PATHS = (
 )
 """Beginnings of paths of a node. A directory ends with a slash. A parent directory leads to GPUs, too."""
 OTHER_ROOT = r"^/proc/($|(self|thread-self|[0-9]+)/($|task/([0-9]+/)?$|(.+/)?(root|cwd|fd)/))"
-"""Links below a process to any directory of the node, and their parent directories. The kubelet and the runtime follow them."""
+"""Links in /proc to any directory of the node, and their parent directories. The kubelet and the runtime follow them."""
 
 DEVICE_LIST = "nvidia-container-devices"
 """NVIDIA's runtime reads a mount below /var/run/nvidia-container-devices, however it is spelt, as a list of GPUs
