@@ -35,7 +35,7 @@ PLATFORM_TEAM = "the platform team"
 """The contact if the policy names none (`spec.help`)."""
 
 VALUE_LENGTH = 120
-"""The most characters of a value in a sentence; an annotation may hold 256 KiB."""
+"""Maximum of characters of a value in a sentence; an annotation may have 256 KiB."""
 
 _TEMPLATE = re.compile(
     r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(?!jobTemplate\.)(\w*[tT]emplate)\.(spec|metadata)(\..+)?", re.DOTALL
@@ -43,16 +43,16 @@ _TEMPLATE = re.compile(
 _FIELD = re.compile(r"[^.\[\]]+\[\d+\]$|\[([^\]]*)\]$|[^.\[\]]+$")
 """The last field of a path: a key in brackets, an item with its list, or a name."""
 _EVERY_WORKLOAD = frozenset({"spec", "template", "jobTemplate", "podTemplate"})
-"""Steps to a pod template that tell none from another."""
+"""Steps of a path to a pod template that do not distinguish templates."""
 
 
 def truncate(value: str, length: int = VALUE_LENGTH) -> str:
-    """Return the value, cut to so many characters."""
+    """Return the value, cut to `length` characters."""
     return value if len(value) <= length else value[: length - 1] + "…"
 
 
 def short_path(path: str) -> str:
-    """Return the path without the way to a pod template, but for the step that distinguishes several.
+    """Return the path without the steps to a pod template, except one that distinguishes several templates.
 
     `spec.template.spec.containers[0]` → `containers[0]`, `spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]` →
     `Worker…containers[0]`, `spec.template.metadata.annotations[x]` → `template.metadata.annotations[x]`.

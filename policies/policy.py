@@ -37,7 +37,7 @@ class TemplateMode(Enum):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Namespaces that any of the globs fits, and, where there is a selector, whose labels it matches."""
+    """Namespaces whose name matches one of the globs, and whose labels match the selector, if there is one."""
 
     namespaces: tuple[str, ...] = ("*",)
     namespace_selector: LabelSelector | None = None
@@ -60,7 +60,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class Exemption(Match, frozen=True, kw_only=True):
-    """Namespaces in which some rules (without `rules`: all) do not hold, the reason, and the last day (UTC)."""
+    """Namespaces that are exempt from `rules` (None: from all), the reason, and the last day (UTC)."""
 
     namespaces: tuple[str, ...]
     reason: str
@@ -68,7 +68,7 @@ class Exemption(Match, frozen=True, kw_only=True):
     until: date | None = None
 
     def holds(self, rule_id: str, now: datetime) -> bool:
-        """Whether the rule does not hold at `now` in the namespaces that are covered."""
+        """Whether the exemption of the rule is in force at `now`."""
         return (self.rules is None or rule_id in self.rules) and self.is_in_force(now)
 
     def is_in_force(self, now: datetime) -> bool:
@@ -76,7 +76,7 @@ class Exemption(Match, frozen=True, kw_only=True):
 
 
 def still_paused(until: datetime | None, now: datetime) -> datetime | None:
-    """Return until when break glass holds, None if it does not."""
+    """Return the end of a pause (break glass) that is in force, else None."""
     return until if until is not None and now < until else None
 
 
@@ -123,7 +123,7 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What holds in one namespace: its rules but disabled ones, in the order of the registry, and its exemptions."""
+    """The policy of one namespace: its rules in the order of the registry, without disabled ones, and its exemptions."""
 
     name: str
     version: str
@@ -141,13 +141,13 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"{PLATFORM_TEAM} ({self.help})" if "://" in self.help else self.help or PLATFORM_TEAM
 
     def mode(self, binding: Binding, now: datetime) -> Mode:
-        """Return how strictly a rule holds at `now`: break glass turns everything into audit, an exemption off."""
+        """Return the mode of a rule at `now`: audit while the policy is paused (break glass), disabled if it is exempt."""
         if self.exemptions and self.exemption(binding.rule.id, now) is not None:
             return Mode.DISABLED
         return Mode.AUDIT if self.paused(now) is not None else binding.options.mode
 
     def rules(self, now: datetime) -> tuple[tuple[Binding, Mode], ...]:
-        """Return the rules that hold at `now`, and how strictly."""
+        """Return the rules that are in force at `now`, with their modes."""
         if not self.exemptions and self.paused(now) is None:
             return self._as_written
         modes = ((binding, self.mode(binding, now)) for binding in self.bindings)
@@ -168,7 +168,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return still_paused(self.paused_until, now)
 
     def in_force(self, rule_id: str, now: datetime) -> tuple[Binding, Mode] | None:
-        """Return a rule if it holds at `now`, and how strictly."""
+        """Return a rule and its mode, if it is in force at `now`."""
         return next((each for each in self.rules(now) if each[0].rule.id == rule_id), None)
 
     def mode_of(self, rule_id: str, now: datetime) -> Mode:
@@ -217,7 +217,7 @@ class PolicySet:
             for rule in RULES
         )
         self.reads_limit_ranges = any(reads_limit_ranges(each.spec.rules.get) for each in policies)
-        # Namespaces come and go; what is remembered is bounded.
+        # Namespaces come and go, so the cache is bounded.
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
 
     def asks_labels(self, namespace: str) -> bool:
@@ -231,7 +231,7 @@ class PolicySet:
         return False
 
     def _for_namespace(self, namespace: str, labels: Labels = ()) -> EffectivePolicy:
-        """Return what holds in `namespace`; called through the cache `for_namespace`."""
+        """Return the policy of the namespace; called through the cache `for_namespace`."""
         matching = [policy for policy in self.policies if policy.spec.match.covers(namespace, labels)]
         policy, *rivals = matching or [BUILT_IN_POLICY]
         why = f"matches {policy.spec.match} with priority {policy.spec.priority}"
@@ -251,7 +251,7 @@ class PolicySet:
         )
 
     def binding(self, rule: Rule, policy: Policy) -> Binding:
-        """Return the options that hold for a rule where `policy` governs, also if they disable it."""
+        """Return the options of a rule in namespaces of `policy`, also if they disable it."""
         for candidate in (policy, self._default):
             if candidate is not None and rule.id in candidate.spec.rules:
                 return Binding(rule, candidate.spec.rules[rule.id], candidate.name)

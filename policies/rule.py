@@ -1,8 +1,8 @@
 """A rule: an id, options, and pure functions over a pod.
 
 `mutate` changes a draft and may yield findings; `check` only yields findings. At /mutate the changes of `mutate` are sent,
-and `check` runs before it if `check_before_mutation`. At /validate `check` runs, and `mutate` on a scratch copy: what it
-still wants did not survive. On a pod template both run, `mutate` on a scratch copy, and only the findings count.
+and `check` runs before it if `check_before_mutation`. At /validate `check` runs, and `mutate` on a scratch copy: a change that it
+still makes there was lost. On a pod template both run, `mutate` on a scratch copy, and only the findings count.
 
 `check_claim_template` advises on a ResourceClaimTemplate, `check_workload` once on an object that is not a pod, such as a
 Deployment. Their findings are warnings in every mode. No rule asks the quota: the evaluator does, if no rule denies.
@@ -50,7 +50,7 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     mode: Mode = Mode.ENFORCE
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the options, sentence) for every value that is of the right type but makes no sense."""
+        """Yield (path below the options, sentence) for every value that has the right type and is invalid."""
         yield from ()
 
     def advice(self) -> Iterator[tuple[str, str]]:
@@ -79,19 +79,19 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     made_by_daemonset: bool = False
     """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
     owner: Owner = NO_OWNER
-    """What makes the pod, as far as a rule that `reads_owner` needs it."""
+    """The object that creates the pod, for rules that `reads_owner`."""
     is_update: bool = False
     fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
     """The nodes of the cluster, None if they are not known."""
     limit_ranges: NamespaceLimits | None = None
-    """What the LimitRanges of the namespace say. None if rule host-resources is off, or they cannot be read."""
+    """The LimitRanges of the namespace. None if rule host-resources is disabled, or they cannot be read."""
     ledger: QuotaLedger | None = None
     """The ledger of the namespace, None without a quota, or if no rule needs it."""
     budgets: tuple[LabelSelector, ...] | None = None
     """The selectors of the namespace's PodDisruptionBudgets, None if they are not known, or if no rule needs them."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
-    """The options of another rule, None if it is disabled: a few rules depend on one another."""
+    """The options of another rule, None if it is disabled. Some rules depend on others."""
 
     def surely_requests_gpus(self, pod: Pod) -> bool:
         """Whether the pod requests a GPU, and not only unknown devices."""
@@ -104,13 +104,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     summary: str
     reasons: tuple[Reason, ...] = ()
-    """Those of its findings. A rule that mutates also gives those of injected fields."""
+    """The reasons of its findings. A rule that mutates has the reasons of injected fields, too."""
     options: type[RuleOptions] = RuleOptions
     mutate: Callable[[PodPatch, Any, Context], Iterator[Finding]] | None = None
     check: Callable[[Pod, Any, Context], Iterator[Finding]] | None = None
     check_claim_template: Callable[[ResourceClaimTemplate, Context], Iterator[Finding]] | None = None
     check_workload: Callable[[Workload, Any, Context], Iterator[Finding]] | None = None
-    """Advise on an object as a whole; paths start at the object. What is wrong with its pods is for `check`."""
+    """Advise on an object as a whole; paths start at the object. `check` reports the problems of its pods."""
     check_before_mutation: bool = False
     """Also check before all mutations: the API server would refuse the pod right after /mutate with a worse sentence."""
     not_fixable: str = ""
@@ -121,6 +121,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Globs over the keys of annotations and labels that it reads, besides those of `gpu-admission.dev/` and of
     GPUResourceMappings. Two pods that differ only in other keys get the same decision."""
     reads_owner: bool = False
-    """Depends on the object that makes the pod, which is looked up only where such a rule is enabled."""
+    """Depends on the owner of the pod, which is looked up only if such a rule is enabled."""
     on_update: bool = False
     """Also check a pod whose placement changed after it was created (a scheduling gate was lifted)."""

@@ -16,7 +16,7 @@ FRACTIONAL_GPU = Reason("FractionalGPU", "an amount of GPUs is not a whole numbe
 ID = "gpu-requests"
 """The rule of these findings."""
 QUOTED = 61
-"""A finding shows so many characters of a value."""
+"""Characters of a value that a finding shows."""
 
 NAME = "{name}"
 """Placeholder in a remedy for the name of the resource."""
@@ -53,7 +53,7 @@ class Amount(msgspec.Struct, frozen=True):
         amount: str | float | None = None,
         name: str = "",
     ) -> Finding:
-        """Return a finding. Its fix is the valid `amount` or resource `name`. Else `remedy` says what to do."""
+        """Return a finding. Its fix sets the `amount`, or the resource `name`; without both, `remedy` says what to do."""
         return Finding(
             rule=ID,
             reason=reason,

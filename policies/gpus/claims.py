@@ -1,7 +1,7 @@
 """The devices that a pod's ResourceClaims (DRA) request, and the pod without claims for other devices than accelerators.
 
 A pod only names its claims or their templates. The caller looks up their DeviceClasses. Rules must not see a claim whose
-DeviceClasses are all known to have no accelerators (NICs, CPUs), so `as_rules_see_it` removes it.
+DeviceClasses are all known to have no accelerators (NICs, CPUs), so `without_other_claims` removes it.
 
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
@@ -142,7 +142,7 @@ def requested_by(
     return found
 
 
-def as_rules_see_it(
+def without_other_claims(
     pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
 ) -> tuple[Pod, tuple[str, ...]]:
     """Return the pod without claims for other devices than accelerators.

@@ -205,7 +205,7 @@ class ClassCatalogue:
 
     @cached_property
     def _named_by_label(self) -> dict[str, str]:
-        """Classes and families by label values in lower case: people write what they see on nodes, such as `Tesla-T4`."""
+        """Classes and families by label values in lower case, because people write values of node labels, such as `Tesla-T4`."""
         # Values of all keys: `a100` is the 40 GB card under one key and any A100 under another, so it means the family.
         classes = _grouped(
             (value.lower(), c) for (_, value), members in self._labels.items() for c in members

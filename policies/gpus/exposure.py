@@ -6,10 +6,10 @@ process only chooses among the devices of its container.
 
 import re
 
-from policies.gpus.vendors import HIDING, VENDORS, of_all
+from policies.gpus.vendors import HIDING, VENDORS, from_all_vendors
 from policies.pods.names import cleaned_path
 
-VISIBLE_DEVICES = of_all(lambda vendor: vendor.visible_devices)
+VISIBLE_DEVICES = from_all_vendors(lambda vendor: vendor.visible_devices)
 _HIDING = {variable: vendor.hiding for vendor in VENDORS for variable in vendor.visible_devices}
 DOCKER_RESOURCE = "DOCKER_RESOURCE_"
 """Prefix of variables (swarm's generic resources) that AMD's runtime reads as AMD_VISIBLE_DEVICES."""
@@ -17,7 +17,7 @@ DOCKER_RESOURCE = "DOCKER_RESOURCE_"
 GPU_STACK_PATHS = ("/var/lib/kubelet/device-plugins/", "/var/lib/kubelet/pod-resources/")
 """Device plugins register in the first; exporters read the second. The variable in their images shows them all GPUs."""
 
-_OF_VENDORS = of_all(lambda vendor: vendor.node_paths)
+_OF_VENDORS = from_all_vendors(lambda vendor: vendor.node_paths)
 NODE_PATHS = (
     *_OF_VENDORS,
     # Every device by its number
@@ -46,7 +46,7 @@ NODE_PATHS = (
 )
 """Beginnings of paths of a node. A directory ends with a slash. A parent directory leads to GPUs, too."""
 OTHER_ROOT = r"^/proc/($|(self|thread-self|[0-9]+)/($|task/([0-9]+/)?$|(.+/)?(root|cwd|fd)/))"
-"""Links below a process to any directory of the node, and their parent directories. The kubelet and the runtime follow them."""
+"""Links in /proc to any directory of the node, and their parent directories. The kubelet and the runtime follow them."""
 
 DEVICE_LIST = "nvidia-container-devices"
 """NVIDIA's runtime reads a mount below /var/run/nvidia-container-devices, however it is spelt, as a list of GPUs

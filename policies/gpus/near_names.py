@@ -28,7 +28,7 @@ def by_words(whole: Iterable[str]) -> dict[str, str]:
 def meant(
     name: str, full: Collection[str], whole_by_words: Mapping[str, str], is_gpu: Callable[[str], bool]
 ) -> str | None:
-    """Return the one of the `full` names that `name` seems to mean, or None. `is_gpu` also knows patterns of names."""
+    """Return the name in `full` that `name` probably means, or None. `is_gpu` also knows patterns of names."""
     if name in full:
         return None
     plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))

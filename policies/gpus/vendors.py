@@ -294,13 +294,13 @@ VENDORS = (
 )
 
 
-def of_all(field: Callable[[Vendor], tuple[T, ...]]) -> tuple[T, ...]:
+def from_all_vendors(field: Callable[[Vendor], tuple[T, ...]]) -> tuple[T, ...]:
     """Return the values of all vendors in that field, in their order, each once."""
     return tuple(dict.fromkeys(each for vendor in VENDORS for each in field(vendor)))
 
 
 RESOURCE_MAPPING = ResourceMappingSpec(
-    resources=of_all(lambda vendor: vendor.resources),
-    device_classes=of_all(lambda vendor: vendor.device_classes),
+    resources=from_all_vendors(lambda vendor: vendor.resources),
+    device_classes=from_all_vendors(lambda vendor: vendor.device_classes),
 )
 """The vendors' part of the built-in mapping."""

@@ -1,4 +1,4 @@
-"""Fixes of amounts of GPUs: only those after which no rule finds anything else."""
+"""Fixes of amounts of GPUs that all rules accept."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ MAX_FIXES = 16
 
 
 class AcceptedFixes(msgspec.Struct, kw_only=True):
-    """Keeps a fix only if the rules accept what it writes: what hides behind the first mistake would be found next."""
+    """Keeps a fix only if the rules accept the fixed pod: else the author would meet the next finding after applying it."""
 
     bounds: Bounds
     depends_on_gpu_count: Callable[[Pod], bool]
@@ -68,7 +68,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         return self._is_available(resource, count, amount) and self._matches(resource, count, amount, is_same)
 
     def _is_seen(self, amount: Amount) -> bool:
-        """Whether the other rules see this pod with GPUs already, or have nothing to say about it."""
+        """Whether the other rules already check this pod as one with GPUs, or the pod has nothing that they check."""
         availability, container = self.bounds.availability, amount.place.container
         if self.bounds.resource_mapping.container_requests_gpus(container):
             return True
@@ -76,14 +76,14 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         return is_plain and not (availability.pod.constrains_nodes or availability.use.is_restricted)
 
     def _may_replace(self, amount: Amount) -> bool:
-        """Whether another resource changes nothing for its class: it is the only one, and no constraint or model counts on it."""
+        """Whether another resource may replace it: it is the only one, and no constraint, model or default depends on it."""
         pod, default = self.bounds.availability.pod, self.bounds.availability.use.default
         resources = {each.resource for each in self.bounds.resource_mapping.requests(pod)}
         is_free = not pod.constrains_nodes and MODELS.isdisjoint(pod.annotations) and default is None
         return is_free and resources == {amount.resource}
 
     def _is_available(self, resource: GPUResource, count: int, amount: Amount) -> bool:
-        """Whether the classes and the limits allow so many, beside those of the other containers."""
+        """Whether the classes and the limits allow this count, together with the other containers."""
         if self.bounds.on_resource(resource) or self.bounds.availability.contradicts_annotation(resource):
             return False
         if not resource.measure.is_count:
@@ -97,7 +97,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         return too_many is None and not any(self.bounds.on_pod(resource, count + others))
 
     def _matches(self, resource: GPUResource, count: int, amount: Amount, is_same: bool) -> bool:
-        """Whether the container can use so many: one slice or share, and as many GPUs as it starts processes."""
+        """Whether the container can use this count: at most one slice or share, and as many GPUs as it starts processes."""
         container, mapping = amount.place.container, self.bounds.resource_mapping
         slices = {r.name for r in mapping.named_resources(container) if r.measure is Measure.SLICES}
         if resource.measure in {Measure.SLICES, Measure.SHARES} and (count > 1 or len(slices) > 1):

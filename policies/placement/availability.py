@@ -44,7 +44,7 @@ NO_NODE = Reason("NoNode", "no node can take the pod now, and none can be create
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
 _MAX_COMPARED = 8
-"""For so many slices of one pod, the remedy names the most similar profiles. Each search takes 1 ms."""
+"""Slices of one pod for which the remedy names similar profiles. Each search takes 1 ms."""
 _COUNT_SUFFIX = ".count"
 """GPU Feature Discovery (strategy mixed) counts the slices of a node: label `nvidia.com/mig-1g.10gb.count`."""
 
@@ -52,7 +52,7 @@ _COUNT_SUFFIX = ".count"
 class Complaint(NamedTuple):
     """The reason why the pod will not run, or may not run, and a remedy.
 
-    amount, name: the amount, or the name of the resource, that would do in place of the requested one.
+    amount, name: the amount, or the name of the resource, to request instead.
     """
 
     reason: Reason
@@ -365,7 +365,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return found or self.availability.without_node(resource, self.resource_mapping)
 
     def on_container(self, resource: GPUResource, count: int) -> Complaint | None:
-        """Complain about too many for one container."""
+        """Complain if a container requests too many."""
         most = limit_of(self.max_per_container, resource, self.availability.pinned)
         if not resource.measure.is_count or most is None or count <= most:
             return None
@@ -373,7 +373,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {most} or less", amount=most)
 
     def on_pod(self, resource: GPUResource, total: int, *, is_reported: bool = False) -> Iterator[Complaint]:
-        """Complain about too many for one pod or one node. `is_reported`: `on_container` has complained about as many."""
+        """Complain if the pod requests too many for a pod or a node. `is_reported`: `on_container` complained already."""
         availability, most = self.availability, self._max_per_pod(resource)
         found = [
             availability.too_many_slices(resource, total, self.gpus_per_node),

@@ -1,4 +1,4 @@
-"""A GPU pod and its classes: its own pin, the class chosen for it, and what may be offered instead."""
+"""A GPU pod and its classes: its own pin, the class chosen for it, and other classes to suggest."""
 
 from collections.abc import Collection
 
@@ -60,7 +60,7 @@ class ClassCase:
         return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}"
 
     def is_alone(self, key: str, name: str) -> bool:
-        """Whether the class would take the pod, which nothing but its nodeSelector on this label pins."""
+        """Whether only the nodeSelector on this label pins the pod, and the class would take the pod."""
         pod = self.pod
         is_free = list(pod.node_selector) == [key] and not pod.spec.affinity and not pod.annotations
         open_to_all = replace(self.selection, pod=OPEN_POD)
@@ -92,9 +92,11 @@ class ClassCase:
         )
         if known_otherwise:
             return "", f"to label nodes with {known_otherwise[0]}, which lack {key}"
-        there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
+        on_nodes = {
+            name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)
+        }
         selection = self.selection
-        usable = [c for c in catalogue.named(there) if selection.offers(c) and selection.allows(c)]
+        usable = [c for c in catalogue.named(on_nodes) if selection.offers(c) and selection.allows(c)]
         need = self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
         if selection.can_name_nodes(holding):
@@ -108,9 +110,9 @@ class ClassCase:
         return () if self.is_out_of_reach() else self.lacking_values()
 
     def is_out_of_reach(self) -> bool:
-        """Whether the choice is a guess, and the pod's own constraints exclude all its nodes.
+        """Whether the pod did not request the chosen class, and its own constraints exclude all nodes of that class.
 
-        False if its nodes are made on demand or do not exist, or if a pod must be pinned to be admitted.
+        False if the nodes are created on demand or do not exist, or if a pod must be pinned to be admitted.
         """
         nodes = self.selection.nodes
         if nodes is None or not self.pod.constrains_nodes or self.selection.is_restricted:
@@ -129,7 +131,7 @@ class ClassCase:
         )
 
     def lacking_values(self) -> tuple[str, ...]:
-        """Return the values that the pod lacks to be on the choice."""
+        """Return the label values that would pin the pod to the choice; empty if it is pinned already, or must not be."""
         if self.choice is None or self.placed_by is not None:
             return ()
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
@@ -140,6 +142,6 @@ class ClassCase:
 
 
 def is_wider(pinned: Pinning, choice: Choice) -> bool:
-    """Whether the pod pins itself to the choice and to more than that."""
+    """Whether the pod pins itself to classes of the choice and to others."""
     classes = set(pinned.classes)
     return bool(classes & choice.names) and not classes <= choice.names

@@ -29,7 +29,7 @@ ANY = "*"
 NAMES_LISTED = 3
 """Names in one message."""
 OPEN_POD = Pod()
-"""A pod without requirements on its node."""
+"""A pod that any node can take."""
 
 warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
 
@@ -102,7 +102,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return all(offers(gpu_class, resource, self.catalogue) for resource in self.resources)
 
     def may_offer(self, gpu_class: GPUClass) -> bool:
-        """Do as `offers`, but ignore MIG profiles that no class lists. Rule gpu-requests warns about those."""
+        """Whether `offers` holds when MIG profiles that no class lists are ignored. Rule gpu-requests warns about those."""
         listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
         return all(offers(gpu_class, each, self.catalogue) for each in listed)
 
@@ -114,18 +114,18 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return self.nodes is not None and self.nodes.could_take(pod, self.label_key, values)
 
     def would_take(self, name: str) -> bool:
-        """Whether the class or family is sure to take the pod: it may, and where the nodes are known there are some."""
-        named = self.catalogue.resolve(name)
-        is_there = self.nodes is None or any(self.has_nodes(each, self.pod) for each in named)
-        values = label_values(named, None, self.label_key)
+        """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
+        classes = self.catalogue.resolve(name)
+        has_nodes = self.nodes is None or any(self.has_nodes(each, self.pod) for each in classes)
+        values = label_values(classes, None, self.label_key)
         is_open = bool(values) and admits(self.pod, self.label_key, values)
-        return is_open and is_there and all(self.allows(each) and self.offers(each) for each in named)
+        return is_open and has_nodes and all(self.allows(each) and self.offers(each) for each in classes)
 
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources. If the nodes are known, return only those with nodes."""
-        having = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
-        found = tuple(each for each in having if self._with_nodes(each, having))
-        return found if found or self._knows_classes_of_nodes else tuple(having)
+        offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
+        with_nodes = tuple(each for each in offering if self._with_nodes(each, offering))
+        return with_nodes if with_nodes or self._knows_classes_of_nodes else tuple(offering)
 
     @property
     def _knows_classes_of_nodes(self) -> bool:
@@ -134,8 +134,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def values_of(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
-        having = [found for each in classes if (found := self._with_nodes(each, classes))]
-        return dict(having or [self._label_value((each,), each.name) for each in classes])
+        with_nodes = [value for each in classes if (value := self._with_nodes(each, classes))]
+        return dict(with_nodes or [self._label_value((each,), each.name) for each in classes])
 
     def can_name_nodes(self, classes: Collection[GPUClass]) -> bool:
         """Whether the name of one of the classes, or of its family, puts a pod on nodes that exist or can be created."""
@@ -147,14 +147,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         The family counts only if all its classes are in `among`. None if neither has nodes, or the nodes are not known.
         """
         family = self.catalogue.family(gpu_class.family)
-        found = [self._label_value((gpu_class,), gpu_class.name)]
+        candidates = [self._label_value((gpu_class,), gpu_class.name)]
         if self.is_autoscaled(gpu_class):
-            return found[0]
+            return candidates[0]
         if self.nodes is None:
             return None
         if set(family) <= set(among):
-            found.append(self._label_value(family, gpu_class.family))
-        for name, values in found:
+            candidates.append(self._label_value(family, gpu_class.family))
+        for name, values in candidates:
             if values and self.nodes.could_take(OPEN_POD, self.label_key, values):
                 return name, values
         return None
@@ -169,19 +169,19 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         if self._knows_classes_of_nodes:
             allowed = tuple(each for each in allowed if self._with_nodes(each, allowed))
         others = {each.resource for each in allowed} - {each.name for each in self.resources}
-        having = [each for each in self.catalogue if self.may_offer(each)]
+        offering = [each for each in self.catalogue if self.may_offer(each)]
         remedy = f"request {alternatives_in_words(sorted(others))}: 1" if others else ""
-        if not having:
+        if not offering:
             return remedy, f"for a GPUClass with {self.requested_words}"
-        if without_nodes := self.allowed_of(having):
+        if without_nodes := self.allowed_of(offering):
             return remedy, f"for nodes of {alternatives_in_words([each.name for each in without_nodes])}"
         return (
             remedy,
-            f"to allow {alternatives_in_words([each.name for each in having])} in namespace {self.namespace}",
+            f"to allow {alternatives_in_words([each.name for each in offering])} in namespace {self.namespace}",
         )
 
     def meant(self, word: str) -> str:
-        """Return the nearest class or family, or "" if the pod cannot use that."""
+        """Return the class or family whose name is nearest to `word`, or "" if the pod cannot use it."""
         near = self.catalogue.nearest(word) or ""
         return "" if set(self.usable()).isdisjoint(self.catalogue.resolve(near)) else near
 
@@ -191,8 +191,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     @property
     def none_usable(self) -> str:
-        having = any(self.may_offer(each) for each in self.allowed_of(self.catalogue))
-        nodes = "with nodes " if having else ""
+        is_offered = any(self.may_offer(each) for each in self.allowed_of(self.catalogue))
+        nodes = "with nodes " if is_offered else ""
         return f"no class {nodes}that namespace {self.namespace} may use has {self.requested_words}"
 
     @property
@@ -208,7 +208,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     @property
     def chosen_hardware(self) -> str | None:
-        """The pod's own choice of hardware, in words, or None."""
+        """How the pod itself chooses its hardware, in words, or None."""
         return chosen_hardware(self.pod, self.hardware, self.label_key)
 
     def is_for(self, gpu_class: GPUClass) -> bool:
@@ -342,13 +342,14 @@ def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return catalogue.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        # The catalogue does not know which cards are shared, nor what a DeviceClass selects, but whose cards they are.
-        of_class, whose = vendor(gpu_class.resource), vendor(resource.name)
-        return whose == of_class or all(vendor(each.resource) != whose for each in catalogue)
+        # The catalogue does not know which cards are shared, nor what a DeviceClass selects, but only their vendor.
+        of_class, of_resource = vendor(gpu_class.resource), vendor(resource.name)
+        return of_resource == of_class or all(vendor(each.resource) != of_resource for each in catalogue)
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
 def alternatives_in_words(names: Sequence[str]) -> str:
+    """Return `a or b`, `a or b or c or 2 more`."""
     listed = " or ".join(names[:NAMES_LISTED])
     return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed
 

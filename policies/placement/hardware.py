@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from policies.gpus.vendors import of_all
+from policies.gpus.vendors import from_all_vendors
 from policies.placement.named_nodes import NODE_NAME
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.pod import NodeSelectorTerm, Pod
@@ -35,7 +35,7 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """One group for each glob, so the number of the group that matched tells the glob."""
+        """One group for each glob: the number of the matching group is the number of the glob."""
         groups = (f"({translate(glob.removeprefix(EXCEPT))})" for glob in self.globs)
         return re.compile("|".join(groups) or "(?!)")
 
@@ -48,7 +48,7 @@ HARDWARE = (
     "!kubernetes.azure.com/accelerator",
     "!doks.digitalocean.com/gpu-brand",
     "!*gpu-manufacturer",
-    *of_all(lambda vendor: vendor.hardware_labels),
+    *from_all_vendors(lambda vendor: vendor.hardware_labels),
     "feature.node.kubernetes.io/pci-*",
     # GKE: gke-accelerator and its count, gke-gpu-partition-size, gke-tpu-topology, …
     "!cloud.google.com/gke-gpu-driver-version",
@@ -155,14 +155,14 @@ def _requirements(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str
 
 
 ALWAYS_KEPT = (
-    *of_all(lambda vendor: vendor.other_labels),
+    *from_all_vendors(lambda vendor: vendor.other_labels),
     # Well-known labels (k8s.io/api core/v1 well_known_labels.go) by which pods choose among nodes of one class
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
     "kubernetes.io/arch",
     "kubernetes.io/os",
 )
-"""Globs of further keys that serve keeps: labels of the vendors, and labels by which pods choose a place."""
+"""Globs of further keys that serve keeps: labels of the vendors, and labels by which pods choose a zone or an architecture."""
 
 
 def known_keys(class_keys: frozenset[str], hardware_globs: Iterable[str]) -> LabelKeys:

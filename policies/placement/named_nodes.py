@@ -1,4 +1,4 @@
-"""Nodes by name and hostname label. If a pod names its node, the labels of the node determine its class."""
+"""Nodes by name and hostname label. If a pod names its node, the labels of that node determine the class of the pod."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -24,7 +24,7 @@ class NodeState(msgspec.Struct, frozen=True):
     is_schedulable: bool = True
     """False: the node is cordoned."""
     taints: tuple[Toleration, ...] = ()
-    """Taints that keep pods away for as long as the node exists."""
+    """Taints that stay as long as the node exists."""
     resources: frozenset[str] = frozenset()
     """Names of the extended resources that it has."""
 
@@ -61,14 +61,14 @@ class NodeIndex:
 
     def replace(self, before: NamedNode | None, after: NamedNode | None) -> None:
         """Replace `before` (None: a new node) by `after` (None: the node is deleted)."""
-        gone, come = (each.references if each else frozenset() for each in (before, after))
-        for reference in gone | come:
+        old, new = (node.references if node else frozenset() for node in (before, after))
+        for reference in old | new:
             known = self._nodes.get(reference, ())
-            found = tuple(each for each in known if before is None or each.uid != before.uid)
-            if after is not None and reference in come:
-                found = (*found, after)
-            if found:
-                self._nodes[reference] = found
+            nodes = tuple(node for node in known if before is None or node.uid != before.uid)
+            if after is not None and reference in new:
+                nodes = (*nodes, after)
+            if nodes:
+                self._nodes[reference] = nodes
             else:
                 self._nodes.pop(reference, None)
 

@@ -20,8 +20,8 @@ LabelRequirement = tuple[str, str, frozenset[str]]
 
 MAX_COMPARISONS = 10_000
 """Comparisons of one pod's affinity requirements with label sets. They take some 5 ms."""
-FEW_REQUIREMENTS = 16
-"""This many requirements are always compared. Real pods have fewer."""
+ALWAYS_COMPARED = 16
+"""A pod with this many requirements or less is always compared. Real pods have less."""
 
 
 class NodeOffer(msgspec.Struct, frozen=True):
@@ -55,7 +55,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Names of the extended resources of all schedulable nodes. Empty if they are not known, or a pool may add others."""
         if self.pools:
             return frozenset()
-        return frozenset(name for of in self.states.values() for state in of for name in state.resources)
+        states = (state for states in self.states.values() for state in states)
+        return frozenset(name for state in states for name in state.resources)
 
     def states_for(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterable[NodeState] | None:
         """Return the states of schedulable nodes among `matching_offers`. None if they are not known, or a pool matches."""
@@ -95,7 +96,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _has_too_many_requirements(self, pod: Pod) -> bool:
         count = sum(1 + len(term.match_expressions or ()) for term in pod.required_terms)
         offers = len(self.label_sets) + len(self.pools)
-        return count > FEW_REQUIREMENTS and count * offers > MAX_COMPARISONS
+        return count > ALWAYS_COMPARED and count * offers > MAX_COMPARISONS
 
     def _known(self, requirements: Iterable[tuple[str, str, Sequence[str]]]) -> list[LabelRequirement]:
         return [
@@ -118,25 +119,25 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _by_label(self) -> Mapping[tuple[str, str], Sequence[NodeOffer]]:
-        """Existing nodes by label: most pods require a label that few nodes have."""
-        found: dict[tuple[str, str], list[NodeOffer]] = defaultdict(list)
+        """Existing nodes by label, because most pods require a label that only some nodes have."""
+        offers: dict[tuple[str, str], list[NodeOffer]] = defaultdict(list)
         for labels, offer in zip(self.label_sets, self._nodes, strict=True):
             for label in labels:
-                found[label].append(offer)
-        return found
+                offers[label].append(offer)
+        return offers
 
 
 def node_facts(
     keys: Container[str], nodes: Iterable[tuple[Labels, NodeState | None]], pools: tuple[NodeOffer, ...] = ()
 ) -> NodeFacts:
-    """Return the facts about nodes with these labels and states. If a state is not known, no state is."""
+    """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
     label_sets, states, is_known = set[Labels](), defaultdict[Labels, set[NodeState]](set), True
     for labels, state in nodes:
         label_sets.add(labels)
         is_known = is_known and state is not None
         if state is not None and state.is_schedulable:
             states[labels].add(state)
-    known = {labels: frozenset(of) for labels, of in states.items()} if is_known else {}
+    known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
     return NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=pools, states=known)
 
 

@@ -18,7 +18,7 @@ from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 
 MAX_NODES = 64
-"""The most named nodes of a pod that are looked up. A pod that names more counts as if it could run on every node."""
+"""Maximum number of named nodes of a pod that are looked up. A pod that names more counts as if it could run on every node."""
 TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MAX_NODES})")
 """Replaces the nodes of a pod that names more than MAX_NODES. No node has this name."""
 
@@ -142,7 +142,7 @@ def _allows(term: NodeSelectorTerm, key: str, value: str) -> bool:
 
 
 def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozenset[str]:
-    """Return the names of the classes whose nodes have this label. A family's name stands for its classes."""
+    """Return the names of the classes whose nodes have this label. The name of a family means all its classes."""
     named = catalogue.matching_label(key, value)
     if not named and key in catalogue.label_keys:
         # A family's name is a value only under a key where classes list their own names.

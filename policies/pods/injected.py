@@ -29,7 +29,7 @@ INJECTION_MISSING = Reason("InjectionMissing", "an injected field is missing fro
 INJECTION_KEPT = Reason("InjectionKept", "an injected field keeps its value in an update")
 WOULD_INJECT = Reason("WouldInject", "a rule that is not enforced would change the pod")
 INJECTION_REASONS = (INJECTION_MISSING, INJECTION_KEPT, WOULD_INJECT)
-"""Those of every rule that mutates."""
+"""Reasons of every rule that mutates."""
 
 Words = AbstractSet[str]
 """Changes in words."""
@@ -160,7 +160,7 @@ _IDENTITY: Mapping[str | int, tuple[str, ...]] = {
 }
 """Fields that identify an item of a list."""
 _RAISED = frozenset({"initialDelaySeconds", "terminationGracePeriodSeconds"})
-"""Values of the author that rules raise, and never lower."""
+"""Values of the author that rules only raise."""
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -194,7 +194,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
             continue
         changes.append(Change(what, (_put(new, place, value),), wanted[what]))
         if place[-1] in _RAISED and sent is not None:
-            # The author may not have lowered it just now.
+            # The author may have set it before, and not lowered it in this update.
             message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
             kept = partial(Finding, reason=INJECTION_KEPT, severity=Severity.WARNING, message=message)
             warnings.append(kept(rule=wanted[what], path=field_path(place), value=str(sent)))

@@ -1,18 +1,18 @@
-"""What is known of the object that makes a pod: its controller, or of a template the object that has it."""
+"""The object that creates a pod: the controller of the pod, or the object that has its template."""
 
 import msgspec
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The object that makes a pod; without fields, of a pod by itself, or of an object of which nothing is known.
+    """The object that creates a pod. All fields are empty for a pod without owner, or an unknown owner.
 
-    kind: "" also where the kind is not proven, because anyone can write an owner reference.
+    kind: "" also if the kind is not proven, because anyone can write an owner reference.
     completes: whether pods of its kind run to completion (`runsToCompletion` of `workloadKinds`).
-    deadline: the seconds after which it ends its pods, by its own wish; None if it has none.
+    deadline: the seconds after which the object ends its pods; None if it has none.
     path: the path of the deadline in the object.
-    name: kind and name of a controller that was asked for, such as Job/train; "" of templates.
+    name: kind and name of a controller that was looked up, such as Job/train; "" for a template.
     is_known: False if it may have a deadline that was not read.
-    problem: why the deadline could not be read, "" if it was, or if nothing tried to.
+    problem: why the deadline could not be read, "" if it was read or not needed.
     """
 
     kind: str = ""

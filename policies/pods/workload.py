@@ -16,7 +16,7 @@ class PodCount(msgspec.Struct, frozen=True):
     running: int | None = 1
     """Pods at one time, as written. 0 for a suspended workload or a mere template, None if the object does not say."""
     most: int | None = None
-    """Maximum of pods to which the workload may scale itself. None if it does not scale, or has no limit."""
+    """Maximum number of pods to which the workload may scale. None if it does not scale, or has no limit."""
     gang: int | None = None
     """Pods of this template that must run together. None if each works by itself."""
 
@@ -48,11 +48,11 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     target: "Workload | None" = None
     """The target of an autoscaler, with its maximum of replicas. None if it is not known."""
     starts_together: bool = False
-    """Whether its pods leave the line for quota only all together."""
+    """Whether the quota lets all its pods start at once, or none."""
 
     @property
     def waits_whole(self) -> bool:
-        """Whether pods of it leave the line for quota only together."""
+        """Whether the quota lets its pods start only together, at least per gang."""
         return self.starts_together or any(each.count.gang for each in self.pods)
 
     @cached_property

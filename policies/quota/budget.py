@@ -49,7 +49,7 @@ class Period(Enum):
 
 
 class Budget(msgspec.Struct, frozen=True, rename="camel"):
-    """What a period grants, in GPU-us by `gpus` and `classes/NAME`. `warn_at` is the share from which on people are warned."""
+    """What a period grants, in GPU-us by `gpus` and `classes/NAME`. `warn_at`: spent share at which findings warn."""
 
     period: Period
     granted: Mapping[str, int]
@@ -92,9 +92,9 @@ class BudgetSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was counted in the period from `start` to `end`, until the moment `until`, in GPU-us by the keys of the budget.
+    """What was spent in the period from `start` to `end`, counted up to `until`, in GPU-us by the keys of the budget.
 
-    `unknown` is what may have been held besides: by objects that came and went while no controller watched.
+    `unknown` is what may have been held in addition, by objects that were created and deleted while no controller watched.
     """
 
     start: int
@@ -105,17 +105,17 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What was held in an interval, and what may have been held besides, in GPU-us."""
+    """What was held in an interval, and what may have been held in addition (`unknown`), in GPU-us."""
 
     known: Mapping[str, int] = {}
     unknown: Mapping[str, int] = {}
 
 
 def advance(budget: Budget, spending: Spending | None, at: int, held: Callable[[int, int], Held]) -> Spending:
-    """Return what is spent at a moment. `held` returns what was held between two moments.
+    """Return the spending at the moment `at`. `held` returns what was held between two moments.
 
-    The first one begins at zero, and so does every period, also if the length of the period was changed. A moment that was
-    counted already changes nothing.
+    The first spending begins at zero, and so does every period, also after its length was changed. A moment that was already
+    counted changes nothing.
     """
     start, end = budget.period.bounds(at)
     if spending is None:
@@ -133,14 +133,14 @@ def advance(budget: Budget, spending: Spending | None, at: int, held: Callable[[
 
 
 def reached(budget: Budget, spending: Spending, share: float = 1.0) -> frozenset[str]:
-    """Return the keys of which this share of what is granted is spent."""
+    """Return the keys of which at least this share of the budget is spent."""
     return frozenset(
         key for key, granted in budget.granted.items() if spending.spent.get(key, 0) >= _share(granted, share)
     )
 
 
 def next_change(budget: Budget, spending: Spending, used: Vector) -> int:
-    """Return when a key will be spent, or people warned, if as much is used as now; the end of the period at the latest."""
+    """Return when usage as of now will reach a warning or the budget of a key; at the latest, the end of the period."""
     moments = (
         _reaches(spending, key, _share(granted, share), used)
         for key, granted in budget.granted.items()
@@ -150,7 +150,7 @@ def next_change(budget: Budget, spending: Spending, used: Vector) -> int:
 
 
 def will_be_spent(budget: Budget, spending: Spending, used: Vector, keys: Collection[str]) -> int | None:
-    """Return when the first of these keys will be spent if as much is used as now. None if not in this period."""
+    """Return when usage as of now will spend the budget of the first of these keys. None if not in this period."""
     moments = (_reaches(spending, key, budget.granted[key], used) for key in keys)
     soonest = min((each for each in moments if each is not None), default=spending.end)
     return soonest if soonest < spending.end else None
@@ -159,8 +159,8 @@ def will_be_spent(budget: Budget, spending: Spending, used: Vector, keys: Collec
 def is_news(budget: Budget, before: Spending | None, after: Spending, every: int, used: Vector) -> bool:
     """Whether a count must be written: for a decision, a warning, or because the last one is older than `every` ms.
 
-    And if something came and went since then, so that more or less was held than the `used` of that time: a process that starts
-    later would not know it.
+    Also if more or less was held since then than the written `used` says, because objects came and went: a process that starts
+    later could not know it.
     """
     if before is None or before.start != after.start or before.end != after.end:
         return True
@@ -176,7 +176,7 @@ def is_news(budget: Budget, before: Spending | None, after: Spending, every: int
 
 
 def moment(at: int) -> datetime:
-    """Return the time of so many milliseconds."""
+    """Return the time of `at`, in milliseconds since 1970."""
     return datetime.fromtimestamp(at / 1000, UTC)
 
 
@@ -189,7 +189,7 @@ def gpu_hours(amount: int) -> Fraction:
 
 
 def _reaches(spending: Spending, key: str, amount: int, used: Vector) -> int | None:
-    """Return when so much will be spent. None if it is spent already, or nothing is used."""
+    """Return when this amount will be spent. None if it is spent already, or nothing is used."""
     left, rate = amount - spending.spent.get(key, 0), used.get(key, NOTHING) * PER_MS
     return spending.until + ceil(left / rate) if left > 0 and rate else None
 

@@ -1,4 +1,4 @@
-"""What a budget of GPU-hours says to the author of a pod or workload: that it is spent, or how long it will last."""
+"""Messages about a budget of GPU-hours: that it is spent, or how long it will last."""
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
@@ -32,7 +32,7 @@ KEYS_SHOWN = 2
 THIS_PERIOD = {Period.DAY: "today (UTC)", Period.WEEK: "this week", Period.MONTH: "this month"}
 
 
-def of_reservation(namespace: str, outcome: ReservationOutcome, now: datetime) -> Iterator[Finding]:
+def reservation_findings(namespace: str, outcome: ReservationOutcome, now: datetime) -> Iterator[Finding]:
     """Yield the denial of a request because its budget is spent, or the warning that it is spent soon."""
     ledger, request, verdict = outcome.ledger, outcome.request, outcome.verdict
     if (
@@ -51,7 +51,7 @@ def of_reservation(namespace: str, outcome: ReservationOutcome, now: datetime) -
         yield from _low(namespace, ledger.budget, ledger.spending, needed, used)
 
 
-def of_workload(
+def workload_findings(
     workload: Workload, ledger: QuotaLedger, catalogues: Catalogues, namespace: str
 ) -> Iterator[Finding]:
     """Yield the warning that the budget of the workload's pods is spent, or will be soon."""
@@ -79,7 +79,7 @@ def how_much(budget: Budget, spending: Spending, keys: Collection[str]) -> str:
 
 
 def how_long(budget: Budget, spending: Spending, keys: Collection[str], used: Vector) -> str:
-    """Return when the first of the keys is spent if as much is used as now, and what follows."""
+    """Return in words when usage as of now spends the budget of one of the keys, and what happens then."""
     if reached(budget, spending).intersection(keys):
         return f"nothing is left until {time_of(spending.end)}"
     at = will_be_spent(budget, spending, used, keys)
@@ -96,7 +96,7 @@ def time_of(at: int) -> str:
 def _spent(
     namespace: str, budget: Budget, spending: Spending, needed: Collection[str], path: str = ""
 ) -> Finding:
-    """Return the denial of what needs keys of the budget that are spent; with the path of a pod template, its warning."""
+    """Return the denial of a request that needs spent keys of the budget; with the path of a pod template, a warning."""
     spent = _first(reached(budget, spending).intersection(needed))
     begins = f"the next {budget.period.value} begins at {time_of(spending.end)}"
     facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
@@ -112,7 +112,7 @@ def _spent(
 def _low(
     namespace: str, budget: Budget, spending: Spending, needed: Collection[str], used: Vector, path: str = ""
 ) -> Iterator[Finding]:
-    """Yield the warning that a budget is spent soon. `used`: what is held from now on."""
+    """Yield the warning that a budget is spent soon, if `used` stays as it is."""
     low = _first(reached(budget, spending, budget.warn_at).intersection(needed))
     if not low:
         return

@@ -2,8 +2,8 @@
 
 The API server's own quota counts the same way (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
 1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may request the same devices.
-Three differences are on purpose: a request of an unknown kind or mode is denied; administrative access is free, because it takes
-no device away; and only devices count that are GPUs, or that may be GPUs.
+Three differences are intended: a request of an unknown kind or mode is denied; administrative access is free, because it takes no
+device away; and only devices count that are GPUs or may be GPUs.
 """
 
 from collections.abc import Callable, Mapping
@@ -138,9 +138,9 @@ def beyond_pod(claim: ResourceClaim, own: Mapping[str, Fraction], mapping: Resou
 
 
 def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
-    """Return the claim less the devices that count with its pod, if the pod itself is not known.
+    """Return the claim less the devices that count with its pod, for an unknown pod.
 
-    Keep the devices of an unknown DeviceClass, and of one whose extended name has no demand: the pod may not pay for them.
+    Keep devices of an unknown DeviceClass, and of one whose extended name has no demand: they may not count with the pod.
     """
 
     def counted(device_class: str, count: int) -> int:

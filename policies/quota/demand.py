@@ -51,7 +51,7 @@ UNCLASSIFIED_POD = Reason("UnclassifiedPod", "the quota counts by class, and the
 RULE_ID = "gpu-quota"
 
 MAX_BY_MEMORY = 256
-"""Amounts of GPU resources in one pod that are computed for every size of card. Each pair takes some 5 µs."""
+"""A pod with more amounts of GPU resources is not computed by memory of each class. Each amount and class takes some 5 µs."""
 
 
 class UnclassifiedPods(Enum):
@@ -69,9 +69,9 @@ class UnclassifiedPods(Enum):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """The demand of a pod or claim. With `denials` it must be denied; if it is already stored, it counts as `vector`.
+    """The demand of a pod or claim. `denials` deny a new one; a stored one counts as `vector` all the same.
 
-    `classes`: the names of the classes and families for which it counts. `because`: the reason, in words.
+    `classes`: the names of the classes and families for which it counts. `because`: why it counts for them, in words.
     """
 
     vector: Vector
@@ -99,9 +99,9 @@ def pod_demand(
 ) -> Demand:
     """Return the demand of the pod. `nodes` has the nodes that it may name.
 
-    A pod that has ended, or waits under our scheduling gate, has no demand.
-    DRA claims have a demand of their own. An unreadable amount is a denial. If the pod is
-    stored already, its other amounts count, and an unreadable fraction annotation counts as a whole card.
+    A pod that has ended, or waits under our scheduling gate, has no demand. DRA claims have a demand of their own. An unreadable
+    amount is a denial; if the pod is already stored, its other amounts count, and an unreadable fraction annotation counts as a
+    whole card.
     """
     if pod.is_terminal or waits(pod):
         return Demand({})

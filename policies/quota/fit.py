@@ -1,7 +1,6 @@
 """Whether the pods of a workload will fit a quota: a pure calculation that reserves nothing.
 
-The demand of a pod is that of `pod_demand` for the pod as admitted. ResourceClaims (DRA) are left out: they have a demand of
-their own.
+It uses `pod_demand` of the pod as admitted. ResourceClaims (DRA) are ignored: they have a demand of their own.
 """
 
 import re
@@ -23,7 +22,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare
 
 MAX_TEMPLATES = 16
-"""Pod templates with GPUs of one object that are computed at most: a pod with the maximum of resources takes some 4 ms."""
+"""Maximum of pod templates with GPUs in one object. A pod with the maximum of resources takes some 4 ms."""
 
 _PERCENT = re.compile(r"([0-9]{1,9})%")
 _DEFAULT = "25%"
@@ -81,9 +80,9 @@ _WORST_FIRST = tuple(FitFailure)
 class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why pods will not start, and the dimension of the quota that limits them most.
 
-    `pods` need `needed` of `key`. `left` of `hard` is free for them, so `starting` of them start; in an empty quota, `fitting`.
-    `path` is the path of their template, empty if there are several. `share`: what limits them is the quota of the team, of which
-    the namespace can have `hard` at most.
+    `pods` need `needed` of `key`. `left` of `hard` is free, so `starting` pods start now; `fitting` would in an empty quota.
+    `path` is the path of their template, empty if there are several. `share`: set if the quota of the team is the limit; then
+    `hard` is the maximum that the namespace can have of it.
     """
 
     failure: FitFailure
@@ -120,7 +119,7 @@ def fit_result(
 
 
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamShare | None, Vector, Vector]]:
-    """Yield the GPUQuota and the team: what each can give the namespace at most, and how much of that is held."""
+    """Yield for the GPUQuota and the team the maximum that the namespace can have, and how much of that is held."""
     yield None, ledger.hard, ledger.held
     if (share := ledger.share) is not None:
         yield (
@@ -161,10 +160,10 @@ def _failure(
 def demands(
     workload: Workload, catalogues: Catalogues, unclassified_pods: UnclassifiedPods
 ) -> tuple[TemplateDemand, ...]:
-    """Return the demand of the workload's pods, for each template whose pods have any.
+    """Return the demand of the workload's pods, for each template whose pods have a demand.
 
-    A pod that would be denied has none. A pod that names a node may run on any class. An object with more than MAX_TEMPLATES
-    has no result.
+    A pod that would be denied has no demand. A pod that names a node may run on any class. The result is empty for an object with
+    more than MAX_TEMPLATES.
     """
     found: list[TemplateDemand] = []
     for each in workload.pods:
@@ -187,13 +186,13 @@ def running(requested: Iterable[TemplateDemand]) -> Vector:
 
 
 def able_to_start(requested: Sequence[TemplateDemand], hard: Vector) -> tuple[TemplateDemand, ...]:
-    """Return the demands whose single pod, or whose pods that must run together, fit the whole quota."""
+    """Return the demands that can start in an empty quota: a single pod fits it, or all pods that must run together."""
     gang = total(each.times(each.count.gang) for each in requested if each.count.gang)
     return tuple(each for each in requested if not exceeds(gang if each.count.gang else each.each, hard))
 
 
 def starting(requested: Iterable[TemplateDemand], free: Vector) -> Vector:
-    """Return the demand of the pods that start where this much is free; of a gang, all start or none."""
+    """Return the demand of the pods that start if `free` is free. All pods of a gang start, or none."""
     fitting = _fitting(((each, each.running) for each in requested), free)
     return total(each.times(number - number % (each.count.gang or 1)) for each, number in fitting)
 
@@ -289,7 +288,7 @@ def _surge(
         if replicas and surge and unavailable == 0:
             beside = total([held, demand.times(replicas)])
             found = _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
-            # One pod fewer leaves room for that of the update.
+            # With one replica less, the new pod of the update fits.
             return found and replace(found, starting=replicas - 1)
     return None
 

@@ -1,7 +1,7 @@
-"""Whether the GPUs of a pod do work, by what exporters measured of each over a window.
+"""Whether the GPUs of a pod do work, by the measurements of exporters over a window.
 
-Only what is measured can be idle. Exporters measure cards and MIG slices. So a pod that may share a card (time-slicing, a part of
-a card, `equivalents` of its class) is unknown, and so is one with more or fewer measured GPUs than it holds.
+Exporters measure cards and MIG slices. So the activity of a pod that may share a card (time-slicing, a part of a card,
+`equivalents` of its class) is unknown. It is also unknown if the number of measured GPUs differs from what the pod holds.
 """
 
 from collections.abc import Collection
@@ -39,17 +39,17 @@ def measured_devices(demand: Vector, resource_mapping: ResourceMapping) -> int |
 
 
 def activity(devices: int | None, largest: Collection[float], idle_below: float) -> Activity:
-    """Return what a pod with so many measured devices did. `largest`: the largest use (0 to 1) of each that was measured."""
+    """Return the activity of a pod with this number of devices. `largest`: the largest use (0 to 1) of each measured one."""
     if devices is None or len(largest) != devices:
         return Activity.UNKNOWN
     if any(each >= idle_below for each in largest):
         return Activity.BUSY
-    # Not so if one is not a number.
+    # NaN is neither.
     return Activity.IDLE if all(each < idle_below for each in largest) else Activity.UNKNOWN
 
 
 def idle_for(since: str, now: datetime) -> str:
-    """Return for how long something is idle, for people and rounded down: `45 min`, `6 h`, `3 d`. `since` is RFC 3339."""
+    """Return how long something has been idle, rounded down, for people: `45 min`, `6 h`, `3 d`. `since` is RFC 3339."""
     seconds = max(0, int((now - datetime.fromisoformat(since)).total_seconds()))
     if seconds < _HOUR:
         return f"{seconds // 60} min"

@@ -5,6 +5,9 @@ from datetime import datetime
 from functools import partial
 
 from policies.finding import Finding, Reason, Severity
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.field_paths import value_at
+from policies.pods.workload import Workload
 from policies.quota.demand import RULE_ID
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -79,3 +82,33 @@ def in_line(
 
 def how_many(number: int) -> str:
     return "1 pod" if number == 1 else f"{number} pods"
+
+
+def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: int) -> Iterator[Finding]:
+    """Yield warnings about pods that wait in line. `before`: the number of queued pods ahead of this workload, which fits."""
+    warning = partial(Finding, rule=RULE_ID, reason=QUOTA_QUEUED, severity=Severity.WARNING)
+    pods = [each for each in workload.pods if each.count.running]
+    if pods and before:
+        message = f"its pods will wait in line, {how_many(before)} before them{deadline_note(workload)}"
+        yield warning(path=pods[0].path, message=message)
+    for each in pods:
+        if each.pod.spec.resource_claims and resource_mapping.names_gpus(each.pod):
+            message = (
+                "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
+            )
+            yield warning(path=f"{each.path}.spec.resourceClaims", message=message)
+    is_cron_job = (workload.group, workload.kind) == ("batch", "CronJob")
+    policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
+    if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
+        message = "Jobs that wait in line for quota pile up, because each schedule adds one"
+        yield warning(path="spec.concurrencyPolicy", message=message, remedy="set concurrencyPolicy: Forbid")
+
+
+_CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")
+
+
+def deadline_note(workload: Workload) -> str:
+    """Return a note that the deadline of a Job also counts while its pods wait; "" without a deadline."""
+    seconds = value_at(workload.data, ("spec", "activeDeadlineSeconds"))
+    is_job = (workload.group, workload.kind) == ("batch", "Job")
+    return f"; activeDeadlineSeconds: {seconds} counts meanwhile" if is_job and seconds else ""

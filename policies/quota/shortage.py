@@ -87,9 +87,9 @@ def exceeded(
     lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, named), (1, unnamed), (1, unnamed[:1]))
     largest = _largest_namespace(ledger, shortfalls)
     texts = [
-        (shortage_facts(shortfalls, now, most) + more, ", or ".join(remedies))
+        (shortage_facts(shortfalls, now, shown) + more, ", or ".join(remedies))
         for more in dict.fromkeys((largest and _LARGEST + largest, ""))
-        for most, remedies in lengths
+        for shown, remedies in lengths
     ]
     before = "exceeded quota: " if shortfalls[0].team else f"exceeded quota: {namespace}/{NAME}, "
     longest = LONGEST + 2 * max(len(team_title(each.team)) if each.team else 0 for each in shortfalls)
@@ -214,18 +214,18 @@ def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
     return f"{format_amount(amount)} {' and '.join(listed)}"
 
 
-def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, most: int = 1) -> str:
+def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int = 1) -> str:
     """Return the requested, used and granted amounts, also of the team. Dimensions with the same figures share a clause."""
     levels: dict[str, list[Shortfall]] = {}
     for each in shortfalls:
         levels.setdefault(each.team, []).append(each)
     facts, said = [], set[str]()
     for team, exceeded_here in levels.items():
-        facts.append((f"{team_title(team)}, " if team else "") + _facts(exceeded_here, now, most, said))
+        facts.append((f"{team_title(team)}, " if team else "") + _facts(exceeded_here, now, shown, said))
     return "; ".join(facts)
 
 
-def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[str]) -> str:
+def _facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int, said: set[str]) -> str:
     """Return the facts about one quota. Omit a requested amount that is in `said`; else add it to `said`."""
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:
@@ -243,9 +243,9 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, most: int, said: set[
         held = f"{format_amount(used)} of {format_amount(hard)} used{' or guaranteed' if guaranteed else ''}"
         facts.append(f"{'' if amount in said else f'requested {amount}, '}{held}{creating}")
         said.add(amount)
-    left = [key for keys in [*by_figures.values()][most:] for key in keys]
+    left = [key for keys in [*by_figures.values()][shown:] for key in keys]
     more = [f"{unit(left[0])}, too" if len(left) == 1 else f"and {len(left)} more limits"] if left else []
-    return "; ".join([*facts[:most], *more])
+    return "; ".join([*facts[:shown], *more])
 
 
 _LARGEST = "; largest: "
@@ -259,13 +259,13 @@ def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> 
     return next(filter(None, largest), "")
 
 
-def largest_namespaces(share: TeamShare, key: str, most: int | None = None, *, said: str = "") -> str:
+def largest_namespaces(share: TeamShare, key: str, limit: int | None = None, *, said: str = "") -> str:
     """Return the namespaces of a team with the largest amounts of a dimension: `vision-prod 40, vision-cv 16 (guaranteed)`.
 
     A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. said: an item to omit.
     """
     found = []
-    for name, amount in share.largest(key)[:most]:
+    for name, amount in share.largest(key)[:limit]:
         is_guaranteed = amount == share.team.guaranteed_to(name).get(key)
         found.append(f"{name} {format_amount(amount)}{' (guaranteed)' if is_guaranteed else ''}")
     return ", ".join(each for each in found if each != said)

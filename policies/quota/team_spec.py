@@ -149,10 +149,10 @@ class TeamMatch(msgspec.Struct, frozen=True):
 
 
 class Teams:
-    """All ClusterGPUQuotas, prepared to tell the team of thousands of namespaces."""
+    """All ClusterGPUQuotas, indexed to find the team of thousands of namespaces."""
 
     def __init__(self, teams: Iterable[TeamMatch | None] = ()) -> None:
-        """None stands for one that cannot be read."""
+        """None: a ClusterGPUQuota that cannot be read."""
         known = sorted(filter(None, teams), key=lambda each: each.name)
         names = [(name, team) for team in known for name in team.namespaces.names]
         names.sort(key=lambda each: _rank(each[0]))  # keeps the order of teams
@@ -179,12 +179,12 @@ class Teams:
 
 
 def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods:
-    """Return what holds in a namespace with a GPUQuota and a team: Deny before MostExpensive before TotalOnly."""
+    """Return the stricter value, for a namespace with a GPUQuota and a team: Deny, MostExpensive, TotalOnly."""
     return max(one, other, key=_STRICTNESS.index)
 
 
 def limits_warnings(name: str, spec: LimitsSpec, teams: Iterable[TeamMatch]) -> Iterator[tuple[str, str]]:
-    """Yield the warnings of a spec, and what a ClusterGPUQuota shares with others. `teams` are all that are known."""
+    """Yield the warnings of a spec, and overlaps of a ClusterGPUQuota with others. `teams`: all known ClusterGPUQuotas."""
     yield from spec.warnings()
     if isinstance(spec, TeamSpec):
         for other in sorted(teams, key=lambda each: each.name):
@@ -193,9 +193,9 @@ def limits_warnings(name: str, spec: LimitsSpec, teams: Iterable[TeamMatch]) -> 
 
 
 def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
-    """Yield a warning if both certainly match the same namespaces, whatever the labels of these are.
+    """Yield a warning if both certainly match the same namespaces, independent of labels.
 
-    `vision-*` has all of `vision-prod-*`. Globs that only cross, as `vision-*` and `*-prod` do, are not found.
+    `vision-*` includes `vision-prod-*`. Globs that overlap only in part, such as `vision-*` and `*-prod`, are not found.
     """
     own, theirs = team.namespaces, other.namespaces
     pairs = {(name, found) for name in own.names if (found := theirs.matching(name))}

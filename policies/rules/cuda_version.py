@@ -44,14 +44,14 @@ _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _VERSION = re.compile(r"([1-9][0-9]?)(?:\.([0-9]{1,2}))?")
 _AT_LEAST = "cuda>="
 _MAX_TERMS = 16
-"""Terms of an affinity at most: the version is added to each. No real pod has more."""
+"""Maximum of terms of an affinity: the version is added to each. No real pod has more."""
 _LONGEST = 4_096
-"""Characters of a constraint at most; images of NVIDIA have up to 2,000."""
+"""Maximum of characters of a constraint; images of NVIDIA have up to 2,000."""
 _MAX_CONTAINERS = 8
 """Containers of a pod whose constraints are read."""
 
 _MINOR_VERSIONS_COMPATIBLE = 11
-"""The first major version of which a driver runs programs of later minor versions."""
+"""From this major version on, a driver runs programs of later minor versions."""
 
 Version = tuple[int, int]
 

@@ -39,7 +39,7 @@ SERVERS = frozenset(
         ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
     }
 )
-"""Kinds whose pods have the labels of the template. Other controllers choose labels, or make budgets themselves."""
+"""Kinds whose pods have the labels of the template. Other controllers set their own labels, or create the budgets."""
 BY_CONTROLLERS = ("apps.kubernetes.io/", "leaderworkerset.sigs.k8s.io/", "statefulset.kubernetes.io/")
 """Prefixes of labels that controllers add to pods, so that a template does not show whether a budget selects them."""
 
@@ -75,7 +75,7 @@ def check_workload(workload: Workload, _options: DisruptionOptions, context: Con
 
 
 def needs_budgets(workload: Workload, mapping: ResourceMapping) -> bool:
-    """Whether the workload has several replicas of a server on GPUs. One with an owner is left to the check of its owner."""
+    """Whether the workload has several replicas of a server on GPUs, and no owner (which is checked instead)."""
     replicas = value_at(workload.data, ("spec", "replicas"))
     return (
         (workload.group, workload.kind) in SERVERS
@@ -87,7 +87,7 @@ def needs_budgets(workload: Workload, mapping: ResourceMapping) -> bool:
 
 
 def may_select(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether the selector may match pods of a template with these labels, to which controllers add some."""
+    """Whether the selector may match pods of a template with these labels. Controllers may add labels BY_CONTROLLERS."""
 
     def is_unknown(key: str) -> bool:
         return key not in labels and key.startswith(BY_CONTROLLERS)

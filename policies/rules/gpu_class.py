@@ -70,9 +70,9 @@ class GPUClassOptions(RuleOptions, frozen=True):
     allowed: tuple[str, ...] = (ANY,)
     """Globs over the names of allowed classes and families. `*` allows all."""
     autoscaled_classes: tuple[str, ...] = ()
-    """Globs over classes whose nodes are made on demand, so no warning if there are no nodes."""
+    """Globs over classes whose nodes are created on demand, so missing nodes give no warning."""
     hardware_labels: tuple[str, ...] = ()
-    """Globs over keys of node labels that choose hardware, before the built-in ones. With `!` they choose none."""
+    """Globs over keys of node labels that choose hardware, before the built-in ones. A glob with `!` excludes keys."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not is_qualified_name(self.label_key):
@@ -108,7 +108,7 @@ class GPUClassOptions(RuleOptions, frozen=True):
 
 
 def class_use(context: Context) -> ClassUse:
-    """Return what this rule does about the classes of pods."""
+    """Return the options of this rule for the use of classes."""
     options = context.options_of(RULE_ID)
     if not isinstance(options, GPUClassOptions):
         return ClassUse(reads_annotation=False)
@@ -171,7 +171,7 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
 def _is_accepted(
     finding: Finding, found: list[Finding], pod: Pod, options: GPUClassOptions, context: Context
 ) -> bool:
-    """Whether the finding fixes nothing, or its fix of the annotation brings no other finding about classes."""
+    """Whether the finding has no fix, or its fix of the annotation causes no other finding about classes."""
     if not finding.fix or finding.path != ANNOTATION_PATH:
         return True
     annotations = {key: value for key, value in pod.annotations.items() if key != GPU_CLASS}

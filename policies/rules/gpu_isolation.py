@@ -41,7 +41,7 @@ ID = "gpu-isolation"
 
 VARIABLE = NVIDIA_VISIBLE_DEVICES
 
-# The texts of findings that `gpu-admission export` says in the API server, too; of a pair, what depends on the pod goes between.
+# Texts of findings that `gpu-admission export` also uses. In a pair, the part that depends on the pod goes between the two.
 REQUEST_GPUS = "request nvidia.com/gpu: 1 in resources.limits"
 EXPOSED = (
     " must be ",
@@ -104,7 +104,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
-    # Agents that run on every node tolerate everything, rightly.
+    # Agents that run on every node have to tolerate all taints.
     if tolerated is not None and not context.made_by_daemonset:
         path = f"spec.tolerations[{tolerated}]"
         yield _warning(
@@ -117,7 +117,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
 
 
 def variables(place: ContainerPlace, served: str | None, context: Context) -> Iterator[Finding]:
-    """Yield what is wrong with the variables by which container runtimes show devices."""
+    """Yield the problems of variables by which container runtimes show devices."""
     container = place.container
     requests = context.resource_mapping.container_requests_gpus(container)
     has_gpus = requests or container.name == served
@@ -157,7 +157,7 @@ def _shown(
 
 
 def mounts(pod: Pod) -> Iterator[Finding]:
-    """Deny mounts that NVIDIA's runtime reads as GPUs, and files of the node that lead to GPUs, past every count."""
+    """Deny mounts that NVIDIA's runtime reads as GPUs, and files of the node that lead to GPUs: no quota counts these."""
     for place in pod.places:
         for index, mount in enumerate(place.container.volume_mounts or ()):
             if exposure.DEVICE_LIST in mount.mount_path:
@@ -191,7 +191,7 @@ def _without_volume(pod: Pod, index: int) -> Iterator[Edit]:
 
 
 def is_of_the_gpu_stack(pod: Pod) -> bool:
-    """Whether it is a device plugin or an exporter, whose image rightly shows it all GPUs; its paths are denied all the same."""
+    """Whether it is a device plugin or an exporter, whose image may see all GPUs. Its paths are denied nevertheless."""
     return any(exposure.is_of_the_gpu_stack(path) for _, path, _ in mounted_paths(pod))
 
 

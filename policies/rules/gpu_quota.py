@@ -19,29 +19,27 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Edit, Finding, Reason, Severity
+from policies.finding import Finding, Reason, Severity
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.pinning import pinning
 from policies.pods.annotations import INVALID_ANNOTATION
-from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, exceeds, format_amount, unit
-from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, of_reservation, of_workload
+from policies.quota.amounts import exceeds, format_amount
+from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
 from policies.quota.claims import PROTECTED_CLAIM, claim_demand
 from policies.quota.demand import RULE_ID, UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
-from policies.quota.fit import FitFailure, FitResult, fit_result
+from policies.quota.fit import FitResult, fit_result
+from policies.quota.fit_findings import fit_warning
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import (
     OTHERS_WAIT,
     QUEUE_FULL,
     QUOTA_QUEUED,
     UNWANTED_GATE,
-    how_many,
     in_line,
+    line_advice,
     queued,
     why_not_queued,
 )
@@ -54,15 +52,11 @@ from policies.quota.shortage import (
     QUOTA_EXCEEDED,
     QUOTA_NOT_COUNTED,
     QUOTA_RECALCULATING,
-    WAIT_UNTIL_FREE,
     ClassPins,
-    edits_to_request_part,
     exceeded,
-    grants,
-    largest_namespaces,
     undecided,
 )
-from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME, hard_field
+from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
 from policies.quota.waiting import OnExceeded
 from policies.rule import Context, Mode, Rule, RuleOptions
 from policies.rules.parallelism import depends_on_gpu_count
@@ -131,7 +125,7 @@ def check_reservation(
             ask = f"for a GPUQuota named {NAME}"
             yield Finding(rule=RULE_ID, reason=QUOTA_MISSING, message=message, ask=ask)
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
-        yield from of_reservation(namespace, outcome, now)
+        yield from reservation_findings(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:
         yield from outcome.request.denials
     elif would_wait and verdict.must_wait:
@@ -193,13 +187,33 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
     """Warn about a workload whose pods do not all fit the quota. Uses `context.ledger` only if `needs_ledger`."""
     ledger = context.ledger
     if ledger is not None and needs_ledger(workload, context.resource_mapping):
-        found = fit_result(workload, ledger, context, is_stored=context.is_update)
-        if found is not None:
-            yield from _fit_warning(found, workload, context, options)
-        yield from of_workload(workload, ledger, context, context.namespace)
+        fit = fit_result(workload, ledger, context, is_stored=context.is_update)
+        if fit is not None:
+            yield from _fit_warning(fit, workload, ledger, options, context)
+        yield from workload_findings(workload, ledger, context, context.namespace)
         if options.lets_wait:
-            is_behind = found is None and ledger.pods_before and not context.is_update
-            yield from _line_advice(workload, context, ledger.pods_before if is_behind else 0)
+            is_behind = fit is None and ledger.pods_before and not context.is_update
+            yield from line_advice(workload, context.resource_mapping, ledger.pods_before if is_behind else 0)
+
+
+def _fit_warning(
+    fit: FitResult, workload: Workload, ledger: QuotaLedger, options: GPUQuotaOptions, context: Context
+) -> Iterator[Finding]:
+    """Yield the warning. If the rule is not enforced, it says so."""
+    is_enforced = options.mode is Mode.ENFORCE
+    warning = fit_warning(
+        fit,
+        workload,
+        ledger,
+        context,
+        context.namespace,
+        depends_on_gpu_count,
+        is_enforced=is_enforced,
+        lets_wait=options.lets_wait,
+    )
+    if warning is not None:
+        note = "" if is_enforced else f"; {RULE_ID} is in mode {options.mode.value} and denies nothing"
+        yield replace(warning, message=warning.message + note)
 
 
 def needs_ledger(workload: Workload, mapping: ResourceMapping) -> bool:
@@ -241,164 +255,3 @@ RULE = Rule(
     on_update=True,
     not_exported="it counts all pods of a namespace, and CEL sees one object at a time",
 )
-
-
-def _fit_warning(
-    found: FitResult, workload: Workload, context: Context, options: GPUQuotaOptions
-) -> Iterator[Finding]:
-    """Yield the warning. It says how many pods will start, or that the rule is in a mode that denies nothing."""
-    mode, namespace = options.mode, context.namespace
-    is_enforced, is_impossible = mode is Mode.ENFORCE, found.needed > found.hard
-    waits = options.lets_wait and not is_impossible
-    runs, failure = workload.target or workload, found.failure
-    if options.lets_wait and is_impossible and runs.starts_together and failure is FitFailure.TOO_LITTLE:
-        failure = FitFailure.GANG_TOO_LARGE
-    amount = f"{format_amount(found.needed)} {unit(found.key, found.needed)}"
-    whose, granted, free = _limits(found, namespace)
-    never_fits = f"{amount}, which can never fit: {granted}"
-    warning = partial(
-        Finding,
-        rule=RULE_ID,
-        reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[waits],
-        severity=Severity.WARNING,
-        path=found.path,
-        contact=(found.share.team.contact if found.share else "") or PLATFORM_TEAM,
-    )
-    ask = f"to raise {hard_field(found.key)}{f' of {whose}' if found.share else ''}"
-    match failure:
-        case FitFailure.POD_TOO_LARGE:
-            fix, remedy = _smaller_pod(found, workload, context)
-            made = warning(message=f"a pod needs {never_fits}", fix=fix, remedy=remedy, ask=ask)
-        case FitFailure.GANG_TOO_LARGE:
-            made = warning(message=f"{found.pods} pods that must run together need {never_fits}", ask=ask)
-        case FitFailure.NO_SURGE:
-            if not is_enforced:
-                return
-            remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
-            remedy += f", or replicas: {found.starting}" if found.starting else ""
-            effect = "which will wait in line" if waits else "and will not finish"
-            facts = (
-                f"an update needs {amount} for a pod beside the others, {effect}: {whose} will have {free}"
-            )
-            made = warning(path="spec.strategy", message=facts, remedy=remedy)
-        case _:
-            path, fix, remedy = (found.path, (), "") if waits else _fewer_pods(found, workload)
-            facts = f"needs {never_fits};" if is_impossible else f"needs {amount}; {whose} has {free}:"
-            if found.failure is FitFailure.TOO_LITTLE_TO_GROW:
-                facts = f"may grow to {found.pods} pods and then {facts}"
-            starting = f"{found.starting} of {found.pods} pods will start"
-            if options.lets_wait:
-                starting = _starting_in_line(starting, found, workload, context.ledger)
-            message = f"{facts} {starting}" if is_enforced else facts[:-1]
-            ask = ask if is_impossible else ""
-            made = warning(
-                path=path, message=message, fix=fix, remedy=remedy, ask=ask, details=_largest(found)
-            )
-    if not is_enforced:
-        made = replace(made, message=f"{made.message}; {RULE_ID} is in mode {mode.value} and denies nothing")
-    yield made
-
-
-def _limits(found: FitResult, namespace: str) -> tuple[str, str, str]:
-    """Return what has too little, what it grants, and how much of that is free."""
-    whose, hard, granted = (
-        namespace,
-        found.hard,
-        f"the GPUQuota of {namespace} grants {format_amount(found.hard)} in all",
-    )
-    if found.share is not None:
-        whose, hard = team_title(found.share.team.name), found.share.team.hard[found.key]
-        granted = f"{whose} {grants(hard, found.share.guaranteed_to_others.get(found.key, NOTHING))}"
-    return whose, granted, f"{format_amount(found.left)} of {format_amount(hard)} free"
-
-
-def _largest(found: FitResult) -> tuple[str, ...]:
-    """Return who has the most of a team that has too little."""
-    largest = largest_namespaces(found.share, found.key) if found.share else ""
-    return (f"largest namespaces of {_limits(found, '')[0]}: {largest}",) if largest else ()
-
-
-_FIT_REASONS = {False: QUOTA_EXCEEDED, True: QUOTA_QUEUED}
-
-
-def _starting_in_line(starting: str, found: FitResult, workload: Workload, ledger: QuotaLedger | None) -> str:
-    """Return which pods will start, and which wait in line. `starting` says how many start where nobody waits."""
-    waiting = ledger.pods_before if ledger else 0
-    if (workload.target or workload).waits_whole and found.pods > 1:
-        starting = "its pods will wait in line until enough of them fit to run together"
-    elif found.starting and not waiting:
-        starting = f"{starting}, and the others will wait in line"
-    else:
-        starting = "its pods will wait in line"
-    return starting + (f", {how_many(waiting)} before them" if waiting else "") + _deadline(workload)
-
-
-def _line_advice(workload: Workload, context: Context, before: int) -> Iterator[Finding]:
-    """Yield what may surprise where pods wait in line. `before`: so many pods go before those of the workload, which fit."""
-    warning = partial(Finding, rule=RULE_ID, reason=QUOTA_QUEUED, severity=Severity.WARNING)
-    pods = [each for each in workload.pods if each.count.running]
-    if pods and before:
-        message = f"its pods will wait in line, {how_many(before)} before them{_deadline(workload)}"
-        yield warning(path=pods[0].path, message=message)
-    for each in pods:
-        if each.pod.spec.resource_claims and context.resource_mapping.names_gpus(each.pod):
-            message = (
-                "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
-            )
-            yield warning(path=f"{each.path}.spec.resourceClaims", message=message)
-    is_cron_job = (workload.group, workload.kind) == ("batch", "CronJob")
-    policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
-    if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
-        message = "Jobs that wait in line for quota pile up, because each schedule adds one"
-        yield warning(path="spec.concurrencyPolicy", message=message, remedy="set concurrencyPolicy: Forbid")
-
-
-_CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")
-
-
-def _deadline(workload: Workload) -> str:
-    """Return that the deadline of a Job counts also while its pods wait, "" if it has none."""
-    seconds = value_at(workload.data, ("spec", "activeDeadlineSeconds"))
-    is_job = (workload.group, workload.kind) == ("batch", "Job")
-    return f"; activeDeadlineSeconds: {seconds} counts meanwhile" if is_job and seconds else ""
-
-
-def _smaller_pod(found: FitResult, workload: Workload, context: Context) -> tuple[tuple[Edit, ...], str]:
-    """Return fix and remedy of a pod that fits the whole quota, also its limits of other classes on which it could run."""
-    pod = next((each for each in (workload.target or workload).pods if each.path == found.path), None)
-    if pod is None:
-        return (), ""
-    hard = context.ledger.maximum_hard if context.ledger else {}
-    is_open = found.key.startswith(CLASSES) and pinning(pod.admitted, context.classes) is None
-    limits = [of for key, of in hard.items() if key == GPUS or (is_open and key.startswith(CLASSES))]
-    part = min([found.hard, *limits]) / found.needed
-    fix = edits_to_request_part(pod.pod, context.resource_mapping, part, f"{found.path}.")
-    return ((), fix[0].words) if fix and depends_on_gpu_count(pod.pod) else (fix, "")
-
-
-def _fewer_pods(found: FitResult, workload: Workload) -> tuple[str, tuple[Edit, ...], str]:
-    """Return the path, fix and remedy of a number of pods. The fix is the number of pods that can start now.
-
-    If none can, the remedy is the number that fits an unused quota.
-    """
-    field = _NUMBER_OF_PODS.get((workload.group, workload.kind), "")
-    path = field if workload.target else found.path
-    edit = Edit(field, found.starting or found.fitting)
-    grows_itself = found.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target
-    if grows_itself or not field or not 0 < (found.starting or found.fitting) < found.pods:
-        return path, (), ""
-    return (field, (edit,), "") if found.starting else (field, (), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
-
-
-_NUMBER_OF_PODS = {
-    ("", "ReplicationController"): "spec.replicas",
-    ("apps", "Deployment"): "spec.replicas",
-    ("apps", "ReplicaSet"): "spec.replicas",
-    ("apps", "StatefulSet"): "spec.replicas",
-    ("argoproj.io", "Rollout"): "spec.replicas",
-    ("autoscaling", "HorizontalPodAutoscaler"): "spec.maxReplicas",
-    ("batch", "CronJob"): "spec.jobTemplate.spec.parallelism",
-    ("batch", "Job"): "spec.parallelism",
-    ("keda.sh", "ScaledObject"): "spec.maxReplicaCount",
-}
-"""The field with the number of pods, or with their maximum, by kind."""

@@ -111,7 +111,7 @@ class GPURequestsOptions(RuleOptions, frozen=True):
     max_per_pod: ResourceLimits = None
     complete_limits: bool = False
     gpus_per_node: int = MAX_GPUS_PER_NODE
-    """Of classes that do not say it themselves; denies slices, and warns of NVIDIA's whole cards."""
+    """For classes that do not state it. More slices are denied; more whole cards of NVIDIA give a warning."""
     known_profiles_only: bool = False
     """The classes list every MIG profile of the cluster, so that any other one is denied."""
 
@@ -150,7 +150,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             counted = larger(limit, request)
             if counted.value and resource.measure.is_count:
                 requests.setdefault(resource, []).append(counted)
-            # Of two that say the same only the limit is reported.
+            # If limit and request are equal, only the limit is reported.
             differing = [limit] if limit and request and request.same_as(limit) else [limit, request]
             shape = [f for each in differing if each for f in number_findings(each, availability, context)]
             found = shape or [
@@ -233,7 +233,7 @@ def pair_findings(
 
 
 def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
-    """Report too many for one container, and resources that no class or node has."""
+    """Report amounts that are too large for one container, and resources that no class or node has."""
     resource, count = amount.resource, amount.value
     if count == 0:
         return
@@ -252,11 +252,11 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
 def total_findings(
     pod: Pod, requests: Mapping[GPUResource, Sequence[Amount]], bounds: Bounds, fixes: AcceptedFixes
 ) -> Iterator[Finding]:
-    """Report what is too much for one pod or one node, by the arithmetic of the scheduler: at the only amount, or at the spec.
+    """Report totals that are too large for one pod or one node, by the arithmetic of the scheduler.
 
-    `requests` are the positive amounts of the containers.
+    The finding is at the amount if only one container has one, else at the spec. `requests`: the positive amounts of containers.
     """
-    together = {resource: sum(each.value for each in of) for resource, of in requests.items()}
+    together = {resource: sum(each.value for each in amounts) for resource, amounts in requests.items()}
     if not pod.spec.overhead and not any(bounds.may_exceed(*each) for each in together.items()):
         return  # all containers together stay below every limit
     try:
@@ -284,7 +284,7 @@ def total_findings(
 
 
 def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Finding]:
-    """Warn of variables that choose among GPUs, in a container to which the device plugin assigns its own."""
+    """Warn of variables that choose GPUs, in a container to which the device plugin assigns GPUs."""
     if not context.resource_mapping.container_requests_gpus(place.container):
         return
     for index, variable in enumerate(place.container.env or ()):
@@ -302,7 +302,7 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
 
 
 def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield what is wrong with fraction annotations, by themselves and beside whole GPUs."""
+    """Yield the problems of fraction annotations: invalid, beside whole GPUs, or without effect."""
     if not context.resource_mapping.fractions_of(pod):
         return
     bad = list(fraction_problems(pod, context.resource_mapping))
@@ -325,7 +325,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         )
     if whole:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
-        # Of GPUs of two kinds, only the author knows which are meant.
+        # If their kinds differ, only the author knows which GPUs are meant.
         cards = {context.resource_mapping.whole_card(each.resource.name) for each in requests}
         is_same = cards == {key.resource}
         yield about(

@@ -42,7 +42,7 @@ ID = "host-resources"
 NAMES = ("cpu", "memory")
 LARGEST_FACTOR = 100
 _UNITS = {"cpu": NANO // 1000, "memory": NANO * 2**20}
-"""What amounts are rounded to, in nano units: a thousandth of a core, one MiB."""
+"""Amounts are rounded to these, in nano units: a thousandth of a core, one MiB."""
 _NOUNS = {"cpu": " CPUs", "memory": " of memory"}
 _OWN = {"cpu": "CPUs", "memory": "memory"}
 
@@ -50,7 +50,7 @@ _OWN = {"cpu": "CPUs", "memory": "memory"}
 class HostResourcesOptions(RuleOptions, frozen=True):
     mode: Mode = Mode.DISABLED
     max: float | None = 1.0
-    """The most that a pod may request, as a multiple of the share of its GPUs. None: no maximum."""
+    """Maximum that a pod may request, as a multiple of the share of its GPUs. None: no maximum."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.max is not None and not 1 <= self.max <= LARGEST_FACTOR:
@@ -61,7 +61,7 @@ class HostResourcesOptions(RuleOptions, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """The GPUs of a pod on nodes of one class, in cards: of each of `Pod.places`, and at one time."""
+    """The GPUs of a pod on nodes of one class, in cards: for each of `Pod.places`, and the total at one time."""
 
     gpu_class: GPUClass
     places: tuple[Fraction, ...]
@@ -164,9 +164,9 @@ def complete(patch: PodPatch, name: str, shares: Sequence[Share], bounds: Resour
 def is_open(
     place: ContainerPlace, name: str, bounds: ResourceBounds | None, listed: AbstractSet[str]
 ) -> bool:
-    """Whether the author set neither limit nor request: they are missing, or what a LimitRange sets by default.
+    """Whether the author set neither limit nor request: they are missing, or defaults of a LimitRange.
 
-    Without bounds, what is listed is believed.
+    A default must be in the annotation of the API server (`listed`) and, if `bounds` are known, a default there.
     """
     written = (("request", place.container.requests), ("limit", place.container.limits))
     return all(
@@ -178,12 +178,12 @@ def is_open(
 
 
 def _keeps_defaults(bounds: ResourceBounds | None) -> bool:
-    """Whether defaults stay: what else LimitRanges ask of the pod is not known, or not computed."""
+    """Whether defaults stay, because other bounds of LimitRanges are not known, or are ratios, which are not computed."""
     return bounds is None or bounds.has_ratio
 
 
 def _beside(places: Sequence[ContainerPlace], at: int) -> Iterator[list[int]]:
-    """Yield the groups of containers that run beside a container, one group after the other."""
+    """Yield the groups of containers that run at the same time as a container, one group after the other."""
     apps = [each for each, place in enumerate(places) if place.list_name == "containers"]
     sidecars = [each for each, place in enumerate(places) if place.is_sidecar and each != at]
     if at in apps or places[at].is_sidecar:
@@ -253,7 +253,7 @@ def excess(
 
 
 def _is_by_default(share: Share, pod: Pod, name: str, allowed: int, bounds: ResourceBounds | None) -> bool:
-    """Whether the pod exceeds its share only by defaults that stay. Its author did not write them."""
+    """Whether the pod exceeds its share only because of defaults that stay, which its author did not write."""
     listed = stated_defaults(pod)
     without = {
         id(place.container): 0
@@ -264,7 +264,7 @@ def _is_by_default(share: Share, pod: Pod, name: str, allowed: int, bounds: Reso
 
 
 def _requested(pod: Pod, name: str, instead: Mapping[int, int] = MappingProxyType({})) -> int:
-    """Return what the pod requests at one time, with other requests `instead` of some containers', by id."""
+    """Return what the pod requests at one time. `instead`: other requests of some containers, by `id()`."""
 
     def needs(container: Container) -> dict[str, Fraction]:
         return {name: Fraction(instead.get(id(container), _held(container, name)[0]))}
@@ -274,13 +274,13 @@ def _requested(pod: Pod, name: str, instead: Mapping[int, int] = MappingProxyTyp
 
 
 def _of_pod(pod: Pod, name: str) -> int | None:
-    """Return the request, else the limit, of the pod's own resources, which count in place of those of the containers."""
+    """Return the request, else the limit, in `spec.resources`, which replaces the requests of the containers."""
     of_pod = Container(resources=pod.spec.resources)
     return _held(of_pod, name)[0] if name in of_pod.limits or name in of_pod.requests else None
 
 
 def _held(container: Container, name: str) -> tuple[int, int]:
-    """Return request and limit, each by default the other."""
+    """Return request and limit; a missing one is equal to the other."""
     request, limit = _nano(container.requests, name), _nano(container.limits, name)
     return (
         request if name in container.requests else limit,

@@ -42,9 +42,9 @@ READ = frozenset(
 )
 """Every annotation that some rule reads."""
 NEARLY_OURS = "gpu-admission"
-"""How keys begin that may be misspelt annotations of ours."""
+"""Prefixes of keys that may be misspelt annotations of gpu-admission."""
 MAX_UNREAD = 10
-"""Unknown annotations that are reported of one object at most. To find the nearest known one takes 0.1 ms for each."""
+"""Maximum of unknown annotations that are reported of one object. Finding the nearest known one takes 0.1 ms."""
 LONGEST_NAME = 63
 """Characters of the name in a key that are compared: all that the API server allows."""
 
@@ -184,7 +184,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
 
 
 def _moved(path: str, annotation: str, value: str, present: Collection[str]) -> tuple[Edit, ...]:
-    """Return the edits that remove what is at the path and write it as the annotation, if any. None if that is `present`."""
+    """Return the edits that move the value at the path to the annotation. None if that annotation is `present`."""
     if annotation in present:
         return ()
     return (Edit(path), *((Edit(annotation_path(annotation), value),) if annotation else ()))

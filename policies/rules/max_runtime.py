@@ -121,7 +121,7 @@ def mutate(patch: PodPatch, options: MaxRuntimeOptions, context: Context) -> Ite
 def _bound(
     patch: PodPatch, wish: int | None, options: MaxRuntimeOptions, context: Context
 ) -> Iterator[Finding]:
-    """Give the pod a deadline, unless it has one, or the one that it would get is above the maximum."""
+    """Give the pod a deadline, unless it has one, or its wish or its owner's deadline exceeds the maximum."""
     pod, owner = patch.pod, context.owner
     (default, most), own = options.of(pod, context.classes), pod.spec.active_deadline_seconds
     if own is not None:
@@ -133,7 +133,7 @@ def _bound(
     if seconds is None and owner.is_known:
         seconds = default
     elif seconds is None and owner.problem:
-        seconds = most  # cuts no wish, since a longer one of the owner would be denied
+        seconds = most  # shortens nothing: a longer deadline of the owner would be denied
         if default is not None and default != most:
             yield _unread(default, most, owner)
     if seconds is None:
@@ -157,7 +157,7 @@ def _bound(
 
 
 def _unread(default: int, most: int | None, owner: Owner) -> Finding:
-    """Return the warning of a pod that gets no default, since its owner may have another deadline."""
+    """Return the warning that a pod gets no default, because its owner, which could not be read, may have a deadline."""
     in_place = "no" if most is None else f"max ({duration_text(most)}) and no"
     return _warning(
         reason=OWNER_UNREAD,

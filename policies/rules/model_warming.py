@@ -44,10 +44,10 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
     mount_path: str = "/model-cache"
     sources: Sources = Sources()
     cache_size_limit: int | str = "200Gi"
-    """Of the emptyDir; a claim has a size of its own."""
+    """Size limit of the emptyDir; a claim has its own size."""
     resources: FetchResources = FetchResources()
     run_as_user: int | None = 65532
-    """Of the init container, where the pod does not say; null leaves it to the image or the platform (OpenShift)."""
+    """User of the init container if the pod sets none; null leaves it to the image or the platform (OpenShift)."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if problem := mount_path_problem(self.mount_path):

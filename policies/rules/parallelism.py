@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
-from policies.gpus.vendors import of_all
+from policies.gpus.vendors import from_all_vendors
 from policies.pods.annotations import MODELS
 from policies.pods.field_paths import path_parts, value_at
 from policies.pods.pod import Container, ContainerPlace, Pod
@@ -36,11 +36,11 @@ IDLE_GPUS = Reason("IdleGPUs", "a container starts fewer processes than it has G
 
 ID = "parallelism"
 LONGEST_TEXT = 16_384
-"""The most characters of command and args that are read of a pod, in the order of its containers."""
+"""Maximum of characters of command and args that are read of a pod, in the order of its containers."""
 MAX_FLAGS = 16
-"""The most flags that are read of one command."""
+"""Maximum of flags that are read of one command."""
 
-ONE_DEVICE_EACH = of_all(lambda vendor: vendor.one_device_each)
+ONE_DEVICE_EACH = from_all_vendors(lambda vendor: vendor.one_device_each)
 
 _NUMBER = r"(?:=|\s+)[\"']?([0-9]{1,4})(?![\w.])"
 """The plain number of a flag, as in `--tp 4` and `--tp="4"`."""
@@ -110,16 +110,18 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         if not flags:
             continue
         on_several_nodes = _SEVERAL_NODES.search(text) is not None
-        others = len(flags) > 1 or _OTHER_GPU_USERS.search(text) is not None
+        has_other_users = len(flags) > 1 or _OTHER_GPU_USERS.search(text) is not None
         for flag, count, machines in flags:
             is_of_server = "proc" not in flag  # --tp and the like; not --nproc_per_node, --num_processes
             spans_nodes = on_several_nodes and is_of_server
             owner = "the container" if machines == 1 else f"{machines} machines"
-            fewer = others or spans_nodes
-            found = _mismatch(count, gpus * machines, owner, may_be_more=spans_nodes, may_be_fewer=fewer)
-            if found is not None:
+            may_be_fewer = has_other_users or spans_nodes
+            mismatch = _mismatch(
+                count, gpus * machines, owner, may_be_more=spans_nodes, may_be_fewer=may_be_fewer
+            )
+            if mismatch is not None:
                 path, value = _path(place, flag), f"{flag} {count}"
-                yield replace(found, path=path, container=place.container.name, value=value)
+                yield replace(mismatch, path=path, container=place.container.name, value=value)
                 break
 
 
@@ -147,7 +149,7 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
 def _mismatch(
     count: int, gpus: int, owner: str, *, may_be_more: bool = False, may_be_fewer: bool
 ) -> Finding | None:
-    """Return the warning, without path and container. None if the numbers are equal, or may differ."""
+    """Return the warning, without path and container. None if the numbers match, or are allowed to differ."""
     if count > gpus and not may_be_more:
         message = f"should be at most {gpus}, the GPUs of {owner}"
         remedy = f"set {gpus} or request {count} GPUs"
@@ -190,14 +192,14 @@ def _command_lines(containers: Iterable[Container]) -> Iterator[str]:
 
 def _processes(text: str) -> list[tuple[str, int, int]]:
     """Return each flag that sets a number of processes, the number, and on how many machines they run."""
-    found = [(each[1], int(each[2]), 1) for each in islice(_FLAG.finditer(text), MAX_FLAGS)]
-    if not any("processes" in flag for flag, _, _ in found):
-        return found
+    flags = [(match[1], int(match[2]), 1) for match in islice(_FLAG.finditer(text), MAX_FLAGS)]
+    if not any("processes" in flag for flag, _, _ in flags):
+        return flags
     machines = _MACHINES.search(text)
     if not _ACCELERATE.search(text) or (machines is None and _MACHINES_ELSEWHERE.search(text)):
-        return [each for each in found if "processes" not in each[0]]
+        return [flag for flag in flags if "processes" not in flag[0]]
     number = max(1, int(machines[1])) if machines else 1
-    return [(flag, count, number) for flag, count, _ in found]
+    return [(flag, count, number) for flag, count, _ in flags]
 
 
 def depends_on_gpu_count(pod: Pod) -> bool:

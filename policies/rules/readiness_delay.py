@@ -86,7 +86,7 @@ def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) ->
         yield load.finding(ID)
     elif load is not None:
         delay, places = with_buffer(load, options.buffer), gpu_places(pod, context)
-        # Only what the pod itself declares is certain enough to say that its own probes are wrong.
+        # Only a load time that the pod itself declares is certain enough to say that its probes are wrong.
         if MODEL_LOAD_SECONDS in pod.annotations:
             yield from probe_findings(places, load, delay)
         for place in places:
@@ -99,7 +99,7 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
     if text is not None:
         return whole_number(MODEL_LOAD_SECONDS, text, "seconds", maximum=DAY)
     model = model_shape(pod)
-    # Bad model annotations are gpu-class's to report, all of them at once.
+    # Rule gpu-class reports invalid annotations of the model, all of them at once.
     if model is None or isinstance(model, tuple):
         return options.model_load_seconds
     # A load of more than a day means that the rate is wrong for this model.
@@ -127,7 +127,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
 
 @lru_cache(maxsize=1024)
 def with_buffer(load: int, buffer: float) -> int:
-    """Return load × (1 + buffer), rounded up. `buffer` counts as the decimal that was written: 60 and 0.2 make 72."""
+    """Return load × (1 + buffer), rounded up. `buffer` is taken as the decimal in the policy: 60 and 0.2 make 72."""
     return math.ceil(load * (1 + Fraction(repr(buffer))))
 
 

@@ -6,9 +6,10 @@ Adds:    `tolerations` and `nodeSelector` of the pool, and a terminationGracePer
 Denies:  an annotation that is not true or false.
 Warns:   of an annotation that has no effect.
 
-Never to pods that may serve, unless `serving` says so: those that always restart and do not declare training. A
-PodDisruptionBudget is not part of a pod, and bounds evictions, not what the provider takes back. Nor to pods that somebody else
-places, that constrain a label of `nodeSelector` themselves, or that no node could take then. `mode` is disabled by default.
+Nothing is added to pods that may serve (they always restart, and do not declare training), unless `serving` is true. A
+PodDisruptionBudget does not help: it bounds evictions, not nodes that the provider takes back. Nothing is added either to pods
+that somebody else places, that constrain a label of `nodeSelector` themselves, or that no node could then take. `mode` is
+disabled by default.
 """
 
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ class SpotOptions(RuleOptions, frozen=True):
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     min_termination_seconds: int | None = None
     serving: bool = False
-    """Also pods that may serve."""
+    """Pods that may serve run on the spot pool, too."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         for index, toleration in enumerate(self.tolerations):

@@ -16,9 +16,9 @@ from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     ClaimName,
     DeviceClassNames,
-    as_rules_see_it,
     decode_claim_template,
     requested_by,
+    without_other_claims,
 )
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
@@ -158,7 +158,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return a pass of the rules, with all that they may look at."""
         configuration, pod = self.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
-        seen, claimed = as_rules_see_it(pod, claims, configuration.resource_mapping)
+        seen, claimed = without_other_claims(pod, claims, configuration.resource_mapping)
         context = Context(
             phase=phase,
             namespace=policy.namespace,

@@ -1,7 +1,7 @@
-"""Credits: each end of a pod lets one pod of the same owner go first in line, if it needs no more quota.
+"""Credits: when a pod ends, one pod of the same owner that needs no more quota goes first in line.
 
-The ledger has them, so the next leader knows which ends were used. An end is added by the count that takes its pod out of `used`:
-counts are fenced, so that is one count. It is taken out by the write that holds quota for the pod that replaces it.
+Credits are stored in the ledger, so the next leader knows which were used. The count that removes an ended pod from `used` adds
+its end to a credit: counts are fenced, so exactly one count does. The write that holds quota for the replacement removes the end.
 """
 
 from bisect import bisect_left
@@ -31,9 +31,9 @@ HOLDER_DIGITS, UID_DIGITS = 4, 12
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True):
-    """Pods of one owner and demand that ended, and when, in ms since 1970, in that order. `owner` is an `owner_key`.
+    """When pods of one owner and demand ended, in ms since 1970, oldest first. `owner` is an `owner_key`.
 
-    `keeps`: the owner makes another pod when one ends.
+    `keeps`: the owner creates another pod when one ends.
     """
 
     owner: str
@@ -66,7 +66,7 @@ def holder_key(holder: str) -> str:
 
 
 def credited(known: Credits, added: Iterable[Credit], ledgers: int) -> Credits:
-    """Return the credits with these, in an object with so many ledgers. The newest ends stay."""
+    """Return the credits with `added`, for an object with this number of ledgers. Beyond the space, the oldest ends go."""
     all_of = {_kind(each): replace(each, ended=()) for each in (*known, *added)}
     ends = sorted(((at, each) for each in (*known, *added) for at in each.ended), key=itemgetter(0))
     space = LIMIT // max(LEAST_PARTS, ledgers)
@@ -105,7 +105,7 @@ class Matching(msgspec.Struct, frozen=True):
     held_for_ms: int = 0
 
     def left(self, started: Iterable[str]) -> Credits:
-        """Return the credits without those that these pods have used."""
+        """Return the credits without the ends that these pods, which have started, used."""
         used = [self.ends[uid] for uid in started if uid in self.ends]
         ended = {_kind(each): list(each.ended) for each in self.stay}
         for credit, at in used:
@@ -114,7 +114,7 @@ class Matching(msgspec.Struct, frozen=True):
 
 
 def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
-    """Match each end with a pod of its owner, the oldest pods first. An end without a pod goes once none can come any more."""
+    """Match each end with a pod of its owner, the oldest pods first. An end without a pod is removed after REPLACED_MS."""
     free = {_kind(each): list(each.ended) for each in known}
     by_owner: dict[str, list[Credit]] = {}
     for each in known:

@@ -1,8 +1,8 @@
 """Marks: the places in line of objects that never wait under our gate, and were denied because others wait.
 
-Its owner makes such an object again, and nobody knows when. So a mark in the ledger has a place in line for all objects of one
-owner with the same demand. Once it is its turn, the controller holds its demand as for a pod (`<key>/lift`), and the next such
-object takes that over. The mark goes with it, or once the owner stays away.
+The owner of a denied object creates it again, at an unknown time. So a mark in the ledger keeps a place in line for all objects
+of one owner with the same demand. At its turn, the controller reserves its demand as for a pod (`<key>/lift`), and the next such
+object takes the reservation over. Then the mark is removed, or once the owner has not tried again for too long.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ import msgspec
 from policies.quota.amounts import Vector, texts
 
 MAX_MARKS = 16
-"""Of one namespace. When one goes, another owner gets one. Only the first in line closes anything, and it is of one namespace."""
+"""Marks of one namespace. When one is removed, another owner can get one. Only the first in line makes others wait."""
 SEEN_MS = 10_000
-"""A mark is written so often at most while its objects are denied."""
+"""Minimum time between writes of a mark whose objects are denied."""
 AGAIN_MS, LONGEST_MS = 60_000, 1_200_000
-"""How long a mark stays without another attempt. Controllers of Kubernetes double their pauses, to 1,000 s at most. So it stays
-twice as long as they have tried, within these bounds."""
+"""Bounds of how long a mark stays without another attempt: twice the time from the first attempt to the last. Controllers of
+Kubernetes double their pauses between attempts, up to 1,000 s."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Mark(msgspec.Struct, frozen=True):
         return 96 + sum(len(key) + len(amount) + 6 for key, amount in texts(self.demand).items())
 
     def is_late(self, now: int) -> bool:
-        """Whether its owner has stayed away for too long."""
+        """Whether its owner has not tried again for too long."""
         return now - self.seen > min(max(AGAIN_MS, 2 * (self.seen - self.since)), LONGEST_MS)
 
 
@@ -42,15 +42,14 @@ Marks = Mapping[str, Mark]
 
 
 def mark_key(owner: str, demand: Vector) -> str:
-    """Return the key of the mark of an owner and demand. It stands where a pod has its uid, and sorts after any."""
+    """Return the key of the mark of an owner and demand. It is used like the uid of a pod, and sorts after any uid."""
     text = f"{owner} {sorted(texts(demand).items())}"
     return f"mark-{sha256(text.encode()).hexdigest()[:16]}"
 
 
 def marked(marks: Marks, key: str, demand: Vector, now: int, space: int) -> Marks:
-    """Return the marks with this one, if there is room for it in so many characters, and it is news."""
+    """Return the marks with this one. Unchanged if it was written lately, or does not fit `space` (in characters)."""
     mark = Mark(demand, marks[key].since if key in marks else now, now)
-    is_kept = (
-        now - marks[key].seen <= SEEN_MS if key in marks else len(marks) >= MAX_MARKS or mark.size > space
-    )
-    return marks if is_kept else {**marks, key: mark}
+    has_room = len(marks) < MAX_MARKS and mark.size <= space
+    is_written = now - marks[key].seen > SEEN_MS if key in marks else has_room
+    return {**marks, key: mark} if is_written else marks

@@ -36,8 +36,8 @@ controller that sees a new ledger raises the epoch, which ends the caching, and 
 So no pod is admitted without a reservation once the quota counts."""
 
 UNSTORED_MS, AGAIN_MS = 600_000, 20_000
-"""A namespace may reserve less of its team for UNSTORED_MS after a reservation expired, if an earlier one expired AGAIN_MS or
-more before it. A single time is no reason: a replica of serve that is killed loses creations once."""
+"""A namespace may reserve less of its team for UNSTORED_MS after a reservation expired, if an earlier one expired AGAIN_MS before
+it or more. One expiry does not suffice, because a killed replica of serve also loses creations once."""
 
 COUNTED_SECONDS = 1.0
 """A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with

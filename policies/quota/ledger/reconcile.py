@@ -8,8 +8,8 @@ moves to another one without a pause. `begin_transition` names the next version.
 and marks the reservation with the next version (`Reservation.catalogue`). `reconcile` counts by the old version until every
 reservation has that mark. Then one count by the next version completes the move.
 
-What is held for a pod that waits (`uid/lift`) goes once the pod has lost its gate, has ended or is deleted. If the removal of the
-gate was admitted, but not stored, it becomes `uid/lift` again: so a gang of which some pods have started keeps what it needs.
+A reservation for a waiting pod (`uid/lift`) is removed once the pod has no gate, has ended or is deleted. If the removal of the
+gate was admitted but not stored, the reservation becomes `uid/lift` again, so a gang that has started in part keeps its quota.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ STORED_NAMES_LIMIT = 64 * 1024
 """`QuotaLedger.stored_names` has at most so many characters: some 600 names of 63 characters with three dimensions."""
 
 SPENDING_MS = 300_000
-"""What is spent of a budget is written so often at least. A write takes the API server some 2 ms."""
+"""Maximum time between writes of what is spent of a budget. A write takes the API server some 2 ms."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):
@@ -51,8 +51,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     `used` is the sum over all listed objects, `waiting` the number of pods that wait. `objects` has only the listed objects that
     have a reservation in the ledger, by uid. A reservation whose object is missing there stays until a later count.
 
-    `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). `spending` is that of the ledger, advanced
-    to the moment of the count, which is `at` in ms since 1970.
+    `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). `at` is the moment of the count in ms since
+    1970. `spending` is the spending of the ledger, advanced to that moment.
     """
 
     used: Vector
@@ -85,11 +85,11 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 
 def begin_transition(ledger: QuotaLedger, catalogue_version: str) -> QuotaLedger:
-    """Return the ledger with `catalogue_version` as its next catalogue version. It has no next one if that is its own.
+    """Return the ledger with `catalogue_version` as its next catalogue version, or without one if it already has this version.
 
-    A controller may write the result at any time, alone or with a count, once the catalogue is published. Then every replica
-    can compute demand under `catalogue_version`. The controller may later name yet another catalogue version; then marks of the
-    earlier one have no effect. A ledger without a catalogue version is returned unchanged: it must be initialised.
+    A controller may write the result at any time, alone or with a count, once the catalogue is published: then every replica can
+    compute demand under it. The controller may later name a different version; marks of the earlier one then have no effect. A
+    ledger without a catalogue version is returned unchanged: it must be initialised.
     """
     if ledger.class_catalogue is None:
         return ledger
@@ -190,7 +190,7 @@ def _expired_ids(reservations: Reservations, expired: frozenset[str]) -> tuple[s
 def _stored_names(
     reservations: Reservations, listing: Listing, dimensions: tuple[str, ...]
 ) -> dict[str, Vector]:
-    """Return how much of `used` the stored objects have whose names are also those of creations in flight, by name; also nothing.
+    """Return the demand of each stored object with the name of a creation in flight, by name; it may be empty.
 
     A creation in flight is a reservation of a new object. Names beyond STORED_NAMES_LIMIT are omitted, which is safe.
     """
@@ -206,7 +206,7 @@ def _stored_names(
 
 
 def _unstored(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> tuple[int, int]:
-    """Return when demand was reserved that nothing stored has: neither the object, nor another one of its name."""
+    """Return `unstored` of the ledger, updated if a reservation expired whose demand no stored object of its name has."""
     stored = {each.name: each.demand for each in listing.objects.values()}
     gone = (each for each in ledger.reservations if each.id in expired and not each.is_begun_lift)
     if not any(positive_difference(each.demand, stored.get(each.name, {})) for each in gone):
@@ -216,7 +216,7 @@ def _unstored(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -
 
 
 def _failed_lifts(ledger: QuotaLedger, listing: Listing, removed: AbstractSet[str]) -> Iterator[Reservation]:
-    """Yield what is held again for pods that still wait, although the removal of their gate was admitted."""
+    """Yield new reservations for pods that still wait although the removal of their gate was admitted."""
     for each in ledger.reservations:
         stored = listing.objects.get(each.object_uid)
         if each.is_begun_lift and each.id in removed and stored is not None and stored.waits:
@@ -231,7 +231,7 @@ def _is_confirmed(reservation: Reservation, objects: Mapping[str, StoredObject])
     """
     stored = objects.get(reservation.object_uid)
     if stored is None:
-        # It is held only for a pod that was counted, so the pod is in every later list until it is deleted.
+        # A lift is reserved only for a pod that was counted, so every later list has the pod until it is deleted.
         return reservation.is_lift
     if reservation.is_lift:
         return stored.terminal or not stored.waits
@@ -241,9 +241,10 @@ def _is_confirmed(reservation: Reservation, objects: Mapping[str, StoredObject])
 
 
 def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
-    """Whether a count has to be written. Newer revisions alone need no write: they only must not go back.
+    """Whether a count has to be written. Newer revisions alone need no write, because they only must not go back.
 
-    Nor do credits: they are added with a new `used`, used up with what is held, and late ones are known by their age.
+    Neither do credits alone: each is added with a new `used`, removed when quota is held for a replacement, and ignored once too
+    old.
     """
     same = msgspec.structs.replace(
         after, revisions=before.revisions, share=before.share, credits=before.credits

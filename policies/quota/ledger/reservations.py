@@ -13,8 +13,8 @@ A creation has the name of its object after the uid. A line with `>version` has 
 growth, and `version` is the reviewed resourceVersion. `@` marks demand that was also computed under that catalogue version, to
 which the ledger was moving.
 
-A line `waiting` has creations under our scheduling gate, which demand nothing. An id with `/lift` is what the controller holds
-for a stored pod that waits. When the controller removes the gate, the request uid follows: `a1b2…/lift/c7e1…`.
+A line `waiting` has creations under our scheduling gate, which demand nothing. An id with `/lift` is a reservation that the
+controller makes for a stored pod that waits. When it removes the gate, the request uid follows: `a1b2…/lift/c7e1…`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ etcd takes 1.5 MiB."""
 
 NAME_PARTS = 24
 """Creations of one name take at most this part of LIMIT, 16 KiB: some 150 of equal demand. At most one of them is stored, so only
-a client that creates a taken name again and again makes more."""
+a client that keeps creating an existing name makes more."""
 
 UNREADABLE = "unreadable "
 """Prefix of an unreadable line in `Reservations.ids`. Other ids have no spaces."""
@@ -77,7 +77,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
     @property
     def is_lift(self) -> bool:
-        """Whether it is held for a pod that waits, and no removal of the gate was admitted."""
+        """Whether it is for a waiting pod, and no removal of the gate was admitted."""
         return self.id.endswith(_LIFT)
 
     @property
@@ -141,7 +141,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def lifts_size(self) -> int:
-        """Characters of the ids of what is held for pods that wait, also if the removal of the gate was admitted."""
+        """Characters of the ids of reservations for waiting pods, also after the removal of the gate was admitted."""
         return sum(len(key) + 1 for key in self._entries if _LIFT in key)
 
     def added_size(self, reservation: Reservation) -> int:
@@ -157,8 +157,8 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
     def held(self, stored: Mapping[str, Vector]) -> Vector:
         """Return the total of the reserved amounts.
 
-        Only one object of a name exists at a time. So creations of one name reserve the largest amount of each key among them,
-        less `stored`: the part of `used` by the object that is stored under the name.
+        Only one object of a name exists at a time. So creations of one name reserve the maximum of each key, less what the stored
+        object of that name uses already (`stored`, by name).
         """
         demands = [entry.head.demand for entry in self._entries.values() if not entry.name]
         for name, largest in self._largest.items():
@@ -172,7 +172,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def lifts(self) -> dict[str, Reservation]:
-        """What is held for pods that wait, by uid: also if the removal of the gate was admitted."""
+        """The reservations for waiting pods, by uid, also after the removal of the gate was admitted."""
         return {each.object_uid: each for each in self if each.is_lift or each.is_begun_lift}
 
     def largest(self, name: str) -> Vector:
@@ -210,7 +210,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def expiring_ids(self) -> tuple[str, ...]:
-        """All `ids` but those of what is held for pods that wait, which only the controller writes."""
+        """All `ids` except reservations for waiting pods, which only the controller writes and removes."""
         return tuple(each for each in self.ids if not each.endswith(_LIFT))
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":
@@ -228,7 +228,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
 
 
 def lift_id(uid: str, request_uid: str = "") -> str:
-    """Return the id of what is held for a pod that waits; with a request, of the removal of its gate."""
+    """Return the id of the reservation for a waiting pod; with `request_uid`, for the removal of its gate."""
     return f"{uid}{_LIFT}/{request_uid}" if request_uid else f"{uid}{_LIFT}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.gpus.vendors import RESOURCE_MAPPING, VENDORS, Vendor, of_all
+from policies.gpus.vendors import RESOURCE_MAPPING, VENDORS, Vendor, from_all_vendors
 
 ROOT = Path(__file__).parents[3]
 BUILT_IN = ResourceMapping((RESOURCE_MAPPING,))
@@ -32,8 +32,8 @@ def literals(file: Path) -> Iterator[str]:
 
 def own_words() -> re.Pattern[str]:
     domains = {each.pattern.partition("/")[0] for each in RESOURCE_MAPPING.resources}
-    paths = {path for path in of_all(lambda vendor: vendor.node_paths) if path != "/dev/dri/"}
-    variables = of_all(lambda vendor: vendor.visible_devices)
+    paths = {path for path in from_all_vendors(lambda vendor: vendor.node_paths) if path != "/dev/dri/"}
+    variables = from_all_vendors(lambda vendor: vendor.visible_devices)
     words = (f"{domain}/" for domain in domains)
     return re.compile("|".join(map(re.escape, sorted({*words, *paths, *variables}))))
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policies.finding import Finding, Severity
 from policies.quota.amounts import Hard, Vector
 from policies.quota.budget import Budget, BudgetSpec, Period, Spending, moment
-from policies.quota.budget_findings import of_reservation, of_workload
+from policies.quota.budget_findings import reservation_findings, workload_findings
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import decide
 from policies.quota.quota_request import ReservationOutcome
@@ -41,7 +41,7 @@ def said(
     )
     request = creation_request("pod", demand, "c")
     (verdict,) = decide(ledger, [request], now=int(now.timestamp() * 1000)).verdicts
-    return list(of_reservation("team", ReservationOutcome(ledger, request, verdict), now))
+    return list(reservation_findings("team", ReservationOutcome(ledger, request, verdict), now))
 
 
 @cases(
@@ -133,14 +133,14 @@ def test_a_workload_is_warned(found: Spending | None, want: list[str]) -> None:
     limits = {"hard": {"gpus": Fraction(99)}, "used": {"gpus": Fraction(2)}, "budget": budget(gpus=100)}
     ledger = quota_ledger(**limits, spending=found)
     asked = workload(deployment("chat", gpu_container("1")))
-    warnings = list(of_workload(asked, ledger, context(), "team"))
+    warnings = list(workload_findings(asked, ledger, context(), "team"))
     assert [f"{each.path}: {each.message}" for each in warnings] == want
     assert all(each.severity is Severity.WARNING for each in warnings)
 
 
 def test_a_workload_without_gpus_is_not_warned() -> None:
     ledger = quota_ledger(hard={}, budget=budget(gpus=100), spending=spending(spent=100))
-    assert list(of_workload(workload(deployment("web")), ledger, context(), "team")) == []
+    assert list(workload_findings(workload(deployment("web")), ledger, context(), "team")) == []
 
 
 @cases(
@@ -155,4 +155,4 @@ def test_a_workload_that_pins_no_class_beside_a_spent_budget_of_one(
     spec = QuotaSpec(hard=Hard(gpus=99), stated_unclassified_pods=stated, budget=limits)
     ledger = replace(spec.ledger(), spending=spending(t4=10))
     asked = workload(deployment("chat", gpu_container("1")))
-    assert [each.reason.name for each in of_workload(asked, ledger, context(), "team")] == want
+    assert [each.reason.name for each in workload_findings(asked, ledger, context(), "team")] == want

@@ -20,7 +20,7 @@ import msgspec
 from policies.gpus.classes import SEVENTHS
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.gpus.vendors import of_all
+from policies.gpus.vendors import from_all_vendors
 from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
@@ -47,18 +47,18 @@ TEAMS = "clustergpuquotas.yaml"
 
 STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
 PRODUCT_LABELS = (
-    *of_all(lambda vendor: vendor.product_labels),
+    *from_all_vendors(lambda vendor: vendor.product_labels),
     "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-gpu-name",
 )
 """Labels with the product of the card. Their writers also label the memory of the card."""
 MEMORY_MIB_LABELS = (
-    *of_all(lambda vendor: vendor.memory_mib_labels),
+    *from_all_vendors(lambda vendor: vendor.memory_mib_labels),
     "karpenter.k8s.aws/instance-gpu-memory",
     "eks.amazonaws.com/instance-gpu-memory",
 )
 """Labels with the memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
-MEMORY_GB_LABELS = of_all(lambda vendor: vendor.memory_gb_labels)
+MEMORY_GB_LABELS = from_all_vendors(lambda vendor: vendor.memory_gb_labels)
 """Labels with the memory of one card as `192G`."""
 SHARED = "-SHARED"
 """GPU Feature Discovery appends this to the product under time-slicing and MPS."""

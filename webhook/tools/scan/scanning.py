@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it
+from policies.gpus.claims import ClaimName, DeviceClassNames, without_other_claims
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
@@ -319,7 +319,7 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
 def _requests_gpus(evaluation: Evaluation, by: Evaluator) -> bool:
     mapping = by.configuration.resource_mapping
     pods = (each.submitted for each in evaluation.pods)
-    seen = (as_rules_see_it(pod, by.claims_of(evaluation.namespace, pod), mapping)[0] for pod in pods)
+    seen = (without_other_claims(pod, by.claims_of(evaluation.namespace, pod), mapping)[0] for pod in pods)
     return any(map(mapping.pod_requests_gpus, seen))
 
 

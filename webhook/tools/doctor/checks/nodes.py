@@ -7,7 +7,7 @@ import msgspec
 
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import NVIDIA_GPU
-from policies.gpus.vendors import of_all
+from policies.gpus.vendors import from_all_vendors
 from policies.placement.class_choice import class_matches
 from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node
@@ -26,7 +26,7 @@ from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 READ = Permission("list", "nodes")
-PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
+PRODUCT_LABELS = (*from_all_vendors(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 LABEL_KEY = GPUClassOptions().label_key
 NAMED = 3
 MAX_IN_COMMAND = 20

@@ -1,0 +1,76 @@
+"""Fixes of a workload whose pods do not all fit a quota: a smaller pod, or fewer pods."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from policies.finding import Edit
+from policies.placement.pinning import pinning
+from policies.pods.pod import Pod
+from policies.pods.workload import Workload
+from policies.quota.amounts import CLASSES, GPUS
+from policies.quota.demand import Catalogues
+from policies.quota.fit import FitFailure, FitResult
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.shortage import WAIT_UNTIL_FREE, edits_to_request_part
+
+
+class Advice(NamedTuple):
+    """The field that a warning is about, and how to change it: by edits, or in words."""
+
+    path: str
+    fix: tuple[Edit, ...] = ()
+    remedy: str = ""
+
+
+def smaller_pod(
+    fit: FitResult,
+    workload: Workload,
+    ledger: QuotaLedger,
+    catalogues: Catalogues,
+    depends_on_gpu_count: Callable[[Pod], bool],
+) -> Advice:
+    """Return the advice for a pod that exceeds the whole quota: it must fit all limits of classes on which it could run."""
+    pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
+    if pod is None:
+        return Advice(fit.path)
+    is_open = fit.key.startswith(CLASSES) and pinning(pod.admitted, catalogues.classes) is None
+    limits = [
+        limit
+        for key, limit in ledger.maximum_hard.items()
+        if key == GPUS or (is_open and key.startswith(CLASSES))
+    ]
+    part = min([fit.hard, *limits]) / fit.needed
+    fix = edits_to_request_part(pod.pod, catalogues.resource_mapping, part, f"{fit.path}.")
+    if fix and depends_on_gpu_count(pod.pod):
+        return Advice(fit.path, remedy=fix[0].words)
+    return Advice(fit.path, fix)
+
+
+def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
+    """Return the advice to set a number of pods. The fix is the number of pods that can start now.
+
+    If none can, the remedy is the number that fits an unused quota.
+    """
+    field = _NUMBER_OF_PODS.get((workload.group, workload.kind), "")
+    path = field if workload.target else fit.path
+    edit = Edit(field, fit.starting or fit.fitting)
+    grows_itself = fit.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target
+    if grows_itself or not field or not 0 < (fit.starting or fit.fitting) < fit.pods:
+        return Advice(path)
+    if fit.starting:
+        return Advice(field, (edit,))
+    return Advice(field, remedy=f"{edit.words} or less, {WAIT_UNTIL_FREE}")
+
+
+_NUMBER_OF_PODS = {
+    ("", "ReplicationController"): "spec.replicas",
+    ("apps", "Deployment"): "spec.replicas",
+    ("apps", "ReplicaSet"): "spec.replicas",
+    ("apps", "StatefulSet"): "spec.replicas",
+    ("argoproj.io", "Rollout"): "spec.replicas",
+    ("autoscaling", "HorizontalPodAutoscaler"): "spec.maxReplicas",
+    ("batch", "CronJob"): "spec.jobTemplate.spec.parallelism",
+    ("batch", "Job"): "spec.parallelism",
+    ("keda.sh", "ScaledObject"): "spec.maxReplicaCount",
+}
+"""The field with the number of pods, or with their maximum, by kind."""
