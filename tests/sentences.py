@@ -1,0 +1,214 @@
+"""Changes each sentence of the product once, and names those that no test of their folder misses.
+
+`.venv/bin/python -m tests.sentences [FOLDER…]` judges folders (`policies`, `webhook/controller`; all without one) in a copy of this tree.
+
+A sentence is a literal, or a literal part of an f-string, with two words and more. To change it, one letter of it becomes a
+character that stands nowhere else, and one of its own for each sentence. So all sentences of a folder are changed at once: where
+an assertion fails that would hold with the letters put back, each character in the text that it compared would have made it fail
+alone. These sentences are asserted; the next round leaves them as they are, so that a test comes to its next assertion. What is
+left when no round finds more is changed again without the others, half by half, for the tests that still fail.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+FIRST_CHARACTER = 0x20000  # CJK, extension B: letters that can be printed, 42,720 of them
+_CHARACTER = re.compile("[\U00020000-\U0002a6df]")
+_WORD = re.compile(r"\W*([A-Za-z][a-z']+)\W*")
+_UNREAD_CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "startswith", "endswith")
+_QUICK = "not slow and not processes"
+_LOGGERS = ("log", "_log", "logger", "_logger", "LOG", "_LOG")
+
+
+class Sentence(NamedTuple):
+    """A literal part with words: the place in its file by line and column, and by order among those of its file."""
+
+    file: str
+    order: int
+    line: int
+    text: str
+
+
+class Round(NamedTuple):
+    """What a run of tests shows: the characters that an assertion missed, and the tests that failed."""
+
+    missed: frozenset[str]
+    failed: frozenset[str]
+
+
+def folders() -> list[str]:
+    """Return the folders of the product whose sentences tests of one folder are to assert."""
+    rooms = [f"webhook/{path.name}" for path in (ROOT / "webhook").iterdir() if (path / "__init__.py").exists()]
+    rooms.remove("webhook/tools")
+    tools = [f"webhook/tools/{path.name}" for path in (ROOT / "webhook/tools").iterdir() if (path / "__init__.py").exists()]
+    return ["policies", "certs", *sorted(rooms), *sorted(tools)]
+
+
+def sentences(folder: str) -> list[Sentence]:
+    """Return the sentences of all files of a folder, by file and place."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return [sentence for path in files for sentence in sentences_of(path.relative_to(ROOT).as_posix())]
+
+
+def sentences_of(file: str) -> list[Sentence]:
+    """Return the sentences of a file."""
+    literals = _literals(ast.parse((ROOT / file).read_text("utf-8")))
+    return [Sentence(file, order, literal.lineno, literal.value) for order, literal in enumerate(literals)]
+
+
+def _literals(tree: ast.Module) -> list[ast.Constant]:
+    """Return the literals that users read. Whoever writes a regular expression or a log line writes for a program or operator."""
+    unread: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            unread.add(id(node.value))  # a docstring
+        elif isinstance(node, ast.Call) and _is_unread(node.func):
+            unread |= {id(part) for argument in node.args for part in ast.walk(argument)}
+        elif isinstance(node, ast.FunctionDef) and node.returns:
+            unread |= {id(part) for part in ast.walk(node.returns)}
+        elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
+            unread |= {id(part) for part in ast.walk(node.annotation)}
+        elif isinstance(node, ast.keyword) and node.arg in {"help", "description", "epilog", "metavar"}:
+            unread |= {id(part) for part in ast.walk(node.value)}  # tests/test_docs_commands.py
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in unread and _words(node.value)
+    ]
+
+
+def _is_unread(function: ast.expr) -> bool:
+    if isinstance(function, ast.Attribute):
+        logger = function.value
+        name = logger.id if isinstance(logger, ast.Name) else ""
+        return function.attr in _UNREAD_CALLS or name in _LOGGERS
+    return isinstance(function, ast.Name) and function.id in {"AssertionError", "TypeVar", "cast"}
+
+
+def _words(text: str) -> list[str]:
+    words = [match[1] for word in text.split() if (match := _WORD.fullmatch(word))]
+    return words if len(words) > 1 else []
+
+
+def changed(text: str, character: str) -> str:
+    """Return a sentence with the middle letter of its longest word replaced: lengths and first letters stay."""
+    word = max(_words(text), key=len)
+    at = re.search(rf"(?<![A-Za-z]){re.escape(word)}(?![a-z])", text)
+    middle = (at.start() if at else text.index(word)) + len(word) // 2
+    return text[:middle] + character + text[middle + 1 :]
+
+
+class Copy:
+    """A copy of the tree, whose sentences can be changed."""
+
+    def __init__(self, root: Path, marked: Sequence[Sentence]) -> None:
+        """Copy the tree to `root`; `marked`: every sentence that will be changed, each by its own character."""
+        self._root = root
+        self.character = {sentence: chr(FIRST_CHARACTER + order) for order, sentence in enumerate(marked)}
+        self.sentence = {character: sentence for sentence, character in self.character.items()}
+        self._letters = {
+            character: sentence.text[changed(sentence.text, character).index(character)]
+            for character, sentence in self.sentence.items()
+        }
+        self._written: set[str] = set()
+        unneeded = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache", "dist", "build")
+        shutil.copytree(ROOT, root, ignore=unneeded, dirs_exist_ok=True)
+
+    def change(self, active: Collection[Sentence]) -> None:
+        """Change the active sentences; put all others back."""
+        files = {sentence.file for sentence in active}
+        for file in self._written - files:
+            shutil.copy(ROOT / file, self._root / file)
+        for file in files:
+            tree = ast.parse((ROOT / file).read_text("utf-8"))
+            literals = _literals(tree)
+            for sentence in active:
+                if sentence.file == file:
+                    literals[sentence.order].value = changed(sentence.text, self.character[sentence])
+            (self._root / file).write_text(ast.unparse(tree), "utf-8")
+        self._written = files
+
+    def run(self, tests: Sequence[str], *options: str) -> Round:
+        """Run tests on the copy as it is."""
+        answer = self._root / "sentences.json"
+        answer.unlink(missing_ok=True)
+        environment = {
+            **os.environ,
+            "GPU_ADMISSION_SENTENCES": str(answer),
+            "GPU_ADMISSION_LETTERS": json.dumps(self._letters),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CI": "1",
+        }
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.sentences_plugin", "-p", "no:cacheprovider", "--tb=no", *options, *tests]
+        result = subprocess.run(command, cwd=self._root, env=environment, capture_output=True, text=True, check=False)
+        if not answer.exists():
+            raise RuntimeError(f"pytest said nothing of its tests:\n{result.stdout[-3000:]}{result.stderr[-3000:]}")
+        shown = json.loads(answer.read_text("utf-8"))
+        return Round(frozenset(shown["missed"]), frozenset(shown["failed"]))
+
+
+def unasserted(folder: str, judged: Sequence[Sentence], say: Callable[[str], None]) -> list[Sentence]:
+    """Return those of the judged sentences of a folder that none of its tests misses."""
+    with tempfile.TemporaryDirectory(prefix="sentences-") as root:
+        copy = Copy(Path(root), judged)
+        tests = [f"tests/{folder}"]
+        failing_anyway = copy.run(tests, "-m", _QUICK).failed
+        left, failed = list(judged), None
+        while left:
+            copy.change(left)
+            shown = copy.run(tests if failed is None else sorted(failed), "-m", _QUICK)
+            failed = shown.failed - failing_anyway
+            missed = {copy.sentence[character] for character in shown.missed}
+            say(f"{folder}: {len(left)} changed, {len(failed)} tests failed, {len(missed)} of them asserted")
+            if not missed & set(left):
+                break
+            left = [sentence for sentence in left if sentence not in missed]
+        return _not_missed_alone(copy, left, failed or frozenset(), say)
+
+
+def _not_missed_alone(
+    copy: Copy, left: list[Sentence], failed: frozenset[str], say: Callable[[str], None]
+) -> list[Sentence]:
+    """Return what is left of sentences when those are gone that make one of these tests fail, found half by half."""
+    while failed and left:
+        culprits, failing = left, failed
+        while len(culprits) > 1:
+            half = culprits[: len(culprits) // 2]
+            copy.change(half)
+            still = copy.run(sorted(failing)).failed & failing
+            culprits, failing = (half, still) if still else (culprits[len(half) :], failing)
+        say(f"{culprits[0].file}:{culprits[0].line}: changed alone, {len(failing)} tests fail")
+        left = [sentence for sentence in left if sentence not in culprits]
+        copy.change(left)
+        failed = copy.run(sorted(failed)).failed
+    return left
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge folders, and print the sentences that nothing asserts."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sentences", description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="folders of the product; all without one")
+    options = parser.parse_args(arguments)
+    count = 0
+    for folder in options.folders or folders():
+        for sentence in unasserted(folder, sentences(folder), lambda line: print(line, file=sys.stderr, flush=True)):
+            count += 1
+            print(f"{sentence.file}:{sentence.line}: {sentence.text!r}", flush=True)
+    print(f"{count} sentences that no test of their folder misses")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
