@@ -13,7 +13,6 @@ import argparse
 import ast
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -29,6 +28,11 @@ _CHARACTER = re.compile("[\U00020000-\U0002a6df]")
 _WORD = re.compile(r"\W*([A-Za-z][a-z']+)\W*")
 _UNREAD_CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "startswith", "endswith")
 _QUICK = "not slow and not processes"
+_PAGES = tuple(
+    f"tests/test_docs.py::test_{name}"
+    for name in ("the_reasons_of_findings_are_documented", "what_is_not_exported_is_what_the_registry_says")
+)
+"""Tests that hold tables of the documentation, made of sentences, to them."""
 _LOGGERS = ("log", "_log", "logger", "_logger", "LOG", "_LOG")
 
 
@@ -42,10 +46,10 @@ class Sentence(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What a run of tests shows: the characters that an assertion missed, and the tests that failed."""
+    """What a run of tests shows: the characters that an assertion missed, and by failed test those in its message."""
 
     missed: frozenset[str]
-    failed: frozenset[str]
+    failed: dict[str, list[str]]
 
 
 def folders() -> list[str]:
@@ -140,7 +144,7 @@ class Copy:
             (self._root / file).write_text(ast.unparse(tree), "utf-8")
         self._written = files
 
-    def run(self, tests: Sequence[str], *options: str) -> Round:
+    def run(self, tests: Sequence[str]) -> Round:
         """Run tests on the copy as it is."""
         answer = self._root / "sentences.json"
         answer.unlink(missing_ok=True)
@@ -151,48 +155,70 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
             "CI": "1",
         }
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.sentences_plugin", "-p", "no:cacheprovider", "--tb=no", *options, *tests]
+        plugins = ("-p", "tests.sentences_plugin", "-p", "no:cacheprovider")
+        command = [sys.executable, "-m", "pytest", "-q", *plugins, "--tb=no", "-m", _QUICK, *tests]
         result = subprocess.run(command, cwd=self._root, env=environment, capture_output=True, text=True, check=False)
         if not answer.exists():
             raise RuntimeError(f"pytest said nothing of its tests:\n{result.stdout[-3000:]}{result.stderr[-3000:]}")
         shown = json.loads(answer.read_text("utf-8"))
-        return Round(frozenset(shown["missed"]), frozenset(shown["failed"]))
+        return Round(frozenset(shown["missed"]), shown["failed"])
 
 
 def unasserted(folder: str, judged: Sequence[Sentence], say: Callable[[str], None]) -> list[Sentence]:
     """Return those of the judged sentences of a folder that none of its tests misses."""
     with tempfile.TemporaryDirectory(prefix="sentences-") as root:
         copy = Copy(Path(root), judged)
-        tests = [f"tests/{folder}"]
-        failing_anyway = copy.run(tests, "-m", _QUICK).failed
-        left, failed = list(judged), None
-        while left:
+        left, tests = list(judged), [f"tests/{folder}", *_PAGES]
+        while left and tests:
             copy.change(left)
-            shown = copy.run(tests if failed is None else sorted(failed), "-m", _QUICK)
-            failed = shown.failed - failing_anyway
+            shown = copy.run(tests)
             missed = {copy.sentence[character] for character in shown.missed}
-            say(f"{folder}: {len(left)} changed, {len(failed)} tests failed, {len(missed)} of them asserted")
-            if not missed & set(left):
+            say(f"{folder}: {len(left)} changed, {len(shown.failed)} tests failed, {len(missed)} of them asserted")
+            left, tests = [sentence for sentence in left if sentence not in missed], sorted(shown.failed)
+            if not missed:
                 break
-            left = [sentence for sentence in left if sentence not in missed]
-        return _not_missed_alone(copy, left, failed or frozenset(), say)
+        left, failed = _without_shown(copy, left, shown.failed, say)
+        copy.change(())
+        failed -= copy.run(sorted(failed)).failed.keys() if failed else set()
+        return _without_hidden(copy, left, failed, say)
 
 
-def _not_missed_alone(
-    copy: Copy, left: list[Sentence], failed: frozenset[str], say: Callable[[str], None]
+def _without_shown(
+    copy: Copy, left: list[Sentence], failed: dict[str, list[str]], say: Callable[[str], None]
+) -> tuple[list[Sentence], set[str]]:
+    """Return the sentences without those that alone make a test fail, in whose message they were, and the tests without any."""
+    tried: set[str] = set()
+    hidden = {test for test, characters in failed.items() if not characters}
+    suspects = {test: characters for test, characters in failed.items() if characters}
+    while suspects:
+        chosen = {test: characters[0] for test, characters in suspects.items()}
+        tried |= set(chosen.values())
+        copy.change([copy.sentence[character] for character in sorted({*chosen.values()})])
+        shown = copy.run(sorted(suspects))
+        alone = {copy.sentence[each[0]] for each in shown.failed.values() if len(each) == 1}
+        say(f"{len(chosen)} tests failed with sentences in their message: {len(alone)} of those are asserted")
+        left = [sentence for sentence in left if sentence not in alone]
+        suspects = {
+            test: untried for test, each in suspects.items() if (untried := [one for one in each if one not in tried])
+        }
+    return left, hidden
+
+
+def _without_hidden(
+    copy: Copy, left: list[Sentence], failed: set[str], say: Callable[[str], None]
 ) -> list[Sentence]:
-    """Return what is left of sentences when those are gone that make one of these tests fail, found half by half."""
+    """Return the sentences without those that make one of these tests fail, which are found half by half."""
     while failed and left:
-        culprits, failing = left, failed
-        while len(culprits) > 1:
+        copy.change(left)
+        failed &= copy.run(sorted(failed)).failed.keys()
+        culprits, test = left, min(failed, default="")
+        while test and len(culprits) > 1:
             half = culprits[: len(culprits) // 2]
             copy.change(half)
-            still = copy.run(sorted(failing)).failed & failing
-            culprits, failing = (half, still) if still else (culprits[len(half) :], failing)
-        say(f"{culprits[0].file}:{culprits[0].line}: changed alone, {len(failing)} tests fail")
-        left = [sentence for sentence in left if sentence not in culprits]
-        copy.change(left)
-        failed = copy.run(sorted(failed)).failed
+            culprits = half if copy.run([test]).failed else culprits[len(half) :]
+        if test:
+            say(f"{test} misses {culprits[0].file}:{culprits[0].line}")
+            left = [sentence for sentence in left if sentence not in culprits]
     return left
 
 

@@ -10,7 +10,7 @@ import pytest
 _LETTERS: dict[str, str] = json.loads(os.environ["GPU_ADMISSION_LETTERS"])
 _CHANGED = re.compile("[\U00020000-\U0002a6df]")
 _missed: set[str] = set()
-_failed: set[str] = set()
+_failed: dict[str, list[str]] = {}
 
 
 def restored(text: str) -> str:
@@ -34,19 +34,13 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> None:
     _missed.update(missed_by(op, left, right))
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Take the name of a test that failed."""
-    if report.failed:
-        _failed.add(report.nodeid)
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Take the name of a file that could not be collected."""
-    if report.failed:
-        _failed.add(report.nodeid)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector, call: pytest.CallInfo[object]) -> None:
+    """Take a test that failed, or a file that could not be collected, and the changed letters in its message."""
+    message = str(call.excinfo.value) if call.excinfo else ""
+    _failed.setdefault(node.nodeid, []).extend(dict.fromkeys(_CHANGED.findall(message)))
 
 
 def pytest_sessionfinish() -> None:
     """Write both for tests/sentences.py."""
-    shown = {"missed": sorted(_missed), "failed": sorted(_failed)}
+    shown = {"missed": sorted(_missed), "failed": _failed}
     Path(os.environ["GPU_ADMISSION_SENTENCES"]).write_text(json.dumps(shown), "utf-8")

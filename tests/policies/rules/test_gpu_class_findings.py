@@ -310,7 +310,7 @@ def node_facts(*t4: NodeState) -> NodeFacts:
         asking("nvidia-t4"),
         ANY,
         [],
-        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS_HOLDING}"],
+        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS_HOLDING} (to uncordon one of them)"],
     ),
     none_of_its_nodes_has_it=(
         asking("nvidia-t4"),
@@ -329,7 +329,7 @@ def test_nodes_of_the_class(
 
     found = list(check(final, options, context(nodes=nodes)))
 
-    assert [each.message for each in found] == want
+    assert [each.message + (f" ({each.ask})" if each.ask else "") for each in found] == want
     assert all(each.severity is Severity.WARNING for each in found)
 
 
