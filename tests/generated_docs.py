@@ -19,11 +19,11 @@ CRDS = Path(__file__).parents[1] / "deploy" / "chart" / "files" / "crds"
 HEAD = """# API reference
 
 Written by `UPDATE_DOCS=1 pytest tests/test_docs.py` from the CustomResourceDefinitions in
-[deploy/chart/files/crds](../deploy/chart/files/crds); `kubectl explain gpupolicy.spec.rules` shows the same in a terminal. What
-the rules do is in [rules.md](rules.md); documents with examples are in [configuration.md](configuration.md) and
-[quota.md](quota.md).
+[deploy/chart/files/crds](../../../deploy/chart/files/crds); `kubectl explain gpupolicy.spec.rules` shows the same in a terminal.
+What the rules do is in [rules](../rules/README.md); documents with examples are in
+[configuration](../../operate/configuration.md) and [quota](../../operate/quota.md).
 All kinds are `gpu-admission.dev/v1alpha1`, and `kubectl get gpu-admission -A` lists the objects of all. A further one,
-GPUQuotaLedger, is written by gpu-admission alone ([operations.md](operations.md)).
+GPUQuotaLedger, is written by gpu-admission alone ([operations.md](../../operate/operations.md)).
 
 In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required.
 """
@@ -47,7 +47,7 @@ def check_or_write(page: Path, written: str) -> None:
 
 
 def reasons_table() -> str:
-    """Return the table of reasons for docs/rules.md."""
+    """Return the table of reasons for docs/reference/rules/README.md."""
     rows = ""
     for reason, rules in RULES_BY_REASON.items():
         rows += f"| `{reason}` | {reason.meaning} | {', '.join(rules)} |\n"
@@ -55,12 +55,12 @@ def reasons_table() -> str:
 
 
 def not_fixable_list() -> str:
-    """Return the rules without fixes for docs/rules.md."""
+    """Return the rules without fixes for docs/reference/rules/README.md."""
     return "".join(f"- `{rule.id}`: {rule.not_fixable}\n" for rule in RULES if rule.not_fixable)
 
 
 def api_reference() -> str:
-    """Return docs/api.md."""
+    """Return docs/reference/api/README.md."""
     kinds = [yaml.safe_load(path.read_text())["spec"] for path in sorted(CRDS.glob("*.yaml"))]
     return HEAD + "".join(_kind(each) for each in kinds if "categories" in each["names"])
 

@@ -11,7 +11,7 @@ PAGES = sorted(
     [
         ROOT / "README.md",
         ROOT / "SECURITY.md",
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         ROOT / "CHANGELOG.md",
         ROOT / "CONTRIBUTING.md",
         *(ROOT / room / "README.md" for room in ("deploy", "deploy/chart", "policies", "webhook")),

@@ -1,6 +1,6 @@
 """A new rule, or dimension of the quota, is in every place that lists all of them; what fails names the forgotten file.
 
-docs/development.md says what to write by hand, and what writes the rest.
+docs/develop/development.md says what to write by hand, and what writes the rest.
 """
 
 import re
@@ -31,9 +31,9 @@ _LISTS = {
     AUDIT: (f"{' ' * 4}{{id}}:", MANIFESTS),
     ROOT / "deploy" / "static" / "crds" / "crds.yaml": (f"{' ' * 18}{{id}}:", MANIFESTS),
     ROOT / "deploy" / "static" / "first-install" / "policy.yaml": (f"{' ' * 4}{{id}}:", MANIFESTS),
-    ROOT / "docs" / "api.md": ("`spec.rules.{id}`", DOCS),
+    ROOT / "docs" / "reference" / "api" / "README.md": ("`spec.rules.{id}`", DOCS),
     ROOT / "policies" / "README.md": ("\n{id} ", DOCS),
-    ROOT / "docs" / "configuration.md": ("\n  {id} ", DOCS),
+    ROOT / "docs" / "operate" / "configuration.md": ("\n  {id} ", DOCS),
 }
 """By the files that list all rules: by what one is found there, and what to do where it is not."""
 
@@ -61,9 +61,9 @@ CRDS, CHART = CRD.parent, ROOT / "deploy" / "chart" / "files"
 _DIMENSIONS = {
     CRDS / "gpuquotas.yaml": ("\n                  {dimension}:", "describe `spec.hard.{dimension}`"),
     CHART / "dashboard-tenants.json": ('dimension=\\"{dimension}\\"', "chart it"),
-    ROOT / "docs" / "quota.md": ("`{key}`", "say what counts"),
-    ROOT / "docs" / "audit-log.md": ("`{KEY}`", "name the key of `demand`"),
-    ROOT / "docs" / "api.md": ("`spec.hard.{dimension}`", DOCS),
+    ROOT / "docs" / "operate" / "quota.md": ("`{key}`", "say what counts"),
+    ROOT / "docs" / "operate" / "audit-log.md": ("`{KEY}`", "name the key of `demand`"),
+    ROOT / "docs" / "reference" / "api" / "README.md": ("`spec.hard.{dimension}`", DOCS),
 }
 """By the files that name all dimensions of a quota: by what one is found there, and what to do where it is not."""
 

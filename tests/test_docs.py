@@ -30,12 +30,13 @@ from tests.generated_docs import (
 )
 from tests.pages import BLOCK, PAGES, ROOT, blocks, each_page
 from webhook.commands import main
-from webhook.commands.rules import as_yaml, default_mode, options
+from webhook.commands.output import as_yaml
+from webhook.commands.rules import default_mode, options
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.export.objects import RULE_LABEL
 
-RULES_PAGE = ROOT / "docs" / "rules.md"
+RULES_PAGE = ROOT / "docs" / "reference" / "rules" / "README.md"
 EXAMPLES = sorted((ROOT / "examples").glob("policies*"))
 
 REFUSED = "<!-- refused -->\n"
@@ -90,7 +91,7 @@ def test_the_audit_preset_changes_and_refuses_nothing() -> None:
     assert {binding.options.mode.value for binding in effective.bindings} == {"audit"}
 
 
-# ---- docs/rules.md
+# ---- docs/reference/rules/README.md
 
 
 def test_the_page_of_rules_has_each_rule_and_no_other() -> None:
@@ -146,7 +147,7 @@ def quotes(page: Path) -> Iterator[str]:
     text = page.read_text()
     prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
     found = [" ".join(match[match.lastgroup or 0].split()) for match in QUOTED.finditer(prose)]
-    if page.parent.name == "docs" and page.name != "performance.md":
+    if page.is_relative_to(ROOT / "docs") and page.name != "performance.md":
         found += [" ".join(block["text"].split()) for block in blocks(page, "text")]
     yield from (
         quote
@@ -234,7 +235,7 @@ def test_the_search_for_quoted_messages(quote: str, missing: list[str], texts: s
 
 
 def test_every_annotation_is_documented() -> None:
-    page = (ROOT / "docs" / "annotations.md").read_text()
+    page = (ROOT / "docs" / "reference" / "annotations.md").read_text()
     keys = [value for value in vars(annotations).values() if str(value).startswith(annotations.DOMAIN)]
 
     assert len(keys) > 10
@@ -281,24 +282,24 @@ def anchors(page: Path) -> set[str]:
 
 def test_every_make_target_is_documented() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    page = (ROOT / "docs" / "development.md").read_text()
+    page = (ROOT / "docs" / "develop" / "development.md").read_text()
 
     assert [target for target in targets if f"| `make {target}` |" not in page and target != "help"] == []
 
 
 def test_what_is_not_exported_is_what_the_registry_says() -> None:
     rows = [f"| {rule.id} | {rule.not_exported} |" for rule in RULES if rule.not_exported]
-    page = ROOT / "docs" / "export.md"
+    page = ROOT / "docs" / "operate" / "export.md"
     table = "\n".join(["| rule | why not |", "|---|---|", *rows, ""])
     check_or_write(page, generated(page.read_text(), "rules", table))
 
 
-# ---- docs/operations.md, docs/security.md
+# ---- docs/operate/operations.md, docs/operate/security.md
 
 
 @pytest.mark.parametrize("name", ["operations.md", "security.md"])
 def test_every_proof_that_is_named_exists(name: str) -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / name).read_text())
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "operate" / name).read_text())
 
     assert len(named) > 15
     assert [
@@ -307,7 +308,12 @@ def test_every_proof_that_is_named_exists(name: str) -> None:
 
 
 def test_every_message_of_the_troubleshooting_is_written() -> None:
-    rows = (ROOT / "docs" / "operations.md").read_text().split("## Troubleshooting\n")[1].splitlines()
+    rows = (
+        (ROOT / "docs" / "operate" / "operations.md")
+        .read_text()
+        .split("## Troubleshooting\n")[1]
+        .splitlines()
+    )
     cells = [line.split(" | ")[0] for line in rows if line.startswith("| ")]
     pieces = [piece for cell in cells for piece in re.findall("`(.+?)`", cell)]
     written = "\n".join(path.read_text() for path in sources())
@@ -329,7 +335,7 @@ def test_the_page_of_the_installation_names_every_webhook() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    page = ROOT / "docs" / "audit-log.md"
+    page = ROOT / "docs" / "operate" / "audit-log.md"
     check_or_write(page, generated(page.read_text(), "metrics", metrics_table()))
     assert page.read_text().count("| `gpu_admission_") > 40
 
@@ -349,7 +355,7 @@ def test_the_page_of_a_room_names_each_module(room: str) -> None:
 
 
 def test_the_api_reference_is_that_of_the_crds() -> None:
-    check_or_write(ROOT / "docs" / "api.md", api_reference())
+    check_or_write(ROOT / "docs" / "reference" / "api" / "README.md", api_reference())
 
 
 # ---- outputs

@@ -1,4 +1,4 @@
-"""docs/audit-log.md has every field of a line, and every metric that the processes serve."""
+"""docs/operate/audit-log.md has every field of a line, and every metric that the processes serve."""
 
 import json
 import re
@@ -15,20 +15,20 @@ from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationCollector
 from webhook.controller.metrics import ControllerMetrics, PendingCollector, WatchCollector
+from webhook.evaluation.decision_cache import DecisionCache
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
 from webhook.server.dispatcher import ServerMetrics
-from webhook.serving.admission import Admission
 from webhook.serving.audit import LONGEST_LINE, AuditLog, Recorder
+from webhook.serving.cluster_state import ClusterState
 from webhook.serving.deadline import deadline_of
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
+from webhook.serving.dispatch import Admission
 from webhook.serving.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "audit-log.md"
+PAGE = ROOT / "docs" / "operate" / "audit-log.md"
 
 
 def first_column(heading: str) -> set[str]:
@@ -50,7 +50,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
         claims=lambda _deadline: lambda _claim: frozenset({"gpu.nvidia.com"}),
         quota=QuotaEnforcer(ReservationBatcher(store, quotas)),
     )
-    admission = Admission(lambda: Engine(configuration), recorder, cluster)
+    admission = Admission(lambda: DecisionCache(configuration), recorder, cluster)
     claimed = [{"name": "gpu", "resourceClaimName": "gpu"}]
     for namespace, count in (("team", "1"), ("team", "500m"), ("kube-system", "1")):
         admission.mutate(

@@ -1,4 +1,4 @@
-"""The command lines in the documentation can be typed, and docs/check.md says what `gpu-admission check` takes and prints."""
+"""The command lines in the documentation can be typed; docs/tenants/check.md says what `gpu-admission check` takes and prints."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def test_a_command_line_names_commands_and_options_that_exist(page: Path) -> Non
 
 
 def test_the_options_of_check_are_documented() -> None:
-    page = (ROOT / "docs" / "check.md").read_text()
+    page = (ROOT / "docs" / "tenants" / "check.md").read_text()
     options = (parameter for parameter in check.params if isinstance(parameter, click.Option))
     known = {name for option in options for name in option.opts}
     documented = {
@@ -62,7 +62,7 @@ def test_the_options_of_check_are_documented() -> None:
 
 def test_what_check_prints_as_json_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs" / "check.md").read_text()
+    page = (ROOT / "docs" / "tenants" / "check.md").read_text()
     files = ["examples/workloads/pod-fractional.yaml", "examples/workloads/training-job.yaml", "nowhere.yaml"]
     sources = [argument for file in files for argument in ("-f", file)]
     printed = CliRunner().invoke(main, ["check", *sources, "-o", "json"]).stdout

@@ -20,14 +20,14 @@ from tests.webhook.serving.served import review
 
 CALLER = "kube-apiserver-webhooks"
 CALLED = 'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
-REFUSED = "gpu-admission takes reviews only from callers with a client certificate: see its docs/security.md"
+REFUSED = "gpu-admission takes reviews only from callers with a client certificate: see its docs/operate/security.md"
 TIMEOUT = 30
 PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module")
 def presenting() -> Iterator[ControlPlane]:
-    """Serve the API with a client certificate for webhooks, as docs/security.md says how."""
+    """Serve the API with a client certificate for webhooks, as docs/operate/security.md says how."""
     with ControlPlane(client_name=CALLER) as plane:
         install_quota_kind(plane.client())
         yield plane
@@ -93,7 +93,7 @@ def forged(namespace: str, gpus: int) -> bytes:
 
 def test_the_api_server_was_given_what_the_page_says(presenting: ControlPlane) -> None:
     folder = presenting.processes.folder
-    text = (ROOT / "docs" / "security.md").read_text()
+    text = (ROOT / "docs" / "operate" / "security.md").read_text()
     blocks = [
         yaml.safe_load(dedent(block))
         for block in re.findall(r"^ *```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
@@ -142,7 +142,7 @@ def test_api_server_without_a_certificate_is_refused_and_says_where_to_read(
 def test_without_client_authentication_a_forged_review_holds_the_quota_until_it_expires(
     presenting: ControlPlane,
 ) -> None:
-    """What docs/security.md says is left where an API server can present no certificate."""
+    """What docs/operate/security.md says is left where an API server can present no certificate."""
     with (
         Webhook(presenting, arguments=("--kubeconfig", presenting.kubeconfig())) as webhook,
         Running(presenting),

@@ -14,9 +14,9 @@ from tests.cluster.controllers import eventually
 from tests.controlplane import JSON_PATCH, Authority, ControlPlane, accepted
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import Webhook, serving
+from webhook.canary.probe import CanaryResult, canary_pod, probe
 from webhook.cluster.api import ApiClient
 from webhook.commands.canary import canary
-from webhook.controller.canary import CanaryResult, canary_pod, probe
 
 NAMESPACE = "gpu-admission-canary"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"
@@ -213,7 +213,7 @@ def test_a_canary_has_the_labels_for_which_the_webhook_asks(scene: Scene) -> Non
 def _without_labels(scene: Scene) -> str:
     """Return the reason why a canary without labels fails, as one does that may not read the configuration."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webhook.controller.canary.selected_labels", lambda _: {})
+        patch.setattr("webhook.canary.probe.selected_labels", lambda _: {})
         return scene.probe().reason
 
 

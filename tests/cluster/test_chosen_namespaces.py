@@ -13,7 +13,7 @@ from tests.controlplane.webhook import Webhook, install
 
 CHOSEN, LEFT_OUT = "chosen", "left-out"
 LABEL = {"gpus": "reviewed"}
-"""As docs/operations.md names it."""
+"""As docs/operate/operations.md names it."""
 PODS_ENTRIES = ("pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev")
 EXCLUDED = re.compile(
     r'^apiserver_admission_match_condition_exclusions_total\{.*name="([^"]+)".*\} (\d+)', re.MULTILINE

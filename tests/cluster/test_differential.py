@@ -24,8 +24,9 @@ from tests.builders import JSON, container
 from tests.controlplane import Client, ControlPlane, accepted
 from tests.seed import SAID, SEED
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.decision import Outcome
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
 from webhook.tools.check.manifests import as_stored, with_requests
 
 THREADS = 8
@@ -127,15 +128,15 @@ def theirs(client: Client, pod: JSON) -> tuple[bool, str]:
     return status == 201, "" if status == 201 else answer["message"]
 
 
-def ours(engine: Engine, pod: JSON) -> tuple[bool, str]:
+def ours(cache: DecisionCache, pod: JSON) -> tuple[bool, str]:
     """Return whether gpu-requests lets the pod pass as `gpu-admission check` reads it, and what it says."""
     try:
         read = with_requests(as_stored(msgspec.json.decode(msgspec.json.encode(pod))))
         view = decode_pod(msgspec.json.encode(read))
     except msgspec.ValidationError as error:
         return False, str(error)
-    policy = engine.configuration.policies.for_namespace(NAMESPACE)
-    decision = Evaluator(engine=engine, now=datetime.now(UTC)).evaluate(Phase.MUTATE, policy, view)
+    policy = cache.configuration.policies.for_namespace(NAMESPACE)
+    decision = Evaluator(cache=cache, now=datetime.now(UTC)).evaluate(Phase.MUTATE, policy, view)
     findings = [finding for finding in decision.findings(Outcome.DENIED) if finding.rule == "gpu-requests"]
     return not findings, " ".join(finding.sentence() for finding in findings)
 
@@ -199,7 +200,7 @@ def client(plane: ControlPlane) -> Iterator[Client]:
 
 @pytest.mark.parametrize("number", [600, pytest.param(3600, marks=pytest.mark.slow)])
 def test_our_verdict_is_the_api_servers(client: Client, number: int) -> None:
-    engine = Engine(load_directory(None))
+    cache = DecisionCache(load_directory(None))
     generated = list(cases(number))
     with ThreadPoolExecutor(THREADS) as threads:
         verdicts = list(threads.map(lambda case: theirs(client, pod_of(case)), generated))
@@ -208,7 +209,7 @@ def test_our_verdict_is_the_api_servers(client: Client, number: int) -> None:
     counts: Counter[str] = Counter()
     unexplained = []
     for case, (is_accepted, said), (reason, want) in zip(generated, verdicts, expected, strict=True):
-        passes, reported = ours(engine, pod_of(case))
+        passes, reported = ours(cache, pod_of(case))
         if passes != (is_accepted if want is None else want):
             unexplained.append(
                 f"{case}\n  API server: {said or 'accepted'}\n  ours: {reported or 'accepted'}"

@@ -35,8 +35,9 @@ from tests.controlplane import ControlPlane, minor_version
 from tests.corpus import CORPUS, objects
 from webhook.configuration.decoding import Problem
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.decision import Outcome
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
 from webhook.tools.check.manifests import as_stored, with_requests
 from webhook.workloads.places import pod_places
 
@@ -210,8 +211,8 @@ class Expected(msgspec.Struct):
     pod: JSON
 
 
-def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) -> Expected:
-    by = Evaluator(engine=engine, now=datetime.now(UTC))
+def expected(engine: DecisionCache, document: JSON, namespace: str, *, mutating: bool) -> Expected:
+    by = Evaluator(cache=engine, now=datetime.now(UTC))
     document = with_requests(as_stored(deepcopy(document)))
     policy = engine.configuration.policies.for_namespace(namespace, labels(namespace))
     decision = by.evaluate(Phase.MUTATE, policy, view(document))
@@ -269,7 +270,7 @@ Compare = Callable[[Iterable[JSON], list[str]], Comparison]
 @pytest.fixture(scope="module")
 def compare(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Compare:
     """Return the function that tries the pods, each in one of the namespaces, on the API server and in the engine."""
-    engine = Engine(configuration(tmp_path_factory.mktemp("engine")))
+    engine = DecisionCache(configuration(tmp_path_factory.mktemp("engine")))
     client = plane.client()
     mutating = mutations(client) is not None
     knows_claims = client.get("/apis/resource.k8s.io")[0] == HTTPStatus.OK
@@ -362,16 +363,16 @@ def test_by_default_the_api_server_refuses_them(exported: ControlPlane) -> None:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> DecisionCache:
     folder = tmp_path_factory.mktemp("tiers")
     dedicated = "- {key: dedicated, value: ml-workloads, effect: NoSchedule}"
     tier = f'- {{key: tier, value: "{TIER}", effect: NoSchedule}}'
     (folder / "policy.yaml").write_text(POLICY.replace(dedicated, tier))
-    return Engine(load_directory(folder))
+    return DecisionCache(load_directory(folder))
 
 
 @pytest.fixture(scope="module")
-def comparing_plane(engine: Engine) -> Iterator[ControlPlane]:
+def comparing_plane(engine: DecisionCache) -> Iterator[ControlPlane]:
     with (
         ControlPlane(controllers=True, apiserver_args=[f"--feature-gates={GATE}=true"]) as plane,
         installed(plane, engine.configuration),
@@ -393,7 +394,7 @@ def comparing_plane(engine: Engine) -> Iterator[ControlPlane]:
     ],
 )
 def test_engine_and_export_add_what_it_does_not_tolerate(
-    comparing_plane: ControlPlane, engine: Engine, toleration: JSON, is_enough: bool
+    comparing_plane: ControlPlane, engine: DecisionCache, toleration: JSON, is_enough: bool
 ) -> None:
     document = pod(gpu_container(), tolerations=[toleration])
 

@@ -1,4 +1,4 @@
-"""What a real API server stores of a warmed pod is what docs/model-warming.md shows; UPDATE_DOCS=1 writes it anew."""
+"""What a real API server stores of a warmed pod is what docs/tenants/model-warming.md shows; UPDATE_DOCS=1 writes it anew."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from tests.cluster.configuration import default_policy
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import ROOT, serving
 
-PAGE = ROOT / "docs" / "model-warming.md"
+PAGE = ROOT / "docs" / "tenants" / "model-warming.md"
 APPLIED = re.compile(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", re.DOTALL)
 STORED = re.compile(r"(```yaml\n# kubectl get pod chat -o yaml\n)(.*?)(```)", re.DOTALL)
 PAUSED_RULES = ("gpu-toleration", "gpu-class", "readiness-delay")

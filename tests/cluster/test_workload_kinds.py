@@ -1,4 +1,4 @@
-"""Custom resources of the ML field, as minimal CRDs on a real API server, reviewed by the rules of docs/workloads.md."""
+"""Custom resources of the ML field, as minimal CRDs on a real API server, reviewed as docs/reference/workloads.md says."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from tests.controlplane.webhook import install as install_webhooks
 from tests.deploy.manifests import webhooks, workload_rules
 
 BUILT_IN = ROOT / "webhook" / "configuration" / "builtin" / "workload-kinds.yaml"
-PAGE = (ROOT / "docs" / "workloads.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "workloads.md").read_text()
 POLICIES = """
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy

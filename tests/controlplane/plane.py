@@ -224,7 +224,7 @@ class ControlPlane:
         )
 
     def _prepare_client_certificate(self) -> None:
-        """Write what docs/security.md has an administrator write on a control plane node."""
+        """Write what docs/operate/security.md has an administrator write on a control plane node."""
         if self._client_name is None:
             return
         folder, authority = self.processes.folder, Authority("callers of webhooks")

@@ -14,13 +14,14 @@ import msgspec
 
 from policies.registry import RULES
 from policies.rule import Rule
-from webhook.commands.rules import as_yaml, default_mode, options
+from webhook.commands.output import as_yaml
+from webhook.commands.rules import default_mode, options
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "deploy" / "chart" / "files" / "crds" / "gpupolicies.yaml"
 FIRST_INSTALL = ROOT / "deploy" / "chart" / "values-first-install.yaml"
 AUDIT = ROOT / "examples" / "policies-audit" / "policy.yaml"
-PAGE = ROOT / "docs" / "rules.md"
+PAGE = ROOT / "docs" / "reference" / "rules" / "README.md"
 
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -48,7 +49,7 @@ def preset(indent: int) -> Callable[[Rule], str]:
 
 
 def schema(rule: Rule) -> str:
-    """Return the schema of a rule; what its options mean is in their rows of docs/rules.md."""
+    """Return the schema of a rule; what its options mean is in their rows of docs/reference/rules/README.md."""
     section = PAGE.read_text().partition(f"\n## {rule.id}\n")[2].partition("\n## ")[0]
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(rule.options)}
     lines = [

@@ -9,7 +9,8 @@ import yaml
 
 from policies.registry import RULES
 from policies.rule import Rule
-from webhook.commands.rules import as_yaml, default_mode, options
+from webhook.commands.output import as_yaml
+from webhook.commands.rules import default_mode, options
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
 LEDGERS = "gpuquotaledgers"

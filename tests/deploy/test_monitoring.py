@@ -19,7 +19,7 @@ DASHBOARDS = {
     "gpu-admission-tenants.json": CHART / "files" / "dashboard-tenants.json",
 }
 """By their names in the ConfigMap."""
-RUNBOOK = ROOT / "docs" / "alerts.md"
+RUNBOOK = ROOT / "docs" / "operate" / "alerts.md"
 SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 # What the API server counts about any webhook; tests/cluster/deploy/test_reach.py finds them there.
 OF_THE_API_SERVER = {
@@ -217,4 +217,4 @@ def test_thresholds_and_the_page_are_values() -> None:
 def test_a_page_that_leads_nowhere_is_refused() -> None:
     rule = "monitoring.prometheusRule"
     with pytest.raises(helm.HelmFailed, match="runbookURL"):
-        rendered("--set", f"{rule}.enabled=true,{rule}.runbookURL=docs/alerts.md")
+        rendered("--set", f"{rule}.enabled=true,{rule}.runbookURL=docs/operate/alerts.md")

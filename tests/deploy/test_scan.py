@@ -1,4 +1,4 @@
-"""kube-score reads what the chart makes, and finds what docs/security.md lists and explains, nothing else."""
+"""kube-score reads what the chart makes, and finds what docs/operate/security.md lists and explains, nothing else."""
 
 import json
 import re
@@ -62,5 +62,5 @@ def test_it_finds_nothing_but_what_the_page_explains(kube_score: Path, tmp_path:
     }
     names = {each["object_name"].rpartition("/")[2] for each in objects}
     assert {"gpu-admission-webhook", "gpu-admission-controller"} <= names
-    assert found <= set(LISTED.findall((ROOT / "docs" / "security.md").read_text()))
+    assert found <= set(LISTED.findall((ROOT / "docs" / "operate" / "security.md").read_text()))
     assert "container-resources" in found, "no CPU limit, on purpose"

@@ -96,7 +96,7 @@ def test_the_job_of_gitlab_runs_commands_that_there_are(
 
 def test_the_workflow_of_github_is_that_of_the_documentation() -> None:
     workflow = yaml.safe_load((EXAMPLES / "ci" / "github.yaml").read_text())
-    page = (ROOT / "docs" / "check.md").read_text()
+    page = (ROOT / "docs" / "tenants" / "check.md").read_text()
     (documented,) = [
         yaml.safe_load(block.partition("```")[0])
         for block in page.split("```yaml\n")[1:]

@@ -2,7 +2,7 @@
 
 One quota and its ledger, serve processes that reserve on the ledger, controllers that count and bring the quota's spec into the
 ledger, an API server that stores and deletes, an administrator.
-`tests/model/run` checks each instance whole, and once without each rule; docs/quota-protocol.md says what then goes wrong.
+`tests/model/run` checks each instance whole, and once without each rule; docs/develop/quota-protocol.md says what then goes wrong.
 
 What each inline stands for is named above it; tests/test_model.py replays what the inlines decide with those functions.
 
@@ -962,7 +962,7 @@ inline forget_quota(c) { reads[c] = NOTHING; read_uid[c] = 0; read_generation[c]
 #define IS_GONE(c, o) ((list[c].gone >> o) & 1)
 #define ENDED(c, o) (GONE_IS_TOLD -> IS_GONE(c, o) : !shows[o])   /* what a list lacks was deleted, or is yet to come */
 
-/* webhook/controller/records.py: ClaimHistory.add_gone, ClaimHistory.gone */
+/* webhook/quota/counted_records.py: ClaimHistory.add_gone, ClaimHistory.gone */
 #if TAKEN < OBJECTS
 #define KEEPS(c, o) ((o) == TAKEN && GONE_CLAIM_IS_CHARGED && !shows[o] && list[c].reserved)
 inline keep_gone_claim(c, k) {
@@ -1086,7 +1086,7 @@ inline reaches(c) {
 /* policies/quota/ledger/reconcile.py: _are_marked, catalogue_version_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
-/* webhook/controller/records.py: RecordReader.demand_of_claim */
+/* webhook/quota/counted_records.py: RecordReader.demand_of_claim */
 #define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> list[c].shown[o] : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
 
 inline count_used(c) {

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -260,3 +260,11 @@ class MergedCollection(Generic[K]):
                 del uids[old]
                 if not uids:
                     del self._deleted[name]
+
+
+def update_by_key(records: dict[Any, Any], before: Any, after: Any) -> None:
+    """Keep the record of the watch under its key; another object may have the name of a deleted one."""
+    if after is not None:
+        records[after.key] = after
+    elif records.get(before.key) == before:
+        del records[before.key]

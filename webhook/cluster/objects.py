@@ -1,5 +1,6 @@
 """Metadata and timestamps of API objects, and the names of the objects of an installation."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -74,6 +75,13 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+
+
+TRUE, FALSE = "True", "False"
+"""Status of a condition."""
+
+
 # Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
 _PARTIAL_OBJECT = msgspec.json.Decoder(PartialObject)
 decode_owned = msgspec.json.Decoder(OwnedObject).decode
@@ -82,6 +90,20 @@ decode_owned = msgspec.json.Decoder(OwnedObject).decode
 def decode_metadata(document: bytes | msgspec.Raw) -> ObjectMeta:
     """Return the metadata of an object in JSON. Raises msgspec.MsgspecError."""
     return _PARTIAL_OBJECT.decode(document).metadata
+
+
+def fields_of(document: bytes | msgspec.Raw, *path: str) -> Mapping[str, msgspec.Raw]:
+    """Return the fields of the object at the path in a document. Raises msgspec.ValidationError."""
+    fields = _FIELDS.decode(document) or {}
+    for step in path:
+        fields = _FIELDS.decode(fields.get(step, b"null")) or {}
+    return fields
+
+
+def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:
+    """Return the condition with the time of its last change of status. `before` is the one in the status."""
+    at = before.last_transition_time if before and before.status == condition.status else timestamp(now)
+    return msgspec.structs.replace(condition, last_transition_time=at)
 
 
 def service_names(namespace: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from policies.printable import printable_lines
 
 MODULES = {"resume": "pause"}
 """Commands that are in the module of another; each other one is in a module of its name, with an underscore for a dash."""
-SHARED = {"log_limit", "log_options", "options", "output", "status_text", "team_text"}
+SHARED = {"log_limit", "log_options", "options", "output", "quota_text", "status_text"}
 COMMANDS = {
     name.replace("_", "-") for _, name, _ in iter_modules(__path__) if name not in SHARED
 } | MODULES.keys()

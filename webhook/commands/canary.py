@@ -4,10 +4,10 @@ import sys
 
 import click
 
+from webhook.canary.probe import CanaryResult, probe
 from webhook.cluster.objects import CANARY_NAMESPACE
 from webhook.commands.options import ClusterChoice, cluster_options, output_option
 from webhook.commands.output import FAILED, Screen, print_as
-from webhook.controller.canary import CanaryResult, probe
 
 
 @click.command()

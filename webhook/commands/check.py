@@ -41,7 +41,8 @@ from webhook.commands.output import (
 from webhook.configuration.files import Source, replace_file
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
-from webhook.serving.engine import Engine, Outcome
+from webhook.evaluation.decision import Outcome
+from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check import fixing
 from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
@@ -183,7 +184,7 @@ def _checked(
             configuration = load(device_classes=classes)
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    run = Run(found.manifests, Engine(configuration), now, cluster)
+    run = Run(found.manifests, DecisionCache(configuration), now, cluster)
     results = run.results(lambda items: track(items, "checking"))
     found.notes += cluster.notes() if cluster else ()
     return results, found

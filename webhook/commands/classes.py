@@ -62,7 +62,7 @@ def show(screen: Screen, listing: ClassListing, is_whole: bool) -> None:
     if listing.policy:
         screen.paragraph(f"policy {listing.policy}", indent=2)
     screen.line()
-    has_nodes = any(each.capacity is not None for each in listing.classes)
+    has_nodes = any(gpu_class.capacity is not None for gpu_class in listing.classes)
     columns = f" {'NODES':>6} {'GPUS':>6} {'FREE':>6}" if has_nodes else ""
     screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED{columns}", "bold")
     shown = listing.classes if is_whole else listing.at_hand

@@ -26,8 +26,7 @@ from policies.rule import Mode
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import decode_metadata, timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, now_option, output_option
-from webhook.commands.output import Screen, end_with, print_as
-from webhook.commands.rules import as_yaml
+from webhook.commands.output import Screen, as_yaml, end_with, print_as
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, TEAM, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory

@@ -34,7 +34,7 @@ from webhook.commands.output import FAILED, fail
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
-from webhook.controller.canary import CanaryLoop
+from webhook.controller.canary_loop import CanaryLoop
 from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.class_capacity import granted_and_there
 from webhook.controller.controller import Controller

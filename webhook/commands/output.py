@@ -1,5 +1,6 @@
 """Output of the commands: text of a readable width, in colour on terminals only; JSON; errors and exit statuses."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,7 +78,7 @@ class Screen:
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
     def omitted(self, rights: Sequence[str], nodes_from: str = "") -> None:
-        """Print what stands for the nodes if anything does, and what is left out because the caller lacks rights."""
+        """Print where nodes are from, if the caller may not list them, and what is left out for lack of rights."""
         if nodes_from:
             self.line()
             self.paragraph(nodes_from, style="dim")
@@ -155,3 +156,7 @@ def end_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
 
 def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def as_yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

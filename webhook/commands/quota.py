@@ -1,6 +1,6 @@
 """`gpu-admission quota`: the granted, used and reserved GPUs of each namespace, and the pods and claims that use them."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -11,9 +11,10 @@ import click
 import msgspec
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, texts, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from policies.quota.shortage import amounts_in_words
 from webhook.cluster import errors
+from webhook.cluster.objects import TRUE
 from webhook.commands.options import (
     ClusterChoice,
     cluster_options,
@@ -22,25 +23,32 @@ from webhook.commands.options import (
     output_option,
 )
 from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
-from webhook.commands.team_text import print_team_share, print_teams, team_limits
+from webhook.commands.quota_text import (
+    BAR,
+    LEGEND,
+    STATES,
+    bar_and_amounts,
+    idle_text,
+    omitted_line,
+    print_budget,
+    print_team_share,
+    print_teams,
+    row_style,
+    since_text,
+    stale_figures,
+    team_limits,
+    waiting_text,
+)
 from webhook.configuration.loader import Configuration
-from webhook.controller.quota_status import READY, TRUE
-from webhook.controller.records import QUOTAS
-from webhook.quota.documents import QuotaRecord, WaitingPods, decode_quota
+from webhook.quota.documents import QUOTAS, READY, QuotaRecord, WaitingPods, decode_quota
 from webhook.tools.doctor.cluster import Names
+from webhook.tools.granted import key_order
+from webhook.tools.pod_demand import cluster_nodes
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import HolderOfQuota, cluster_nodes, holders_of_quota, key_order
+from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
 from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import plain, quota_totals
-from webhook.tools.status.summaries import (
-    BudgetSummary,
-    IdleOwner,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-    TeamSummary,
-    idle_gpus,
-)
+from webhook.tools.status.summaries import QuotaRow, QuotaSummary, TeamSummary, idle_gpus
 from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
 
 NAMESPACE_COLUMN = 20
@@ -49,16 +57,8 @@ CELLS = (("USED", 7), ("WAITING", 9), ("PENDING", 9), ("RESERVED", 9), ("HARD", 
 IDLE_CELL = ("IDLE", 6)
 """The column after them, where the use of GPUs is measured."""
 NAME_COLUMN = 30
-BAR = 24
-USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
-LEGEND = f"{PENDING} pending {RESERVED} reserved"
 MAX_QUOTAS = 40
 """Lines of the table: a screen."""
-STATES = {
-    **dict.fromkeys(QuotaState, "red"),
-    QuotaState.READY: "green",
-    QuotaState.STALE: "yellow",
-}
 
 
 class QuotaReport(NamedTuple):
@@ -72,7 +72,7 @@ class QuotaReport(NamedTuple):
 class QuotaReports(NamedTuple):
     """Quotas by namespace. `until`: since when no controller writes their status, if none does. `omitted`: missing rights.
 
-    `teams`: the ClusterGPUQuotas, where quotas of all namespaces are shown; that of one namespace without a GPUQuota.
+    `teams`: all ClusterGPUQuotas; for one namespace without a GPUQuota, the one that limits it.
     """
 
     reports: Sequence[QuotaReport]
@@ -156,13 +156,6 @@ def _read(
 # ---- what is printed
 
 
-def stale_figures(until: datetime) -> str:
-    return (
-        f"figures are from {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC: no controller has led since, and what came or went "
-        "later is not counted; gpu-admission doctor says how to fix it"
-    )
-
-
 def print_table(
     screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
 ) -> None:
@@ -181,13 +174,13 @@ def print_table(
         cells = (*_cells(each.row, each.waiting_gpus), amount_or_unknown(each.idle_gpus))
         screen.line(line(each.namespace, each.state.value, cells, full), STATES[each.state])
     if rest := quotas[most:]:
-        screen.paragraph(others(rest))
+        screen.paragraph(omitted_line(rest))
     totals = quota_totals(each.summary for each in found.reports)
     waiting = sum((each.summary.waiting_gpus for each in found.reports), NOTHING)
     idle = idle_gpus(each.summary for each in found.reports)
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
     screen.line(line(f"all {len(found.reports)}", "", cells), "bold")
-    if teams := [each for each in found.teams if each.has_problem or not problems]:
+    if teams := [team for team in found.teams if team.has_problem or not problems]:
         _teams(screen, teams)
     screen.omitted(found.omitted)
 
@@ -197,18 +190,12 @@ def _teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
     print_teams(screen, teams, partial(_print_row, screen), lambda team: STATES[team.state], indent=0)
 
 
-def others(quotas: Sequence[QuotaSummary]) -> str:
-    wrong = sum(each.has_problem for each in quotas)
-    what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
-    return f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all"
-
-
 def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:
     """Return the cells of a row of GPUs, of a quota that does not limit them `-`. `waiting`: what pods in line need."""
     if row is None:
         return ("-",) * len(CELLS)
     amounts = (row.used, waiting, None if row.used is None else row.pending, row.reserved, row.hard)
-    return tuple(amount_or_unknown(each) for each in amounts)
+    return tuple(amount_or_unknown(amount) for amount in amounts)
 
 
 def _line(
@@ -262,39 +249,9 @@ def _print_row(screen: Screen, row: QuotaRow) -> None:
     screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
 
 
-def row_style(row: QuotaRow) -> str:
-    return "red" if (row.used or NOTHING) > row.hard else "yellow" if row.held >= row.hard else ""
-
-
-def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
-    """Return the bar of a dimension and its amounts; those of use are unknown before the first count."""
-    shown = amount_or_unknown(row.used)
-    pending = f", {format_amount(row.pending)} pending" if row.pending else ""
-    amounts = f"{shown} + {format_amount(row.reserved)} of {format_amount(row.hard)}{pending}"
-    return f"{bar(row.used or NOTHING, row.reserved, row.hard, cells, row.pending or NOTHING)} {amounts}"
-
-
-def bar(
-    used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR, pending: Fraction = NOTHING
-) -> str:
-    """Return a bar of so many characters. The smallest use is visible, and only a full quota looks full."""
-    if hard <= NOTHING:
-        return (USED if used else RESERVED if reserved else FREE) * cells
-    full = _filled(used, hard, cells)
-    held = max(_filled(used + reserved, hard, cells) - full, int(reserved > NOTHING and full < cells))
-    waiting = full if pending >= used else min(_filled(pending, hard, cells), full - 1) if pending else 0
-    return (USED * (full - waiting) + PENDING * waiting + RESERVED * held).ljust(cells, FREE)
-
-
-def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
-    if amount >= hard:
-        return cells
-    return min(max(int(amount / hard * cells), int(amount > NOTHING)), cells - 1)
-
-
 def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
     """Print the line of the pods that wait for quota."""
-    screen.line(f"  {in_line(waiting, now)}:", "yellow")
+    screen.line(f"  {waiting_text(waiting, now)}:", "yellow")
     for each in waiting.next:
         needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message
         text = f"{each.place or '-':>2}  {each.title}{since_text(each.since, now)}: {needs}"
@@ -303,56 +260,16 @@ def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
         screen.line(f"        and {counted(rest, 'pod')} more")
 
 
-def print_budget(
-    screen: Screen, found: BudgetSummary | None, now: datetime, *, indent: int, column: int, cells: int = BAR
-) -> None:
-    """Print the GPU-hours of a budget, a line for each key, and that it is spent or will be soon."""
-    if found is None:
-        return
-    style = "red" if found.spent(now) else "yellow" if found.message else ""
-    for row, fact in zip(found.rows, budget_facts(found, now), strict=True):
-        shown = bar(row.used, NOTHING, row.granted, cells)
-        text = fact.removeprefix(f"{row.name}: ")
-        screen.line(f"{'':{indent}}{truncate(row.name, column):<{column}} {shown} {text}", style)
-    for text in filter(None, (found.message, found.unknown())):
-        screen.paragraph(text, indent=indent, style=style)
-
-
-def budget_facts(found: BudgetSummary, now: datetime) -> Iterator[str]:
-    """Yield what is used of each key: `GPU-hours: 4210.5 of 5000 this month`."""
-    for row in found.rows:
-        amounts = f"{format_amount(row.used)} of {format_amount(row.granted)}"
-        yield f"{row.name}: {amounts} {found.when(now)}"
-
-
 def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
-    """Print who holds GPUs that do no work, or why that is not known."""
+    """Print who holds idle GPUs, or why that is not measured."""
     if quota.idle is not None and quota.idle.measured:
         screen.paragraph(f"idle GPUs are not measured: {quota.idle.measured}", indent=2, style="yellow")
-    for each in quota.idle_owners:
-        screen.paragraph(idle_text(each, now), indent=2, style="yellow")
-
-
-def idle_text(owner: IdleOwner, now: datetime) -> str:
-    """Return what an owner holds and does not use: `Notebook/ana, 2 GPUs idle since 07:13 UTC, 3 GPU-hours lost`."""
-    amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
-    return f"{owner.owner}, {amount} idle{since(owner.since, now)}, {format_gpu_hours(owner.lost(now))} lost"
-
-
-def in_line(waiting: WaitingPods, now: datetime) -> str:
-    """Return how many pods wait, for what, and since when the first one: `2 pods wait in line for 9 GPUs since 07:13 UTC`."""
-    waits = "waits" if waiting.pods == 1 else "wait"
-    gpus = waiting.demand.get(GPUS, NOTHING)
-    needs = f" for {format_amount(gpus)} {unit(GPUS, gpus)}" if gpus else ""
-    return f"{counted(waiting.pods, 'pod')} {waits} in line{needs}{since_text(waiting.since, now)}"
-
-
-def since_text(moment: str, now: datetime) -> str:
-    return since(datetime.fromisoformat(moment) if moment else None, now)
+    for idle_owner in quota.idle_owners:
+        screen.paragraph(idle_text(idle_owner, now), indent=2, style="yellow")
 
 
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
-    """Print what each object holds of the dimensions that are limited, or of resources where only they are certain."""
+    """Print what each object holds of the limited dimensions, or its resources if its GPUs are unknown."""
     pending = [each for each in objects if each.pending_since]
     others = [each for each in objects if each.pending_since is None]
     if pending:

@@ -78,14 +78,14 @@ def rightsize(
 
 def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> None:
     currency = prices.currency if prices else ""
-    for each in report.workloads[:MAX_SHOWN]:
-        best = each.best
-        screen.line(each.title, "bold")
-        screen.paragraph(each.advice(currency), indent=2)
+    for workload in report.workloads[:MAX_SHOWN]:
+        best = workload.best
+        screen.line(workload.title, "bold")
+        screen.paragraph(workload.advice(currency), indent=2)
         screen.paragraph(best.because, indent=4)
         if best.remark:
             screen.paragraph(best.remark, indent=4)
-        if each.peaks.are_idle:
+        if workload.peaks.are_idle:
             screen.paragraph(IDLE, indent=4, style="yellow")
     if len(report.workloads) > MAX_SHOWN:
         screen.line(f"and {len(report.workloads) - MAX_SHOWN} more: see -o json")
@@ -103,7 +103,7 @@ def document(report: SizeReport, prices: Prices | None) -> dict[str, Any]:
         "byHour": report.by_hour,
         **({"currency": prices.currency, "saved": money(report.saved_cents)} if prices else {}),
         "savedGPUHours": float(report.saved_gpu_hours),
-        "workloads": [_workload(each) for each in report.workloads],
+        "workloads": [_workload(workload) for workload in report.workloads],
         "fitting": report.fitting,
         "notJudged": report.unjudged,
         "omitted": report.omitted,

@@ -1,6 +1,5 @@
 """`gpu-admission rules`: the catalogue of rules with their contracts and options, and which rules give a reason."""
 
-import json
 import re
 import sys
 import types
@@ -17,7 +16,7 @@ from policies.finding import RULES_BY_REASON, Reason
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from webhook.commands.options import output_option
-from webhook.commands.output import Screen, print_as
+from webhook.commands.output import Screen, as_yaml, print_as
 
 MAX_MATCHES = 3
 """Names that a misspelt one may mean."""
@@ -126,7 +125,7 @@ def description(rule: Rule) -> str:
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
-    """Return the paragraphs of a contract with their hanging indent (`Reads:   …`), so that they can be wrapped anew."""
+    """Return the paragraphs of a contract with their hanging indent (`Reads:   …`), so that they can be wrapped again."""
     found: list[tuple[int, str]] = []
     for line in text.splitlines():
         start, label, content = _LINE.findall(line)[0]
@@ -159,7 +158,3 @@ def type_name(kind: Any) -> str:
     if issubclass(kind, msgspec.Struct):
         return "{" + ", ".join(field.encode_name for field in msgspec.structs.fields(kind)) + "}"
     return TYPE_NAMES[kind]
-
-
-def as_yaml(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

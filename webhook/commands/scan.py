@@ -116,7 +116,7 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
     screen = Screen()
     _overview(screen, report)
     for effect in TITLES:
-        _problems(screen, effect, [each for each in report.problems if each.effect is effect])
+        _problems(screen, effect, [problem for problem in report.problems if problem.effect is effect])
         if effect is Effect.REFUSED:
             _changes(screen, report.changes)
     _namespaces(screen, report)
@@ -211,18 +211,18 @@ def _classes(screen: Screen, report: ScanReport) -> None:
 def _remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
     if remarks:
         screen.heading(title)
-    for each in remarks:
-        screen.paragraph(f"{each.subject} {each.message}", indent=2)
-        if each.remedy:
-            screen.paragraph(f"fix: {each.remedy}", indent=4)
+    for remark in remarks:
+        screen.paragraph(f"{remark.subject} {remark.message}", indent=2)
+        if remark.remedy:
+            screen.paragraph(f"fix: {remark.remedy}", indent=4)
 
 
 def _sizes(screen: Screen, sizes: SizeReport | None) -> None:
     if sizes is None:
         return
     screen.heading("Right size")
-    for each in sizes.workloads[:MAX_SIZES]:
-        screen.paragraph(f"{each.title}: {each.advice()}", indent=2)
+    for workload in sizes.workloads[:MAX_SIZES]:
+        screen.paragraph(f"{workload.title}: {workload.advice()}", indent=2)
     if len(sizes.workloads) > MAX_SIZES:
         screen.line(f"  and {len(sizes.workloads) - MAX_SIZES} more: see gpu-admission rightsize")
     for note in sizes.notes():

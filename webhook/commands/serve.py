@@ -18,14 +18,19 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
+from webhook.cluster.disruption_budgets import budgets_by
 from webhook.cluster.events import EventQueue, EventWriter
+from webhook.cluster.limit_ranges import LimitRanges
+from webhook.cluster.namespaces import Namespaces
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.node_labels import keys_to_know
 from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
+from webhook.evaluation.decision_cache import cache_in_force
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
@@ -41,18 +46,17 @@ from webhook.server.http import Request
 from webhook.server.server import run
 from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
-from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
+from webhook.serving.claim_watch import ClaimWatch, may_name_claims
+from webhook.serving.cluster_state import ClusterState
 from webhook.serving.denials import DenialReports
-from webhook.serving.document_reviews import DocumentReviews
+from webhook.serving.dispatch import Admission
 from webhook.serving.endpoints import create_app, endpoint_of
-from webhook.serving.evaluator import engine_in_force
-from webhook.serving.handling import ClusterState
 from webhook.serving.kueue import KueueWorkloads
-from webhook.serving.limit_ranges import LimitRanges
-from webhook.serving.lookups import ClaimWatch, Namespaces, OwnerDeadlines, budgets_by, may_name_claims
 from webhook.serving.metrics import Metrics
-from webhook.serving.node_watch import NodeWatch, keys_to_know
+from webhook.serving.node_watch import NodeWatch
+from webhook.serving.owner_deadlines import OwnerDeadlines
+from webhook.serving.review_documents import DocumentReviews
 from webhook.workloads.autoscalers import read_target
 
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -168,10 +172,10 @@ def build(
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
     cluster_state = _cluster_state(source, api)
-    engine = engine_in_force(lambda: source.configuration, fetcher_image)
+    cache = cache_in_force(lambda: source.configuration, fetcher_image)
     denials, audit = _denials(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
     recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
-    admission = Admission(engine, recorder, cluster_state)
+    admission = Admission(cache, recorder, cluster_state)
     if serving.client_ca is not None:
         metrics.watch_client_ca(serving.client_ca)
     app = create_app(admission, metrics, partial(_readiness, source, serving, secret, draining))
@@ -207,7 +211,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
     """Start the watches of the cluster, if there is one, and return what reviews read of it."""
     quota = _quota(source, api)
     if api is None:
-        return ClusterState(quota=quota, documents=DocumentReviews(source, lambda: None, tuple))
+        return ClusterState(quota=quota, check_document=DocumentReviews(source, lambda: None, tuple).findings)
     namespaces, claims = Namespaces(api), ClaimWatch(api)
     nodes = NodeWatch(api, lambda: keys_to_know(source.configuration))
     for each in (namespaces.informer, nodes, claims):
@@ -223,9 +227,9 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         limits_of=LimitRanges(api, threading.Event()).limits_of,  # for as long as the process lives
         quota=quota,
         scaled=partial(read_target, api),
-        documents=DocumentReviews(
+        check_document=DocumentReviews(
             source, namespaces.all, partial(registered_conditions, api), partial(read_teams, api)
-        ),
+        ).findings,
         controller=service_account(own_namespace(), CONTROLLER),
     )
 

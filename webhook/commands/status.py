@@ -25,17 +25,10 @@ from webhook.commands.options import (
     namespaces_option,
     output_option,
 )
-from webhook.commands.output import (
-    Screen,
-    counted,
-    echo,
-    end_with,
-    fail,
-    print_json,
-)
+from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json
 from webhook.commands.status_text import show
-from webhook.tools.audit import Counts
 from webhook.tools.doctor.cluster import Names
+from webhook.tools.gpu_hours import Counts
 from webhook.tools.status.denials import denials_in_logs
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, only_problems, plain
@@ -106,8 +99,8 @@ def status(
             if output == "text" and sys.stdout.isatty():
                 redraw(found, problems=problems)
             else:
-                for each in changes(found):
-                    _print(each, output, indent=0, problems=problems)
+                for change in changes(found):
+                    _print(change, output, indent=0, problems=problems)
 
 
 def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:

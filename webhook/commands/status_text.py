@@ -6,26 +6,23 @@ from datetime import datetime
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
 from webhook.cluster.capacity import NO_CAPACITY
-from webhook.commands.output import (
-    Screen,
-    amount_or_unknown,
-    counted,
-    since,
-)
-from webhook.commands.quota import (
+from webhook.commands.output import Screen, amount_or_unknown, counted, since
+from webhook.commands.quota_text import (
     BAR,
     LEGEND,
     STATES,
     bar,
     bar_and_amounts,
     idle_text,
-    in_line,
-    others,
+    omitted_line,
     print_budget,
+    print_team_share,
+    print_teams,
     row_style,
     stale_figures,
+    team_limits,
+    waiting_text,
 )
-from webhook.commands.team_text import print_team_share, print_teams, team_limits
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
 from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaSummary
@@ -98,8 +95,8 @@ def _policies(screen: Screen, status: ClusterStatus, policies: Sequence[PolicySt
     for policy in policies:
         style = "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
         screen.paragraph(f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=style)
-        for each in policy.exemptions:
-            screen.paragraph(f"exempt: {each}", indent=NAME + 3)
+        for exemption in policy.exemptions:
+            screen.paragraph(f"exempt: {exemption}", indent=NAME + 3)
 
 
 def _policy(policy: PolicyStatus) -> str:
@@ -148,7 +145,7 @@ def _quotas(screen: Screen, status: ClusterStatus, most: int) -> None:
         print_budget(screen, quota.budget, status.at, indent=4, column=NAME - 2, cells=_bar(screen))
         _holders(screen, quota, status.at)
     if rest := quotas[most:]:
-        screen.paragraph(others(rest), indent=2)
+        screen.paragraph(omitted_line(rest), indent=2)
         _row(screen, quota_totals(rest).row)
 
 
@@ -163,7 +160,7 @@ def _waiting(screen: Screen, status: ClusterStatus) -> None:
         if each.waiting is not None:
             first = next(iter(each.waiting.next), None)
             who = f": {first.title} {first.message}" if first else ""
-            text = f"{each.namespace} {in_line(each.waiting, status.at)}{who}"
+            text = f"{each.namespace} {waiting_text(each.waiting, status.at)}{who}"
             screen.paragraph(text, indent=2, style="yellow")
     if len(quotas) > MAX_PENDING:
         screen.line(f"  and {counted(len(quotas) - MAX_PENDING, 'namespace')} more; -o json has all")
@@ -195,12 +192,12 @@ def _idle(screen: Screen, status: ClusterStatus) -> None:
         screen.paragraph(f"not measured: {status.not_measured}", indent=2, style="yellow")
     elif owners:
         gpus = status.idle_gpus or NOTHING
-        lost = format_gpu_hours(sum((each.lost(status.at) for each in owners), NOTHING))
+        lost = format_gpu_hours(sum((owner.lost(status.at) for owner in owners), NOTHING))
         _heading(screen, f"{format_amount(gpus)} {unit(GPUS, gpus)} of quotas idle, {lost} lost")
         order = "the most lost first; gpu-admission ends none of them: ask who runs them"
         screen.paragraph(order, indent=2, style="dim")
-    for each in owners[:MAX_IDLE]:
-        screen.line(f"  {each.namespace} {idle_text(each, status.at)}", "yellow")
+    for owner in owners[:MAX_IDLE]:
+        screen.line(f"  {owner.namespace} {idle_text(owner, status.at)}", "yellow")
     if len(owners) > MAX_IDLE:
         screen.line(f"  and {counted(len(owners) - MAX_IDLE, 'owner')} more; -o json has all")
 
@@ -228,13 +225,13 @@ def _held_by(holder: QuotaHolder, now: datetime) -> str:
 
 
 def _classes(screen: Screen, status: ClusterStatus) -> None:
-    rows = [each for each in status.classes if each.capacity is not None]
+    rows = [gpu_class for gpu_class in status.classes if gpu_class.capacity is not None]
     if not rows:
         return
     _heading(screen, "classes", f"{'memory':>9} {'nodes':>7} {'GPUs':>7} {'free':>7}")
-    for each in rows:
-        memory = f"{each.memory_gib} GiB" if each.memory_gib else ""
-        name, capacity = each.name or "unknown class", each.capacity or NO_CAPACITY
+    for row in rows:
+        memory = f"{row.memory_gib} GiB" if row.memory_gib else ""
+        name, capacity = row.name or "unknown class", row.capacity or NO_CAPACITY
         free = amount_or_unknown(capacity.free)
         gpus = format_amount(capacity.gpus)
         screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
@@ -248,11 +245,11 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, f"denied{since(status.denied_since, status.at)}")
     more = "gpu-admission why KIND/NAME -n NAMESPACE says more"
     screen.paragraph(f"from {status.denials_from}; {more}", indent=2, hanging=0, style="dim")
-    for each in status.denials[:MAX_DENIALS]:
-        reason = f"{each.reason}, " if each.reason else ""
-        times = f"{counted(each.count, 'time')}, last at {each.last:%H:%M:%S} UTC"
-        screen.line(f"  {each.namespace} {each.owner}: {reason}{times}")
-        screen.paragraph(each.message, indent=4, hanging=0, style="dim")
+    for denial in status.denials[:MAX_DENIALS]:
+        reason = f"{denial.reason}, " if denial.reason else ""
+        times = f"{counted(denial.count, 'time')}, last at {denial.last:%H:%M:%S} UTC"
+        screen.line(f"  {denial.namespace} {denial.owner}: {reason}{times}")
+        screen.paragraph(denial.message, indent=4, hanging=0, style="dim")
     if len(status.denials) > MAX_DENIALS:
         screen.line(f"  and {counted(len(status.denials) - MAX_DENIALS, 'owner')} more")
 

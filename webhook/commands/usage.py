@@ -28,9 +28,18 @@ from webhook.commands.output import (
 )
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
-from webhook.tools.audit import STDIN, UNKNOWN_CLASS, AuditLine, By, Counts, GroupUsage, Usage, audit_lines
 from webhook.tools.average_use import MeasuredUse, read_use
 from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
+from webhook.tools.gpu_hours import (
+    STDIN,
+    UNKNOWN_CLASS,
+    AuditLine,
+    By,
+    Counts,
+    GroupUsage,
+    Usage,
+    audit_lines,
+)
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
@@ -160,7 +169,7 @@ def _use(
 
 def _without_price(missing: Sequence[str], groups: Iterable[GroupUsage]) -> Iterator[str]:
     """Yield a sentence for each class that neither `classes` nor `default` has a price for."""
-    held = total(each.by_class for each in groups)
+    held = total(group.by_class for group in groups)
     for name in missing:
         hours = format_amount(held[name])
         if name == UNKNOWN_CLASS:
@@ -277,7 +286,7 @@ def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Colu
 
     def cells(hours: Sequence[str], objects: str, cost: str) -> list[str]:
         costs = [f"{cost:>12}"] if columns.prices else []
-        return [*(f"{each:>10}" for each in hours[: 4 if columns.has_use else 1]), f"{objects:>7}", *costs]
+        return [*(f"{hour:>10}" for hour in hours[: 4 if columns.has_use else 1]), f"{objects:>7}", *costs]
 
     currency = columns.prices.currency if columns.prices else ""
     screen.line(line(groups[0], *cells(("GPU-HOURS", "USED", "IDLE", "UNKNOWN"), "PODS", currency)), "bold")
@@ -290,16 +299,16 @@ def _sum(name: str, rows: Sequence[Row]) -> Row:
     """Return the sum of the rows."""
     return Row(
         (name,),
-        sum((each.hours for each in rows), NOTHING),
-        tuple(sum(each.use[at] for each in rows) for at in range(len(USE))),
-        sum(each.objects for each in rows),
-        sum(each.cents for each in rows),
+        sum((row.hours for row in rows), NOTHING),
+        tuple(sum(row.use[at] for row in rows) for at in range(len(USE))),
+        sum(row.objects for row in rows),
+        sum(row.cents for row in rows),
     )
 
 
 def _default_prices(prices: Prices | None, groups: Sequence[GroupUsage]) -> Iterator[str]:
     """Yield what the default price holds for: a misspelt class shows here."""
-    hours = total(each.by_class for each in groups)
+    hours = total(group.by_class for group in groups)
     others = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
     if others:
         amount = format_amount(sum((hours[each] for each in others), NOTHING))
@@ -334,6 +343,6 @@ def _notes(lines: Counts, found: Usage) -> Iterator[str]:
 
 
 def _times(intervals: Sequence[Interval]) -> str:
-    longest = sorted(intervals, key=lambda each: each.since - each.until)[:MAX_GAPS]
+    longest = sorted(intervals, key=lambda interval: interval.since - interval.until)[:MAX_GAPS]
     shown = ", ".join(" to ".join(_between(each).values()) for each in sorted(longest))
     return shown + (f" and {len(intervals) - MAX_GAPS} more" if len(intervals) > MAX_GAPS else "")

@@ -13,7 +13,7 @@ from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
-from webhook.commands.quota import budget_facts, idle_text
+from webhook.commands.quota_text import budget_facts, idle_text
 from webhook.tools.status.report import plain
 from webhook.tools.status.teams import team_share
 from webhook.tools.why.discovery import UnknownKindError

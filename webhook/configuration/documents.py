@@ -30,6 +30,10 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
 TEAM = "ClusterGPUQuota"
+
+
+CONFIGURATION = "configuration"
+"""Stands where a rule's id does."""
 SELECTOR, PAUSE, WORKLOAD_KINDS = "namespaceSelector", "pausedUntil", "workloadKinds"
 KINDS = (TEAM, CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
 LIMITS: dict[str, type[QuotaSpec | TeamSpec]] = {QUOTA: QuotaSpec, TEAM: TeamSpec}

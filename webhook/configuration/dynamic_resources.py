@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
@@ -11,6 +11,7 @@ import msgspec
 
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
+from policies.gpus.resource_mapping import ResourceMapping
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER, CachedObject
@@ -137,3 +138,10 @@ class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
 
 def _record(raw: msgspec.Raw) -> DeviceClassRecord:
     return DeviceClassRecord(decode_metadata(raw).uid, decode_device_class(raw))
+
+
+def unmapped_resources(names: Iterable[str], resource_mapping: ResourceMapping) -> frozenset[str]:
+    """Return the extended resources of a node that match no pattern."""
+    return frozenset(
+        name for name in names if "kubernetes.io/" not in name and not resource_mapping.knows(name)
+    )

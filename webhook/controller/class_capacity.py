@@ -31,9 +31,9 @@ from webhook.cluster.published_capacity import (
 )
 from webhook.configuration.cluster_source import RESOURCES as KINDS
 from webhook.configuration.documents import CLASS
-from webhook.controller.records import PodRecord
 from webhook.controller.teams import TeamMembership
 from webhook.controller.usage_counter import UsageCounter
+from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import QuotaRecord
 
 EVERY_SECONDS = 10.0

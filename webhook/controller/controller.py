@@ -22,6 +22,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.cluster.leader import LeaderElector
+from webhook.cluster.namespaces import Namespaces, NamespaceUnknown
 from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
@@ -35,13 +36,6 @@ from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.owners import Owners
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import (
-    LONG_PENDING_SECONDS,
-    QUOTAS,
-    ClaimHistory,
-    LedgerReader,
-    ledgers,
-)
 from webhook.controller.team_reconciler import Outcome, TeamReconciler
 from webhook.controller.team_status import TeamStatusWriter
 from webhook.controller.teams import TeamMembership
@@ -54,11 +48,12 @@ from webhook.controller.waiting_reports import WaitingReports
 from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, has_another_spec
+from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory
+from webhook.quota.documents import QUOTAS, QuotaRecord, QuotaStatus, decode_quota, has_another_spec
 from webhook.quota.ledger_objects import TeamObjects, is_team_object, team_object_name
+from webhook.quota.ledger_records import LedgerReader, ledgers
 from webhook.quota.team_documents import TeamRecord
 from webhook.quota.team_lookup import TeamLookup
-from webhook.serving.lookups import Namespaces, NamespaceUnknown
 
 log = logging.getLogger("gpu_admission.controller")
 

@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 
 from policies.policy import still_paused
-from policies.printable import printable_lines
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
 from webhook.cluster.events import NORMAL, WARNING, EventRecord, EventWriter, Regarding
-from webhook.cluster.objects import CONTROLLER, Condition, timestamp
+from webhook.cluster.objects import CONTROLLER, timestamp
 from webhook.configuration.cluster_source import (
     ClusterSource,
     DocumentStatus,
@@ -24,16 +23,13 @@ from webhook.configuration.cluster_source import (
     Record,
     path_of,
 )
-from webhook.configuration.documents import API_VERSION, PAUSE, Document, is_pause
-from webhook.controller.quota_status import FALSE, TRUE, with_transition_time
+from webhook.configuration.document_status import INVALID, statuses
+from webhook.configuration.documents import API_VERSION, PAUSE, is_pause
 
 LOOK_SECONDS = 0.5
 FAILED_SECONDS = 10.0
-IN_FORCE, INVALID = "InForce", "Invalid"
 REFUSED, PAUSED, RESUMED = "Refused", "Paused", "Resumed"
 """Reasons of Events."""
-LONGEST_MESSAGE = 8000
-"""Characters of the message of a condition. Kubernetes allows 32768 in its own kinds."""
 
 log = logging.getLogger("gpu_admission.configuration")
 
@@ -128,35 +124,3 @@ def _event_record(record: Record, reason: str, message: str, now: datetime) -> E
     regarding = Regarding(API_VERSION, document.kind, document.name, record.uid)
     kind = NORMAL if reason == RESUMED else WARNING
     return EventRecord(regarding=regarding, reason=reason, message=message, first=now, last=now, kind=kind)
-
-
-def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
-    in_force = {document.key: document for document in evaluated.documents}
-    for record in evaluated.records:
-        held = in_force.get(record.document.key)
-        status, reason, message = _verdict(record.document, held, evaluated)
-        message = printable_lines(message[:LONGEST_MESSAGE])  # problems quote the document
-        condition = Condition(IN_FORCE, status, reason, message, "", record.generation)
-        before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
-        conditions = (with_transition_time(condition, before, now),)
-        accepted = None if held is None else held.spec
-        yield (
-            record,
-            DocumentStatus(observed_generation=record.generation, accepted=accepted, conditions=conditions),
-        )
-
-
-def _verdict(
-    document: Document, held: Document | None, evaluated: EvaluatedDocuments
-) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition. `held` is the version in force."""
-    own = [problem for problem in evaluated.problems if problem.document == document.title]
-    if own:
-        stays = "the previous version stays in force" if held is not None else "it is not in force"
-        lines = [f"{problem.path}: {problem.message}" for problem in own]
-        heading = f"{stays}; {len(own)} problems:" if len(own) > 1 else f"{stays}:"
-        return FALSE, INVALID, "\n".join([heading, *lines])
-    if held is not None and held.spec == document.spec:
-        return TRUE, "Accepted", "admission decides by it"
-    others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))
-    return FALSE, "HeldBack", f"valid, but the documents take effect together: correct {others}"

@@ -22,9 +22,9 @@ from policies.quota.idleness import Activity, activity, idle_for, measured_devic
 from policies.quota.shortage import amounts_in_words
 from webhook.cluster.events import EventRecord, Regarding
 from webhook.cluster.objects import timestamp
-from webhook.controller.records import CountedRecord, PodRecord
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
+from webhook.quota.counted_records import CountedRecord, PodRecord
 from webhook.quota.documents import IdleGPUs, IdleHolder
 
 POLL_SECONDS = 1.0

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.records import LedgerRecord
 from webhook.controller.status_writer import EVERY_SECONDS
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.ledger_objects import is_team_object, team_name
+from webhook.quota.ledger_records import LedgerRecord
 
 SHARE_SECONDS = 15.0
 """Within this time the status of a quota shows what other namespaces of its team use. 500 of them make 33 writes a second."""

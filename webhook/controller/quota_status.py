@@ -18,11 +18,16 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue
 from webhook.cluster.informer import STALE_SECONDS, Informer
-from webhook.cluster.objects import CATALOGUES, Condition, timestamp
+from webhook.cluster.objects import CATALOGUES, FALSE, TRUE, Condition, with_transition_time
 from webhook.configuration.documents import QUOTA
-from webhook.controller.records import LedgerRecord, ledger_of
 from webhook.controller.status_writer import StatusWriter
 from webhook.quota.documents import (
+    BUDGET_LOW,
+    BUDGET_SPENT,
+    EXCEEDED,
+    NOT_COUNTED,
+    READY,
+    UNREADABLE,
     BudgetStatus,
     IdleGPUs,
     QuotaRecord,
@@ -33,13 +38,8 @@ from webhook.quota.documents import (
     quota_path,
     quota_reference,
 )
+from webhook.quota.ledger_records import LedgerRecord, ledger_of
 
-TRUE, FALSE = "True", "False"
-READY, EXCEEDED = "Ready", "Exceeded"
-BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
-"""Only where the quota has a budget."""
-NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
-"""Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions or names in one message. The status has the amounts of all dimensions."""
@@ -256,9 +256,3 @@ def shown_names(names: Sequence[str]) -> str:
 def quoted(lines: Sequence[str]) -> str:
     """Return the number of lines and the beginning of the first. Control characters are escaped."""
     return f"{len(lines)} line{'s' if len(lines) > 1 else ''}, the first {lines[0][:_LONGEST_QUOTED]!a}"
-
-
-def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:
-    """Return the condition with the time of its last change of status. `before` is the one in the status."""
-    at = before.last_transition_time if before and before.status == condition.status else timestamp(now)
-    return msgspec.structs.replace(condition, last_transition_time=at)

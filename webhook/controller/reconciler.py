@@ -58,7 +58,7 @@ POLL_AGAIN = 0.3
 """Seconds until the next look for lists that another thread is reading."""
 GONE_BACK = (
     "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
-    "See Ledgers in docs/operations.md"
+    "See Ledgers in docs/operate/operations.md"
 )
 """A list that begins after the ledger was read is never older than the lists of its count, unless etcd was restored."""
 LINE_AGAIN = 30.0

@@ -15,33 +15,23 @@ from policies.quota.team_spec import MAX_NAMESPACES
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import NORMAL, EventQueue
 from webhook.cluster.informer import Informer
+from webhook.cluster.objects import FALSE, TRUE
 from webhook.configuration.documents import TEAM
-from webhook.controller.quota_status import (
-    EXCEEDED,
-    FALSE,
-    NOT_COUNTED,
-    READY,
-    TRUE,
-    UNREADABLE,
-    Verdict,
-    exceeded,
-    replaced,
-    shown_names,
-    stale_verdict,
-)
-from webhook.controller.records import LedgerRecord
+from webhook.controller.quota_status import Verdict, exceeded, replaced, shown_names, stale_verdict
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.teams import TeamMembership
-from webhook.quota.documents import LimitsStatus, QuotaRecord, decimals
-from webhook.quota.ledger_objects import KIND, team_object_name
-from webhook.quota.team_documents import (
-    Member,
-    Members,
-    TeamRecord,
-    TeamStatus,
-    team_path,
-    team_reference,
+from webhook.quota.documents import (
+    EXCEEDED,
+    NOT_COUNTED,
+    READY,
+    UNREADABLE,
+    LimitsStatus,
+    QuotaRecord,
+    decimals,
 )
+from webhook.quota.ledger_objects import KIND, team_object_name
+from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
 
 LARGEST = 10
 """Namespaces in a status. `gpu-admission quota` shows all."""

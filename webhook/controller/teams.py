@@ -13,10 +13,10 @@ from policies.quota.ledger.team import Team
 from policies.quota.team_spec import MAX_NAMESPACES, TeamNamespaces, Teams, stricter
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource
+from webhook.cluster.namespaces import Namespaces
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team
-from webhook.serving.lookups import Namespaces
 
 log = logging.getLogger("gpu_admission.controller")
 

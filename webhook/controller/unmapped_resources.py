@@ -1,22 +1,15 @@
 """DeviceClasses and resource names of nodes that no quota counts, because no GPUResourceMapping names them."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from policies.gpus.resource_mapping import ResourceMapping
+from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.configuration.loader import Configuration
 from webhook.controller.usage_counter import UsageCounter
 
 EVERY_SECONDS = 5.0
 """Between two looks at the nodes that the controller watches."""
-
-
-def unmapped_resources(names: Iterable[str], resource_mapping: ResourceMapping) -> frozenset[str]:
-    """Return the extended resources of a node that match no pattern."""
-    return frozenset(
-        name for name in names if "kubernetes.io/" not in name and not resource_mapping.knows(name)
-    )
 
 
 @dataclass(eq=False)

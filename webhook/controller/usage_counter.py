@@ -33,11 +33,11 @@ from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.nodes import WHOLE_NODES
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
+from webhook.quota.audit_fields import demand_fields
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
-from webhook.serving.audit import demand_fields
+from webhook.quota.counted_records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 
 log = logging.getLogger("gpu_admission.controller")
 

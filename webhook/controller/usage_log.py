@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from webhook.cluster.objects import timestamp
-from webhook.controller.records import CountedRecord, PodRecord
+from webhook.quota.counted_records import CountedRecord, PodRecord
 
 HELD_SECONDS = 3600.0
 """Between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""

@@ -21,8 +21,8 @@ from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.cluster.objects import timestamp
-from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 from webhook.controller.usage_history import Gap, Life, UsageHistory, anchored_clock
+from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 
 HOLDERS_SHOWN = 5
 """Holders of one dimension that the ledger names: so many idle ones at most, and so many others."""

@@ -28,9 +28,9 @@ from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
 from webhook.controller.gangs import AGAIN_SECONDS, Gangs
 from webhook.controller.owners import KEEPING, READING_SECONDS, Owner, Owners
-from webhook.controller.records import CountedRecord, PodRecord
 from webhook.controller.usage_counter import UsageCache
 from webhook.controller.waiting_reports import WaitingReports
+from webhook.quota.counted_records import CountedRecord, PodRecord
 
 log = logging.getLogger("gpu_admission.controller")
 

@@ -24,7 +24,7 @@ from policies.quota.line import Place, Standing, Turn
 from policies.quota.shortage import amounts_in_words, largest_namespaces
 from webhook.cluster.events import NORMAL, EventRecord, Regarding
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.records import PodRecord
+from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import PlaceInLine, WaitingPods
 
 REPEAT_SECONDS = 600.0

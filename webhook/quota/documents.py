@@ -16,10 +16,20 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, LimitsSpec, QuotaSpec
 from webhook.cluster.api import api_path
 from webhook.cluster.events import Regarding
+from webhook.cluster.informer import Resource
 from webhook.cluster.objects import Condition, PartialObject, timestamp
 from webhook.configuration.documents import API_VERSION, QUOTA
 
 PLURAL = "gpuquotas"
+
+
+READY, EXCEEDED = "Ready", "Exceeded"
+BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
+"""Only where the quota has a budget."""
+NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
+"""Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
+
+QUOTAS = Resource(f"/apis/{API_VERSION}", PLURAL)
 
 Spec = TypeVar("Spec", bound=LimitsSpec)
 Status = TypeVar("Status", bound="LimitsStatus")

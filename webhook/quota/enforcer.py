@@ -13,7 +13,13 @@ import msgspec
 
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
+from policies.quota.quota_request import (
+    LedgerError,
+    QuotaRequest,
+    ReservationOutcome,
+    decide_by_own_catalogue,
+)
+from webhook.configuration.loader import Configuration
 from webhook.quota.batcher import NAMESPACES_REMEMBERED, RequestOf, ReservationBatcher
 
 WAITING, WAITING_OF_NAMESPACE = 8, 4
@@ -151,3 +157,21 @@ class ReviewQuota(msgspec.Struct, dict=True):
 
 def _is(outcome: ReservationOutcome, reason: VerdictReason) -> bool:
     return outcome.verdict is not None and outcome.verdict.reason is reason
+
+
+class UnusedQuota(msgspec.Struct, frozen=True):
+    """An unused `NamespaceQuota`: it denies what could never fit, and reserves nothing.
+
+    `quota` is a ledger that was never counted, None if the namespace has no quota.
+    """
+
+    quota: QuotaLedger | None
+    configuration: Configuration
+
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
+        if self.quota is None or quota_request.is_free:
+            return ReservationOutcome()
+        return decide_by_own_catalogue(self.quota.using({}), quota_request, self.configuration)
+
+    def ledger(self) -> QuotaLedger | None:
+        return self.quota

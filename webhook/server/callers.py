@@ -21,7 +21,8 @@ _NAMES, _NAME_LIMIT = 3, 128
 # 403 and not 401: of a 401 kube-apiserver reports no word of ours ("the server has asked for the client to provide
 # credentials"), of a 403 all of them (client-go, NewGenericServerResponse).
 NO_CERTIFICATE = text(
-    403, "gpu-admission takes reviews only from callers with a client certificate: see its docs/security.md"
+    403,
+    "gpu-admission takes reviews only from callers with a client certificate: see its docs/operate/security.md",
 )
 # kube-apiserver repeats the call on a new connection, with the certificate that its files hold by then.
 VERIFY_AGAIN = text(503, "the client certificate must be verified again; try again", RETRY)

@@ -1,8 +1,8 @@
 """Serves an application over TLS in one worker process, until SIGTERM or SIGINT.
 
 gunicorn supplies the master process, its signals and the base class of the worker, by public names only. It reads no
-request and writes no response (docs/http-server.md). A thread of the worker gets a connection only with a complete request.
-So a slow, silent or hostile client costs a socket and some bytes until its deadline, but never a thread.
+request and writes no response (docs/develop/http-server.md). A thread of the worker gets a connection only with a complete
+request. So a slow, silent or hostile client costs a socket and some bytes until its deadline, but never a thread.
 """
 
 import logging

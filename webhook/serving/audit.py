@@ -2,7 +2,7 @@
 
 A review only queues its line. Every tenth of a second, a thread writes all queued lines. So neither a slow pipe nor a full disk
 can delay or change a decision. Lines that cannot be written are counted. A killed process loses the lines of a tenth of a second.
-docs/audit-log.md explains each field of a line. Fields that authors can make long are cut or left out.
+docs/operate/audit-log.md explains each field of a line. Fields that authors can make long are cut or left out.
 """
 
 import contextlib
@@ -18,18 +18,25 @@ from typing import Any
 import msgspec
 
 from policies.finding import truncate
-from policies.gpus.classes import ClassCatalogue
 from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
 from policies.printable import printable_json
-from policies.quota.amounts import CLASSES, NOTHING, Vector, texts, total
+from policies.quota.amounts import NOTHING, Vector, texts, total
 from policies.quota.quota_request import QuotaRequest
 from webhook.cluster.objects import timestamp
+from webhook.evaluation.decision import Decision, Violation
+from webhook.quota.audit_fields import demand_fields
+from webhook.serving.admission_review import (
+    FORBIDDEN,
+    INVALID,
+    TIMEOUT,
+    UNAVAILABLE,
+    AdmissionResponse,
+    object_name,
+)
 from webhook.serving.denials import DenialReports, denial_of
-from webhook.serving.engine import Decision, Violation
-from webhook.serving.handling import Review, ReviewResult
+from webhook.serving.handler import Review, ReviewResult
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import FORBIDDEN, INVALID, TIMEOUT, UNAVAILABLE, AdmissionResponse, object_name
 
 QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
 """The most that is queued. A line usually has 1 KiB. While a disk is stuck, the lines being written take as much memory again."""
@@ -110,7 +117,7 @@ class AuditLog:
 
 
 class Recorder(msgspec.Struct, frozen=True):
-    """Counts every review, writes it to the audit log if there is one, and reports denials, except those of dry runs."""
+    """Counts every review, writes it to the audit log if there is one, and reports denials, except of dry runs."""
 
     metrics: Metrics
     audit: AuditLog | None = None
@@ -207,16 +214,6 @@ def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
     return blake2b(f"{namespace}/{own_name}".encode(), digest_size=8).hexdigest() if own_name else ""
 
 
-def demand_fields(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
-    """Return the fields `demand` and `class` (class or family) of a line. No `class` if several classes are possible."""
-    names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
-    classes = [name for name in names if catalogue.get(name) is not None] or names
-    fields: dict[str, Any] = {"demand": texts(vector)} if vector else {}
-    if len(classes) == 1:
-        fields["class"] = classes[0]
-    return fields
-
-
 def _quota_fields(
     review: Review, result: ReviewResult, decision: Decision, request: QuotaRequest
 ) -> dict[str, Any]:
@@ -225,10 +222,9 @@ def _quota_fields(
     ledger = outcome.ledger if outcome else None
     if not result.response.allowed and ledger is None:
         return {}
-    engine = review.evaluator.engine
     reserved = outcome.request if outcome else None
     demand = reserved.demand if reserved else request.demand.vector
-    fields = demand_fields(demand, engine.configuration.classes)
+    fields = demand_fields(demand, review.evaluator.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         amounts = total((ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved))
         held: Vector = {key: amounts.get(key, NOTHING) for key in ledger.dimensions}

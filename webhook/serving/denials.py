@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from policies.printable import printable
 from webhook.cluster.events import EventQueue, EventRecord
+from webhook.evaluation.decision import Outcome
 from webhook.quota.documents import quota_reference
-from webhook.serving.engine import Outcome
-from webhook.serving.handling import Review, ReviewResult
+from webhook.serving.handler import Review, ReviewResult
 
 log = logging.getLogger("gpu_admission.denials")
 

@@ -17,11 +17,11 @@ import flask
 import msgspec
 
 from webhook.server.http import JSON, Request, Response, call_wsgi, text
-from webhook.serving import review
-from webhook.serving.admission import Admission
+from webhook.serving import admission_review
+from webhook.serving.admission_review import BadReviewError
 from webhook.serving.deadline import deadline_of
+from webhook.serving.dispatch import Admission
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import BadReviewError
 
 MEDIA_TYPE = "application/json"
 INTERNAL_ERROR = "internal error of gpu-admission"
@@ -69,7 +69,7 @@ class AdmissionEndpoints:
         if objection := _objection(request):
             return self._refused(*objection)
         try:
-            reviewed = review.decode_request(request.body)
+            reviewed = admission_review.decode_request(request.body)
         except BadReviewError as error:
             return self._refused(400, str(error))
         try:
@@ -82,8 +82,10 @@ class AdmissionEndpoints:
                 return text(500, INTERNAL_ERROR)
             # Details go to the log by uid, never to the user: they could quote the object.
             remedy = f"report it to the platform team; see its log for request uid {reviewed.uid}"
-            response = review.rejected(reviewed.uid, 500, "InternalError", f"{INTERNAL_ERROR}: {remedy}")
-        return Response(200, JSON, review.encode_response(response))
+            response = admission_review.rejected(
+                reviewed.uid, 500, "InternalError", f"{INTERNAL_ERROR}: {remedy}"
+            )
+        return Response(200, JSON, admission_review.encode_response(response))
 
     def _refused(self, code: int, message: str) -> Response:
         self._metrics.bad_requests.labels(str(code)).inc()

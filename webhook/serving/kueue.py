@@ -1,6 +1,6 @@
-"""Whether Kueue has admitted what makes a pod: by the Workload of its controller.
+"""Whether Kueue has admitted the controller of a pod: its Workload says so.
 
-Labels prove nothing, since a tenant writes them. Plain pods, and those of Deployments, StatefulSets and LeaderWorkerSets, have a
+Labels prove nothing, since a tenant writes them. Plain pods, and pods of Deployments, StatefulSets and LeaderWorkerSets, have a
 gate of Kueue before they have a Workload.
 """
 
@@ -13,8 +13,8 @@ from policies.pods.field_paths import value_at
 from policies.pods.names import is_uid
 from policies.pods.pod import Metadata, Pod
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path, decoded
-from webhook.serving.lookups import LONGEST_SECONDS, MAX_OWNERS
+from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
+from webhook.serving.owner_deadlines import MAX_OWNERS
 from webhook.workloads.gangs import controller_of
 
 VERSIONS = ("v1beta2", "v1beta1")
@@ -42,7 +42,7 @@ class KueueWorkloads:
         found, until = self._known.get(key, (False, 0.0))
         if now < until or now >= deadline:
             return found and now < until
-        found = self._read(*key, min(deadline - now, LONGEST_SECONDS))
+        found = self._read(*key, min(deadline - now, REVIEW_READ_SECONDS))
         if len(self._known) >= MAX_OWNERS:
             self._known.clear()
         self._known[key] = found, now + REMEMBERED_SECONDS
@@ -62,5 +62,5 @@ class KueueWorkloads:
 def _is_reserved_for(workload: object, uid: str) -> bool:
     owners = value_at(workload, ("metadata", "ownerReferences")) or ()
     conditions = value_at(workload, ("status", "conditions")) or ()
-    states = [(value_at(each, ("type",)), value_at(each, ("status",))) for each in conditions]
-    return ("QuotaReserved", "True") in states and any(value_at(each, ("uid",)) == uid for each in owners)
+    states = [(value_at(condition, ("type",)), value_at(condition, ("status",))) for condition in conditions]
+    return ("QuotaReserved", "True") in states and any(value_at(owner, ("uid",)) == uid for owner in owners)

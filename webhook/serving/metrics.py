@@ -6,9 +6,9 @@ from functools import cache, partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from webhook.certificates.serving import AUTHORITY_LABEL, CLIENT_CA_LABEL, LEAF_LABEL, not_after_gauge
+from webhook.evaluation.decision import Decision
 from webhook.quota.metrics import dry_run_label
 from webhook.server.tls import CertificateState, ClientCA
-from webhook.serving.engine import Decision
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 

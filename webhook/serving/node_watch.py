@@ -1,65 +1,31 @@
 """The nodes of the cluster, for `policies.placement`.
 
-The watch keeps the labels by which classes select nodes and pods choose hardware, and whether a node is cordoned, its taints, and
-the names of its extended resources, equal ones once. What a node reports about itself every few minutes changes none of them.
-Karpenter's NodePools, where that API is served, are listed once a minute: they are few, and people change them. While anything
-is uncertain, `facts` is None, so that no warning is wrong, and `index` knows no node, so that no demand is too small.
+The watch keeps of a node the labels by which classes select nodes and pods choose hardware, whether it is cordoned, its taints,
+and the names of its extended resources. Equal values share memory. The status updates of kubelets change none of them.
+Karpenter's NodePools, if that API is served, are listed once a minute. While anything is uncertain, `facts` is None, so that no
+warning is wrong, and `index` knows no node, so that no demand is too small.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Container, Iterator
-from functools import partial
+from collections.abc import Callable
 from time import monotonic
 
 import msgspec
 
-from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
+from policies.placement.hardware import LabelKeys
 from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
-from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Informer, Resource
+from webhook.cluster.informer import Informer
+from webhook.cluster.node_pools import node_pools
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
-from webhook.cluster.objects import decode_metadata
-from webhook.configuration.loader import Configuration
-from webhook.serving.evaluator import fields_of
-
-KARPENTER = "karpenter.sh"
-VERSIONS = ("v1", "v1beta1")
-
-OPEN = (
-    "karpenter.",
-    "eks.amazonaws.com/",
-    "kubernetes.azure.com/",
-    "topology.kubernetes.io/",
-    "node.kubernetes.io/instance-type",
-    "kubernetes.io/arch",
-    "kubernetes.io/os",
-    "beta.kubernetes.io/",
-)
-"""Prefixes of the labels that Karpenter and its providers set by the kind of machine: they may have any value in a pool that does
-not mention them. Any other label is only on nodes of a pool that names it (Karpenter, concepts/scheduling: well-known and
-user-defined labels; `WellKnownLabels` of its providers).
-"""
-POOL_LABEL = "karpenter.sh/nodepool"
-"""The name of its pool, on every node that Karpenter makes."""
 
 LOOK_SECONDS = 2.0
 POOL_SECONDS = 60.0
 
 log = logging.getLogger("gpu_admission.nodes")
-
-
-class _Requirement(msgspec.Struct, frozen=True):
-    key: str
-    operator: str = "In"
-    values: tuple[str, ...] | None = None
-
-
-_REQUIREMENTS = msgspec.json.Decoder(tuple[_Requirement, ...] | None)
-_LABELS = msgspec.json.Decoder(dict[str, str] | None)
 
 
 class NodeWatch:
@@ -112,7 +78,7 @@ class NodeWatch:
 
 
 class _Nodes:
-    """The nodes, with those of their labels that are under `keys`."""
+    """The nodes, with their labels under `keys`."""
 
     def __init__(self, api: ApiClient, keys: LabelKeys) -> None:
         self.keys = keys
@@ -141,34 +107,3 @@ class _Nodes:
         self.index.replace(before, after)
         if before is None or after is None or (before.labels, before.state) != (after.labels, after.state):
             self._changes += 1
-
-
-def keys_to_know(configuration: Configuration) -> LabelKeys:
-    """Return the labels of nodes that the rules in force can ask about."""
-    policies, chosen = configuration.policies, list[str]()
-    for each in policies.policies:
-        options = policies.binding(gpu_class.RULE, each).options
-        if isinstance(options, gpu_class.GPUClassOptions):
-            chosen += options.hardware_labels
-    return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))
-
-
-def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodeOffer]:
-    """Yield Karpenter's pools; none where it is not installed. Raises `errors.ApiError`."""
-    version = api.served_version(KARPENTER, VERSIONS)
-    if version is not None:
-        resource = Resource(f"/apis/{KARPENTER}/{version}", "nodepools")
-        yield from api.list(resource.path(), partial(_node_pool, keys)).items
-
-
-def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
-    name = decode_metadata(document).name
-    metadata, spec = (fields_of(document, "spec", "template", part) for part in ("metadata", "spec"))
-    found: dict[str, frozenset[str] | None] = {POOL_LABEL: frozenset((name,))}
-    for requirement in _REQUIREMENTS.decode(spec.get("requirements", b"null")) or ():
-        # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
-        named = requirement.values if requirement.operator == "In" else None
-        found[requirement.key] = None if named is None else frozenset(named)
-    given = _LABELS.decode(metadata.get("labels", b"null")) or {}
-    found.update({key: frozenset((value,)) for key, value in given.items()})
-    return NodeOffer({key: values for key, values in found.items() if key in keys}, OPEN, name)

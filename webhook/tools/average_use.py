@@ -8,7 +8,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.idleness import measured_devices
 from webhook.prometheus.client import Prometheus
 from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
-from webhook.tools.audit import AuditLine, amount_of
+from webhook.tools.gpu_hours import AuditLine, amount_of
 
 AT_ONCE = 86_400
 """Seconds that one query reads: a month of all series is more than Prometheus reads for one (`--query.max-samples`)."""

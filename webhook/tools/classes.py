@@ -20,17 +20,18 @@ from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, share_by_class
+from webhook.cluster.node_pools import node_pools
 from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration
+from webhook.configuration.node_labels import keys_to_know
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
-from webhook.serving.node_watch import keys_to_know, node_pools
+from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.summaries import Shown
 
 NO_POOLS = NodeFacts(keys=())
 
 
-class ListedClass(Shown, frozen=True, kw_only=True):
+class ListedClass(JsonStruct, frozen=True, kw_only=True):
     """A class of the catalogue.
 
     allowed: whether policy and quota let pods of the namespace use it; None where that cannot be read. because: why not, or why
@@ -64,7 +65,7 @@ class ListedClass(Shown, frozen=True, kw_only=True):
         return not self.has_nodes, not self.can_be_made, not self.named, self.allowed is False, self.name
 
 
-class ClassListing(Shown, frozen=True, kw_only=True):
+class ClassListing(JsonStruct, frozen=True, kw_only=True):
     """The catalogue for a namespace: classes with nodes first, then those that can be made, then named and allowed ones.
 
     policy: the policy of the namespace, and why it governs; empty where that cannot be read. unclassified: nodes of no class, by
@@ -144,7 +145,7 @@ def list_classes(
     omitted: tuple[str, ...] = (),
     nodes_from: str = "",
 ) -> ClassListing:
-    """Return the catalogue; `hard` is what the namespace's quota grants. None stands for what is not known."""
+    """Return the catalogue; `hard` is what the namespace's quota grants. None: unknown."""
     options = policy.options_of(gpu_class.RULE.id) if policy else None
     options = options if isinstance(options, GPUClassOptions) else GPUClassOptions()
     stated = {key.removeprefix(CLASSES) for key, amount in (hard or {}).items() if amount}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from policies.pods.field_paths import Parts
-from webhook.serving.engine import Outcome, Violation
+from webhook.evaluation.decision import Outcome, Violation
 
 MAX_ROUNDS = 4
 """A fix may uncover another finding, which the next round fixes."""
@@ -22,7 +22,7 @@ def correct(wanted: Callable[[], Sequence[T]], attempt: Callable[[Sequence[T]], 
 
 
 def _by_halves(wanted: Sequence[T], attempt: Callable[[Sequence[T]], bool]) -> None:
-    """Attempt all of them, or each half: few attempts are better, since each evaluates everything again."""
+    """Attempt all of them, or else each half. Each attempt evaluates everything again."""
     if not attempt(wanted) and len(wanted) > 1:
         middle = len(wanted) // 2
         _by_halves(wanted[:middle], attempt)
@@ -42,9 +42,9 @@ def _kind(violation: Violation) -> tuple[str, str]:
 
 
 def last_items_last(parts: Parts, value: object) -> tuple[bool, bool, Parts]:
-    """Sort edits (in reverse): what is set before what is removed, so that no map is left empty meanwhile.
+    """Sort edits (in reverse): additions before removals, so that no map is empty in between.
 
-    Items come last, and of a list the last one first: those behind a removed item move up.
+    Items of lists come last, the last item first: items behind a removed one move up.
     """
     is_item = value is None and isinstance(parts[-1], int)
     return (value is not None, not is_item, parts if is_item else ())

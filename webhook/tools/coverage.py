@@ -29,7 +29,7 @@ class Coverage(NamedTuple):
 
     @property
     def gap_seconds(self) -> float:
-        return sum(each.until - each.since for each in self.gaps)
+        return sum(gap.until - gap.since for gap in self.gaps)
 
 
 class Writers:
@@ -60,7 +60,7 @@ class Writers:
         ]
         if not (lines := [*self._counting, *older]):
             return Coverage(None, [], [])
-        log = Interval(min(each.since for each in lines), max(each.until for each in lines))
+        log = Interval(min(line.since for line in lines), max(line.until for line in lines))
         at = log.since if since == -NEVER else since
         end = log.until if until == NEVER else min(until, now)
         missing: dict[bool, list[Interval]] = {True: [], False: []}
@@ -73,9 +73,9 @@ class Writers:
 
 def _merged(intervals: list[Interval]) -> list[Interval]:
     merged: list[Interval] = []
-    for each in sorted(intervals):
-        if merged and each.since <= merged[-1].until + CONTINUOUS_SECONDS:
-            merged[-1] = Interval(merged[-1].since, max(merged[-1].until, each.until))
+    for interval in sorted(intervals):
+        if merged and interval.since <= merged[-1].until + CONTINUOUS_SECONDS:
+            merged[-1] = Interval(merged[-1].since, max(merged[-1].until, interval.until))
         else:
-            merged.append(each)
+            merged.append(interval)
     return merged

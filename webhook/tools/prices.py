@@ -29,7 +29,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """The price of one hour of one whole GPU, by class or family as audit lines name it; `default` is that of all others."""
+    """The price of one hour of one whole GPU, by class or family as audit lines name it; `default` is for all others."""
 
     currency: str
     default: Fraction | None
@@ -39,7 +39,7 @@ class Prices(msgspec.Struct, frozen=True):
         return self.classes.get(gpu_class, self.default)
 
     def missing(self, classes: Iterable[str]) -> list[str]:
-        return sorted(each for each in set(classes) if self.of(each) is None)
+        return sorted(gpu_class for gpu_class in set(classes) if self.of(gpu_class) is None)
 
     def cost(self, hours: Mapping[str, Fraction]) -> Fraction:
         """Return what GPU-hours by class cost, exactly. No class may lack a price."""
@@ -48,7 +48,7 @@ class Prices(msgspec.Struct, frozen=True):
 
 def in_cents(amounts: Sequence[Fraction]) -> list[int]:
     """Round amounts so that their sum is the exact sum, rounded half a cent up: the largest remainders are rounded up."""
-    cents = [int(each * 100) for each in amounts]
+    cents = [int(amount * 100) for amount in amounts]
     missing = int(sum(amounts, NOTHING) * 100 + Fraction(1, 2)) - sum(cents)
     by_remainder = sorted(range(len(cents)), key=lambda at: cents[at] - amounts[at] * 100)
     for at in by_remainder[:missing]:
@@ -74,8 +74,8 @@ def read_prices(path: Path) -> Prices:
             if decoded is not None:
                 found.append(_checked(decoded, problems))
             located += [
-                LocatedProblem(str(path), document.line_of(each.parts), "", each.path, each.message)
-                for each in problems
+                LocatedProblem(str(path), document.line_of(problem.parts), "", problem.path, problem.message)
+                for problem in problems
             ]
         if len(documents) != 1 and not located:
             located.append(LocatedProblem.of_file(str(path), f"must be one document, not {len(documents)}"))

@@ -118,15 +118,15 @@ class StoredPod(msgspec.Struct, frozen=True):
     @property
     def waiting(self) -> tuple[str, ...]:
         """Why its containers wait on their node."""
-        return tuple(filter(None, (each.waits_for for each in self._containers)))
+        return tuple(filter(None, (container.waits_for for container in self._containers)))
 
     @property
     def failure(self) -> str:
         """How the first container that failed ended: `container main exited with code 1, Error`; "" if none did."""
-        for each in self._containers:
-            ended = (each.state or {}).get("terminated")
+        for container in self._containers:
+            ended = (container.state or {}).get("terminated")
             if ended and ended.get("exitCode"):
-                return f"container {each.name} exited with {ended_with(each.state)}"
+                return f"container {container.name} exited with {ended_with(container.state)}"
         return ""
 
     @property

@@ -18,7 +18,7 @@ from webhook.controller.controller import FOLLOW_SECONDS
 
 LEASE_SECONDS = LeaseTimings().lease
 OVERLAP_SECONDS = 3.0
-"""So long both controllers live in which one takes the knowledge of the other: see docs/budget.md."""
+"""So long both controllers live in which one takes the knowledge of the other: see docs/operate/budget.md."""
 
 
 @pytest.fixture

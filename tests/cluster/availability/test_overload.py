@@ -35,7 +35,7 @@ def test_what_is_shed_is_asked_again_and_answered(plane: ControlPlane, webhook: 
 
 
 def test_uninstalled_in_order_fails_no_creation(plane: ControlPlane) -> None:
-    """Going away for good, in the order of docs/operations.md."""
+    """Going away for good, in the order of docs/operate/operations.md."""
     with (
         Webhook(plane, host=46, arguments=("--drain-seconds", "2")) as webhook,
         Creators(plane, "uninstalling", 4) as creators,

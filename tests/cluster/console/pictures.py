@@ -1,4 +1,4 @@
-"""The pictures of docs/console.md: `python -m tests.cluster.console.pictures` (two minutes) takes them of a cluster at work.
+"""The pictures of docs/operate/console.md: `python -m tests.cluster.console.pictures` takes them (two minutes).
 
 Fonts are those of the machine (Debian's fonts-inter and fonts-jetbrains-mono); pngquant makes the files small.
 """
@@ -20,7 +20,7 @@ from tests.reservation_requests import creation_request
 from webhook.cluster.objects import NAMESPACE
 from webhook.quota.cluster_store import ClusterStore
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "operate"
 TEAM = "foundation"
 PAGES = {"overview": "/", "quota": f"/quotas/{TEAM}"}
 SIZE = {"width": 1280, "height": 800}

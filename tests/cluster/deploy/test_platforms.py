@@ -14,8 +14,8 @@ from tests.cluster.deploy.installed import apply_strictly
 from tests.controlplane import ControlPlane
 from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
 from tests.deploy.manifests import CHART, NAMESPACE, template
+from webhook.canary.probe import canary_pod
 from webhook.cluster.objects import CANARY_NAMESPACE
-from webhook.controller.canary import canary_pod
 
 CREATE = ("--set", "namespace.create=true")
 COMPONENT = "app.kubernetes.io/component"

@@ -13,7 +13,7 @@ from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
 from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane
 from tests.controlplane.client import APPLY_PATCH, accepted
 from tests.deploy.manifests import NAMESPACE
-from webhook.controller.canary import canary_pod
+from webhook.canary.probe import canary_pod
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {

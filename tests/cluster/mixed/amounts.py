@@ -122,7 +122,7 @@ class Spent:
     """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history.
 
     `waited`: for how long those had waited whose gate was removed when perhaps no controller watched. They count from their
-    creation (docs/budget.md).
+    creation (docs/operate/budget.md).
     """
 
     seconds: float = 0.0

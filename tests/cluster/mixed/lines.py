@@ -1,4 +1,4 @@
-"""Whether pods start in the order of docs/queue.md, gangs whole, and nobody is denied for somebody who does not wait.
+"""Whether pods start in the order of docs/tenants/queue.md, gangs whole, and nobody is denied for somebody who does not wait.
 
 Each write of a controller that holds quota for pods is judged by the pods that were stored at the revision which its row names.
 """

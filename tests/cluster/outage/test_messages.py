@@ -1,4 +1,4 @@
-"""What the author of a GPU pod reads when the API server cannot call the webhook: docs/operations.md quotes these words."""
+"""What the author of a GPU pod reads when the API server cannot call the webhook, as docs/operate/operations.md quotes it."""
 
 import contextlib
 import datetime as dt

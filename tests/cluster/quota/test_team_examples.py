@@ -1,4 +1,4 @@
-"""Every example of examples/teams does on a real API server what docs/teams.md says of it."""
+"""Every example of examples/teams does on a real API server what docs/operate/teams.md says of it."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -13,9 +13,9 @@ from tests.cases import cases
 from tests.controlplane import ControlPlane, accepted, create_gpu_node
 from tests.controlplane.webhook import serving
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine
-from webhook.serving.evaluation import evaluate
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import evaluate
 
 POLICY = """\
 apiVersion: gpu-admission.dev/v1alpha1
@@ -63,7 +63,7 @@ def test_what_was_injected_would_be_injected_again(
     _, stored = client.get(f"{PODS}/{name}")
     configuration = load_directory(config)
     fetcher = "gpu-admission-fetcher:0.1.0"
-    by = Evaluator(engine=Engine(configuration, fetcher), now=datetime.now(UTC))
+    by = Evaluator(cache=DecisionCache(configuration, fetcher), now=datetime.now(UTC))
 
     (found,) = evaluate("", "Pod", "stored", msgspec.json.encode(stored), by).pods
 

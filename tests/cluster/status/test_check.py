@@ -16,13 +16,16 @@ from tests.controlplane import ControlPlane
 from webhook.commands import main
 
 ROOT = Path(__file__).parents[3]
-CHART, PAGE = ROOT / "deploy" / "static" / "first-install" / "install.yaml", ROOT / "docs" / "check.md"
+CHART, PAGE = (
+    ROOT / "deploy" / "static" / "first-install" / "install.yaml",
+    ROOT / "docs" / "tenants" / "check.md",
+)
 RIGHTS = "list nodes"
 
 
 @pytest.fixture(scope="module")
 def tenant(cluster: ControlPlane) -> ControlPlane:
-    """Give EDITOR `edit` in TRAINING, and PIPELINE the Role of docs/check.md, beside what the chart grants to everybody."""
+    """Give EDITOR `edit` in TRAINING, and PIPELINE the Role of docs/tenants/check.md, beside what the chart grants to all."""
     client = cluster.client()
     for document in yaml.safe_load_all(CHART.read_text()):
         of_all = document and document["kind"].startswith("ClusterRole")

@@ -1,4 +1,4 @@
-"""What the controllers of Kubernetes make of pods that wait in line: docs/queue.md, on the real ones."""
+"""What the controllers of Kubernetes make of pods that wait in line: docs/tenants/queue.md, on the real ones."""
 
 import time
 from collections.abc import Iterator

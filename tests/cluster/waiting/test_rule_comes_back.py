@@ -50,9 +50,8 @@ def test_a_quota_that_comes_back(team: Team) -> None:
     assert eventually(lambda: waiting(team) < CROWD)
 
     team.quota({"gpus": "1"})
-    assert eventually(team.in_force)
 
     left = waiting(team)
     assert left
     time.sleep(3)
-    assert left - waiting(team) <= LIFT_THREADS, "those whose review had ended before"
+    assert left - waiting(team) <= LIFT_THREADS // 4, "those that were reviewed before"

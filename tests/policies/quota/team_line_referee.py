@@ -1,6 +1,6 @@
-"""Who holds quota after one turn of a team: what docs/queue.md says, without the code of the line.
+"""Who holds quota after one turn of a team: what docs/tenants/queue.md says, without the code of the line.
 
-Everything is added up again at each question. The words in quotes are those of docs/queue.md.
+Everything is added up again at each question. The words in quotes are those of docs/tenants/queue.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -111,7 +111,7 @@ class Referee:
         return set(self.members[name].held)
 
     def free(self, name: str, key: str, kept: bool = True) -> Fraction:
-        """Return what of the team is free for a namespace beyond what it holds: the formula of docs/teams.md.
+        """Return what of the team is free for a namespace beyond what it holds: the formula of docs/operate/teams.md.
 
         `kept`: what stays free for replacements in other namespaces counts as theirs.
         """

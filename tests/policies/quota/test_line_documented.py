@@ -1,4 +1,4 @@
-"""The order that docs/queue.md documents, written down a second time: gangs and single pods, under both orders.
+"""The order that docs/tenants/queue.md documents, written down a second time: gangs and single pods, under both orders.
 
 Who can start is given by what is stored: the last pod of a gang is there, and no pod of it has started. So a judge of a history
 takes what the count showed, by the revisions in the ledger, and not what was stored meanwhile.

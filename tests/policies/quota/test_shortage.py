@@ -22,7 +22,7 @@ from policies.quota.shortage import amounts_in_words, exceeded
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, container, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
-from webhook.serving.review import denial_message
+from webhook.serving.admission_review import denial_message
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 A100, T4 = "classes/nvidia-a100", "classes/nvidia-t4"

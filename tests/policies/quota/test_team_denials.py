@@ -24,7 +24,7 @@ from tests.cases import cases
 from tests.policies.quota.fits import pods, said, workload
 from tests.policies.quota.team_denials import IDLE, LAB, OWN, PROD, USED, amounts, team_ledger
 from tests.reservation_requests import creation_request
-from webhook.serving.review import denial_message
+from webhook.serving.admission_review import denial_message
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 

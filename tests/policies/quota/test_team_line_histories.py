@@ -6,7 +6,7 @@ into the team and out of it, step by step. After every step:
   - what is admitted fits the quota of its namespace and that of the team, beside what others hold or are guaranteed;
   - what is within the guarantee of its namespace is admitted, as far as the team has room;
   - nobody comes without the gate beyond a guarantee while somebody waits for the team;
-  - quota is held for those pods for which the referee says so, which knows docs/queue.md only;
+  - quota is held for those pods for which the referee says so, which knows docs/tenants/queue.md only;
   - each of the laws of one namespace holds: gangs are held whole, and keep it once they have started.
 
 At the end, whoever fits runs, and nothing else is reserved. Once what runs has ended, whoever waits can never start.

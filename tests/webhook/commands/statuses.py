@@ -11,6 +11,7 @@ from webhook.cluster.capacity import ClassCapacity
 from webhook.commands import status_text
 from webhook.commands.output import Screen
 from webhook.tools.doctor.check import failure, warning
+from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
@@ -20,17 +21,12 @@ from webhook.tools.status.report import (
     PolicyStatus,
     quota_totals,
 )
-from webhook.tools.status.summaries import (
-    DeniedOwner,
-    PendingOwner,
-    QuotaHolder,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-)
+from webhook.tools.status.summaries import DeniedOwner, QuotaHolder, QuotaRow, QuotaState, QuotaSummary
 
 AT = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
+
 EARLIER = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
+
 YESTERDAY = datetime(2026, 11, 21, 23, 50, tzinfo=UTC)
 
 
@@ -57,6 +53,7 @@ INSTALLATION = InstallationStatus(
 )
 
 MODES = {"enforce": ("gpu-class", "gpu-requests"), "audit": ("gpu-isolation",), "disabled": ("spot",)}
+
 FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 

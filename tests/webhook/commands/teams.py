@@ -7,6 +7,7 @@ from webhook.quota.documents import ShareStatus
 from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaState, TeamSummary
 
 SHARE = ShareStatus.of(team_ledger(USED))
+
 TEAM = TeamSummary(
     name="team-vision",
     state=QuotaState.READY,

@@ -15,7 +15,7 @@ from tests.webhook.commands.checking import DEPLOYMENT, GOOD, GPU_POD, HALF, che
 from tests.webhook.commands.sarif import sarif
 from webhook.configuration.files import read_file, replace_file
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine
+from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check.fixing import DENIED_THEN, INEFFECTIVE, NO_EDIT
 from webhook.tools.check.fixing import fix as fix_all
 from webhook.tools.check.manifests import read_manifests
@@ -194,7 +194,9 @@ def test_a_fix_is_made_only_if_a_second_check_finds_nothing_worse(
 
     def checked(texts: Any = None) -> Any:
         found = read_manifests((str(file),), texts=texts)
-        run = Run(found.manifests, Engine(load_directory(None)), datetime(2026, 11, 23, tzinfo=UTC), None)
+        run = Run(
+            found.manifests, DecisionCache(load_directory(None)), datetime(2026, 11, 23, tzinfo=UTC), None
+        )
         results = run.results()
         for pod in results[0].pods:
             wrong = [

@@ -11,7 +11,8 @@ from policies.quota.spec import QuotaSpec
 from tests.cases import cases
 from webhook.commands import quota as command
 from webhook.commands.output import Screen
-from webhook.commands.quota import QuotaReport, QuotaReports, bar
+from webhook.commands.quota import QuotaReport, QuotaReports
+from webhook.commands.quota_text import bar
 from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 

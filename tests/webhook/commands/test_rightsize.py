@@ -15,7 +15,7 @@ from webhook.commands.output import Screen
 from webhook.commands.rightsize import document, print_text
 from webhook.tools.prices import Prices
 
-PAGE = Path(__file__).parents[3] / "docs" / "usage.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "usage.md"
 PRICES = Prices("EUR", None, {H100: Fraction("3.95")})
 
 

@@ -26,16 +26,14 @@ from tests.webhook.commands.statuses import (
 )
 from webhook.commands import main, status_text
 from webhook.commands.output import Screen
-from webhook.commands.quota import bar
+from webhook.commands.quota_text import bar
 from webhook.tools.doctor.check import warning
 from webhook.tools.status.report import (
     ClusterTotals,
     InstallationStatus,
     plain,
 )
-from webhook.tools.status.summaries import (
-    QuotaHolder,
-)
+from webhook.tools.status.summaries import QuotaHolder
 
 
 @pytest.fixture(autouse=True)

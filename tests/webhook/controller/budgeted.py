@@ -15,9 +15,9 @@ from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimHistory, PodRecord
 from webhook.controller.usage_sums import UsageSums
-from webhook.tools.audit import AuditLine
+from webhook.quota.counted_records import ClaimHistory, PodRecord
+from webhook.tools.gpu_hours import AuditLine
 
 CATALOGUES = load_directory(None)
 TEAM = "team"

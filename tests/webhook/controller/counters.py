@@ -10,7 +10,7 @@ from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON
 from webhook.cluster.capacity import counted_node_reader
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import RecordReader
+from webhook.quota.counted_records import RecordReader
 
 CONFIGURATION = load_directory(None)
 

@@ -13,11 +13,12 @@ from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
 from webhook.configuration.loader import load_directory
 from webhook.controller.owners import Owner
-from webhook.controller.records import PodRecord, RecordReader
 from webhook.controller.waiting_line import WaitingLine
+from webhook.quota.counted_records import PodRecord, RecordReader
 from webhook.workloads.gangs import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
+
 OWNERS: Any = SimpleNamespace(
     of=lambda _namespace, reference, _late: Owner(reference.group, reference.kind, reference.uid)
 )

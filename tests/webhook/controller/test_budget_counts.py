@@ -15,7 +15,7 @@ from policies.quota.ledger.reservations import Reservation, lift_id
 from tests.budgets import HOUR, T4, at
 from tests.cases import cases
 from tests.webhook.controller.budgeted import MANY, TEAM, Namespace, Watching
-from webhook.tools.audit import By, Usage
+from webhook.tools.gpu_hours import By, Usage
 
 BEGIN = at("2026-11-02T00:00:00")
 

@@ -12,8 +12,9 @@ import pytest
 from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.configuration.cluster_source import DocumentStatus, Record, choose, decode_record
+from webhook.configuration.document_status import statuses
 from webhook.configuration.documents import Document
-from webhook.controller.document_status import changes, ended_pauses, status_patch, statuses, write_statuses
+from webhook.controller.document_status import changes, ended_pauses, status_patch, write_statuses
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}

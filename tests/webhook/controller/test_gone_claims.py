@@ -18,8 +18,8 @@ from tests.builders import JSON, container, quota_ledger
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.collection import ObjectVersion, Position
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimHistory
 from webhook.controller.usage_counter import DELETED, UsageCounter
+from webhook.quota.counted_records import ClaimHistory
 
 TEAM = "team"
 GPUS = {"gpus": Fraction(9)}

@@ -17,8 +17,8 @@ from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller import gpu_use
 from webhook.controller.gpu_use import GPUUse, Measuring
-from webhook.controller.records import CountedRecord, RecordReader
 from webhook.prometheus.client import Prometheus, PrometheusError, Sample
+from webhook.quota.counted_records import CountedRecord, RecordReader
 from webhook.quota.documents import IdleGPUs, IdleHolder
 
 CATALOGUES = load_directory(None)

@@ -14,8 +14,8 @@ from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
 from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.records import LedgerRecord
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
+from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.store import VersionedLedger
 
 TEAM = team({"gpus": 4})

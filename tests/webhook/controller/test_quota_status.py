@@ -19,8 +19,8 @@ from webhook.cluster.events import EventQueue, EventRecord, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.controller import status_writer
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
-from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import IdleGPUs, QuotaRecord, decode_quota
+from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.store import VersionedLedger
 
 LEDGER = quota_ledger(

@@ -19,9 +19,9 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.controller import team_status
 from webhook.controller.metrics import TeamCollector
-from webhook.controller.records import LedgerRecord
 from webhook.controller.team_status import TeamStatusWriter
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
+from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 from webhook.tools.status.teams import ledger_by_team
 

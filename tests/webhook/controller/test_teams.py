@@ -12,10 +12,10 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
 from webhook.cluster.api import ApiClient
+from webhook.cluster.namespaces import Namespaces
 from webhook.controller import teams
 from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.quota.team_documents import TeamRecord, decode_team
-from webhook.serving.lookups import Namespaces
 
 
 def record(name: str, generation: int = 1, hard: Any = None, **namespaces: Any) -> TeamRecord:

@@ -11,8 +11,8 @@ from tests.builders import gpu_container, pod
 from tests.cases import cases
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimHistory, PodRecord
 from webhook.controller.usage_sums import UsageSums
+from webhook.quota.counted_records import ClaimHistory, PodRecord
 
 CATALOGUES = load_directory(None)
 CREATED, BEFORE = "2026-11-22T08:00:00Z", "2026-11-22T09:00:00Z"

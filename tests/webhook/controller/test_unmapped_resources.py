@@ -8,8 +8,9 @@ import msgspec
 from tests.builders import JSON
 from tests.cases import cases
 from webhook.cluster.capacity import counted_node_reader
+from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.configuration.loader import load_directory
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch, unmapped_resources
+from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 
 
 @cases(

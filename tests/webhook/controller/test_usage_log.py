@@ -12,8 +12,8 @@ import pytest
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.controller import usage_log
-from webhook.controller.records import Blueprint, CountedRecord, PodRecord
 from webhook.controller.usage_log import Holding, UsageLog
+from webhook.quota.counted_records import Blueprint, CountedRecord, PodRecord
 
 LINE = dict[str, Any]
 

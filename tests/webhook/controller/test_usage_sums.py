@@ -18,8 +18,8 @@ from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 from webhook.controller.usage_sums import UsageSums
+from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 
 CATALOGUES = load_directory(None)
 HARD = {

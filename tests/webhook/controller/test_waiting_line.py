@@ -20,8 +20,8 @@ from tests.webhook.controller.lines import BY, GPU, OWNERS, a_line, member, owne
 from webhook.cluster import errors
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
-from webhook.controller.records import PodRecord
 from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
+from webhook.quota.counted_records import PodRecord
 
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
 POD: Any = SimpleNamespace(

@@ -24,8 +24,8 @@ from webhook.cluster.events import EventRecord
 from webhook.cluster.objects import timestamp
 from webhook.controller import waiting_reports
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.records import Blueprint, PodRecord, WaitingPod
 from webhook.controller.waiting_reports import REPEAT_SECONDS, WaitingReports
+from webhook.quota.counted_records import Blueprint, PodRecord, WaitingPod
 from webhook.quota.documents import PlaceInLine, WaitingPods
 
 LEDGER = quota_ledger(

@@ -1,4 +1,4 @@
-"""What one round costs the controller, and a real Prometheus, for 20,000 GPUs. `pytest -s` prints the figures of docs/idle.md."""
+"""What one round costs the controller and a real Prometheus, for 20,000 GPUs: `-s` prints the figures of docs/operate/idle.md."""
 
 import time
 import tracemalloc
@@ -16,7 +16,7 @@ from tests.prometheus import Exporters, dcgm, job, prometheus, rule_seconds
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller.gpu_use import GPUUse, Measuring
-from webhook.controller.records import CountedRecord, RecordReader
+from webhook.quota.counted_records import CountedRecord, RecordReader
 from webhook.quota.documents import IdleGPUs
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]

@@ -20,9 +20,7 @@ from webhook.server.tls import ServingCertificate
 
 CALLER = "kube-apiserver-webhooks"
 AUTHORITY, ANOTHER = Authority("callers"), Authority("others")
-NO_CERTIFICATE = (
-    b"gpu-admission takes reviews only from callers with a client certificate: see its docs/security.md\n"
-)
+NO_CERTIFICATE = b"gpu-admission takes reviews only from callers with a client certificate: see its docs/operate/security.md\n"
 SECOND = dt.timedelta(seconds=1)
 VALID_FOR = 6 * SECOND
 """For a certificate that is used and then expires; to use it once takes some hundredths."""
@@ -159,7 +157,7 @@ def test_without_the_option_nobody_is_asked_for_a_certificate(tmp_path: Path, di
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_documented_commands_make_an_authority_and_a_caller(directory: Path, tmp_path: Path) -> None:
-    page = Path(__file__).parents[3] / "docs" / "security.md"
+    page = Path(__file__).parents[3] / "docs" / "operate" / "security.md"
     commands = re.search(r"^ +```sh\n(.*?openssl req.*?)```", page.read_text(), re.DOTALL | re.MULTILINE)
     assert commands is not None
     subprocess.run(["bash", "-ec", commands[1]], cwd=tmp_path, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""What docs/http-server.md says: gunicorn is used by its public names, and every promise has its test."""
+"""What docs/develop/http-server.md says: gunicorn is used by its public names, and every promise has its test."""
 
 import ast
 import re
@@ -31,7 +31,10 @@ def test_only_master_signals_and_base_worker_are_used() -> None:
 
 def test_every_promise_names_a_test_that_is_there() -> None:
     promises = (
-        (ROOT / "docs" / "http-server.md").read_text().split("## What it promises\n")[1].split("\n## ")[0]
+        (ROOT / "docs" / "develop" / "http-server.md")
+        .read_text()
+        .split("## What it promises\n")[1]
+        .split("\n## ")[0]
     )
     path, missing, seen = ROOT, [], 0
     for file, name in re.findall(r"`([\w/]*(?:\.py)?)(?:::(\w+))?`", promises):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
-from webhook.serving.admission import Admission
+from webhook.evaluation.decision_cache import DecisionCache
 from webhook.serving.audit import Recorder
+from webhook.serving.dispatch import Admission
 from webhook.serving.endpoints import create_app
-from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 
 
@@ -16,5 +16,5 @@ def client_of(
     kind: type[Admission] = Admission,
     readiness: Callable[[], tuple[bool, dict[str, object]]] = lambda: (True, {}),
 ) -> AppClient:
-    engine = Engine(load_directory(None))
-    return AppClient(create_app(kind(lambda: engine, Recorder(metrics)), metrics, readiness))
+    cache = DecisionCache(load_directory(None))
+    return AppClient(create_app(kind(lambda: cache, Recorder(metrics)), metrics, readiness))

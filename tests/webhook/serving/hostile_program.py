@@ -25,16 +25,16 @@ from tests.webhook.app_client import AppClient
 from tests.webhook.serving.hostile_bodies import Body, bodies
 from tests.webhook.serving.hostile_bodies import review as review_of
 from webhook.configuration.loader import load_directory
+from webhook.evaluation.decision_cache import DecisionCache
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import MemoryStore
-from webhook.serving import review
-from webhook.serving.admission import Admission
+from webhook.serving import admission_review
 from webhook.serving.audit import AuditLog, Recorder
+from webhook.serving.cluster_state import ClusterState
+from webhook.serving.dispatch import Admission
 from webhook.serving.endpoints import create_app
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 
 POLICY = """
@@ -80,13 +80,13 @@ def client_with_quotas(config: Path) -> tuple[AppClient, MemoryStore]:
     """Return a client of the app with the documents of a directory, and the ledgers of their quotas."""
     registry = CollectorRegistry()
     metrics, quota_metrics = Metrics(registry), QuotaMetrics(registry)
-    engine = Engine(load_directory(config))
+    cache = DecisionCache(load_directory(config))
     audit = AuditLog.to("/dev/null", metrics.audit_lost.inc)
     audit.start()
-    store = MemoryStore(lambda: engine.configuration)
+    store = MemoryStore(lambda: cache.configuration)
     batcher = ReservationBatcher(store, quota_metrics)
     cluster = ClusterState(quota=QuotaEnforcer(batcher, release=store.release))
-    admission = Admission(lambda: engine, Recorder(metrics, audit), cluster)
+    admission = Admission(lambda: cache, Recorder(metrics, audit), cluster)
     return AppClient(create_app(admission, metrics, lambda: (True, {}))), store
 
 
@@ -158,7 +158,10 @@ class Trial:
         assert content_type == "application/json", content_type
         reviewed = json.loads(answer)
         assert set(reviewed) == {"apiVersion", "kind", "response"}
-        assert (reviewed["apiVersion"], reviewed["kind"]) == (review.API_VERSION, review.KIND)
+        assert (reviewed["apiVersion"], reviewed["kind"]) == (
+            admission_review.API_VERSION,
+            admission_review.KIND,
+        )
         response = reviewed["response"]
         sent = json.loads(body.data)["request"]
         assert response["uid"] == sent["uid"], "another uid"
@@ -173,7 +176,7 @@ class Trial:
     def check_texts(self, response: Any) -> None:
         warnings = response.get("warnings", [])
         assert all(text and text.isprintable() for text in warnings), "a warning that gets lost"
-        assert sum(map(len, warnings)) <= review.WARNINGS_TOTAL, "warnings that the API server cuts"
+        assert sum(map(len, warnings)) <= admission_review.WARNINGS_TOTAL, "warnings that the API server cuts"
         assert all("/" not in key and len(key) <= 63 for key in response.get("auditAnnotations", {}))
         if "status" in response:
             assert response["status"]["message"]
@@ -185,7 +188,7 @@ class Trial:
         assert patch, "an empty patch"
         # What comes back was injected once, so the second call has nothing to add (reinvocation).
         sent["object"] = jsonpatch.apply_patch(sent["object"], patch)
-        again = {"apiVersion": review.API_VERSION, "kind": review.KIND, "request": sent}
+        again = {"apiVersion": admission_review.API_VERSION, "kind": admission_review.KIND, "request": sent}
         _, _, answer = self.post("/mutate", msgspec.json.encode(again))
         second = json.loads(answer)["response"]
         assert second["allowed"], f"refuses its own work: {second}"

@@ -10,16 +10,16 @@ from tests.builders import JSON, uid
 from tests.webhook.serving.served import request as request_of
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
+from webhook.evaluation.decision_cache import DecisionCache
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import MemoryStore, VersionedLedger
-from webhook.serving.admission import Admission
+from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.audit import Recorder
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
+from webhook.serving.cluster_state import ClusterState
+from webhook.serving.dispatch import Admission
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
 QUOTA = Document(
     "GPUQuota",
@@ -55,16 +55,14 @@ class Served:
     ) -> None:
         rules = {"gpu-toleration": {"mode": "disabled"}, "gpu-quota": {"mode": mode, **options}}
         policy = Document("GPUPolicy", "default", {"pausedUntil": paused, "rules": rules})
-        self.engine = Engine(load_objects([policy, QUOTA, *more]))
+        self.cache = DecisionCache(load_objects([policy, QUOTA, *more]))
         self.registry = CollectorRegistry()
-        self.store = MemoryStore(lambda: self.engine.configuration)
+        self.store = MemoryStore(lambda: self.cache.configuration)
         metrics = QuotaMetrics(self.registry)
         batches = ReservationBatcher(BrokenStore() if broken else self.store, metrics)
         self.quota = QuotaEnforcer(batches, release=self.store.release)
         self.metrics = Metrics(self.registry)
-        self.admission = Admission(
-            lambda: self.engine, Recorder(self.metrics), ClusterState(quota=self.quota)
-        )
+        self.admission = Admission(lambda: self.cache, Recorder(self.metrics), ClusterState(quota=self.quota))
 
     def validate(self, document: JSON | None, **tweaks: Any) -> AdmissionResponse:
         return self.admission.validate(request(document, **tweaks), monotonic() + 20)

@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 from tests.builders import JSON, uid
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory, load_objects
-from webhook.serving.admission import Admission
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.serving.admission_review import AdmissionRequest, decode_request
 from webhook.serving.audit import AuditLog, Recorder
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
+from webhook.serving.cluster_state import ClusterState
+from webhook.serving.dispatch import Admission
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionRequest, decode_request
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}
 DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
@@ -39,14 +39,14 @@ def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
     return decode_request(msgspec.json.encode(review(document, **tweaks)))
 
 
-def engine_of(*documents: Document) -> Engine:
-    """Return an engine that decides by these documents, without any by the built-in ones."""
-    return Engine(load_objects(documents) if documents else load_directory(None))
+def cache_of(*documents: Document) -> DecisionCache:
+    """Return a cache that decides by these documents, without any by the built-in ones."""
+    return DecisionCache(load_objects(documents) if documents else load_directory(None))
 
 
 def admission(*by: Document, **cluster: Any) -> Admission:
-    engine = engine_of(*by)
-    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), ClusterState(**cluster))
+    cache = cache_of(*by)
+    return Admission(lambda: cache, Recorder(Metrics(CollectorRegistry())), ClusterState(**cluster))
 
 
 def lines_of(
@@ -56,8 +56,8 @@ def lines_of(
     path = folder / "audit.jsonl"
     path.unlink(missing_ok=True)
     log = AuditLog.to(str(path), lambda lines: lines)
-    engine = engine_of(*by)
+    cache = cache_of(*by)
     recorder = Recorder(Metrics(CollectorRegistry()), log, replica=replica)
-    ask(Admission(lambda: engine, recorder, ClusterState(**cluster)))
+    ask(Admission(lambda: cache, recorder, ClusterState(**cluster)))
     log.stop()
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]

@@ -14,11 +14,11 @@ from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.served import DEPLOYMENT, POD, admission, lines_of, request
 from webhook.configuration.documents import Document
-from webhook.serving import review
-from webhook.serving.admission import Admission
+from webhook.serving import admission_review
+from webhook.serving.admission_review import AdmissionResponse
 from webhook.serving.deadline import deadline_of
-from webhook.serving.pod_reviews import is_mirror_pod, made_by_daemonset
-from webhook.serving.review import AdmissionResponse
+from webhook.serving.dispatch import Admission
+from webhook.serving.review_pods import is_mirror_pod, made_by_daemonset
 
 CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
 NODE = {"username": "system:node:gpu-0", "groups": ["system:nodes", "system:authenticated"]}
@@ -150,7 +150,7 @@ def test_a_name_of_a_megabyte_makes_no_line_of_a_megabyte(
 
     def ask(served: Admission) -> None:
         response = served.mutate(request(document, **tweaks), deadline_of(None))
-        answers.append(review.encode_response(response))
+        answers.append(admission_review.encode_response(response))
 
     (line,) = lines_of(tmp_path, ask)
     assert line[field] == "x" * 255 + "…"
@@ -160,7 +160,7 @@ def test_a_name_of_a_megabyte_makes_no_line_of_a_megabyte(
 def test_what_comes_too_late_is_refused_with_words_to_try_again(built_in: Admission) -> None:
     response = built_in.validate(request(pod(gpu_container())), deadline=monotonic())
 
-    assert response.status == review.Status(
+    assert response.status == admission_review.Status(
         504, "Timeout", "gpu-admission could not decide within the timeoutSeconds of the webhook; try again"
     )
 
@@ -196,9 +196,9 @@ def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint:
         assert response.allowed  # what an update may change is the API server's to say
         return
     message = "spec.tolerations: must have at most 256 items, not 300 [limits]"
-    causes = (review.Cause("spec.tolerations", message, "TooLarge"),)
-    assert response.status == review.Status(
-        403, "Forbidden", f"pod ml-training/trainer: {message}", review.Details(causes)
+    causes = (admission_review.Cause("spec.tolerations", message, "TooLarge"),)
+    assert response.status == admission_review.Status(
+        403, "Forbidden", f"pod ml-training/trainer: {message}", admission_review.Details(causes)
     )
 
 
@@ -230,7 +230,7 @@ def test_what_would_stand_in_a_ledger_is_what_an_api_server_stores(
     document["metadata"] = {**document["metadata"], **metadata}
     response = built_in.validate(request(document, kind=kind, **tweaks), deadline_of(None))
 
-    assert response.status == review.Status(
+    assert response.status == admission_review.Status(
         400, "BadRequest", f"gpu-admission cannot read the object: {want}"
     )
 

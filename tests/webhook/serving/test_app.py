@@ -14,10 +14,10 @@ from tests.cases import cases
 from tests.webhook.app_client import AppClient
 from tests.webhook.serving.clients import client_of
 from tests.webhook.serving.served import review
-from webhook.serving.admission import Admission
+from webhook.serving.admission_review import AdmissionResponse
 from webhook.serving.deadline import DEFAULT_SECONDS, deadline_of, seconds_of
+from webhook.serving.dispatch import Admission
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionResponse
 
 UID = uid("review")
 

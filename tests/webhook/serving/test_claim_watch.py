@@ -17,7 +17,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
-from webhook.serving.lookups import ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 ROOT = "/apis/resource.k8s.io/v1"

@@ -14,10 +14,10 @@ from policies.rule import Phase
 from tests.builders import JSON, NOW, container, gpu_container, pod, view
 from tests.cases import cases
 from tests.strategies import PODS
-from tests.webhook.serving.served import DEPLOYMENT, admission, engine_of, request
+from tests.webhook.serving.served import DEPLOYMENT, admission, cache_of, request
 from webhook.configuration.documents import Document
-from webhook.serving.admission import Admission
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.evaluator import Evaluator
+from webhook.serving.dispatch import Admission
 
 RULES = {
     "gpu-isolation": {"mode": "enforce"},
@@ -26,7 +26,7 @@ RULES = {
     "gpu-quota": {"mode": "disabled"},
 }
 POLICY = Document("GPUPolicy", "default", {"rules": RULES})
-ENGINE = engine_of(POLICY)
+CACHE = cache_of(POLICY)
 KNOWN = {
     ClaimName(TEMPLATE, "ml-training", "link"): frozenset({"dra.net"}),
     ClaimName(TEMPLATE, "ml-training", "card"): frozenset({"gpu.nvidia.com"}),
@@ -146,10 +146,10 @@ def without_claims(document: JSON) -> JSON:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(document: JSON) -> None:
     document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "link"}]
-    policy = ENGINE.configuration.policies.for_namespace("ml-training")
+    policy = CACHE.configuration.policies.for_namespace("ml-training")
 
     def decided(of: JSON) -> tuple[Any, ...]:
-        by = Evaluator(engine=ENGINE, now=NOW, claims=lambda _name: frozenset({"dra.net"}))
+        by = Evaluator(cache=CACHE, now=NOW, claims=lambda _name: frozenset({"dra.net"}))
         decisions = [by.evaluate(phase, policy, view(of)) for phase in Phase]
         return tuple((each.operations, each.violations) for each in decisions)
 

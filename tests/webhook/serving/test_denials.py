@@ -17,8 +17,8 @@ from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.event_writer import Writer
 from webhook.cluster.events import EventQueue, EventWriter
+from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.serving.denials import Denial, DenialReports, denial_of
-from webhook.serving.engine import Decision, Outcome, Violation
 
 TOO_MANY = "pod team/train-x: exceeded quota"
 

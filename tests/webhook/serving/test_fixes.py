@@ -24,12 +24,15 @@ from policies.rule import Rule
 from tests.all_faults import longer
 from tests.builders import quota_ledger
 from tests.seed import SAID, SEED
+from webhook.cluster.node_pools import OPEN
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
-from webhook.serving.engine import Engine, Outcome, Violation
-from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
-from webhook.serving.evaluator import Evaluator
-from webhook.serving.node_watch import OPEN, keys_to_know
+from webhook.configuration.node_labels import keys_to_know
+from webhook.evaluation.decision import Outcome, Violation
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import Evaluation, evaluate
+from webhook.quota.enforcer import UnusedQuota
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 JSON = dict[str, Any]
@@ -152,7 +155,7 @@ def case(seed: int) -> Case:
         counts_as = random.choice(tuple(UnclassifiedPods))
         ledger = quota_ledger(hard=hard, unclassified_pods=counts_as, used=used)
     by = Evaluator(
-        engine=Engine(in_force),
+        cache=DecisionCache(in_force),
         now=NOW,
         nodes=lambda: nodes,
         quota_of=lambda _: UnusedQuota(ledger, in_force),

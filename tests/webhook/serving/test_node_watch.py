@@ -19,10 +19,12 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster import informer
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
+from webhook.cluster.node_pools import OPEN
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
+from webhook.configuration.node_labels import keys_to_know
 from webhook.serving import node_watch
-from webhook.serving.node_watch import OPEN, NodeWatch, keys_to_know
+from webhook.serving.node_watch import NodeWatch
 
 KEYS = LabelKeys(frozenset({"accelerator"}), ("karpenter.k8s.aws/instance-*", "karpenter.sh/nodepool"))
 POOL = {"karpenter.sh/nodepool": frozenset({"gpu"})}

@@ -20,10 +20,12 @@ from tests.builders import JSON, deployment, gpu_container, pod, quota_ledger
 from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
-from webhook.serving.engine import Engine, Outcome, Violation
-from webhook.serving.evaluation import UnusedQuota, evaluate
-from webhook.serving.evaluator import Evaluator
-from webhook.serving.node_watch import keys_to_know
+from webhook.configuration.node_labels import keys_to_know
+from webhook.evaluation.decision import Outcome, Violation
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import evaluate
+from webhook.quota.enforcer import UnusedQuota
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"
@@ -57,7 +59,7 @@ def seen(
     configuration = load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules})])
     facts = node_facts(keys_to_know(configuration), nodes, pools) if nodes else None
     quota = UnusedQuota(ledger, configuration)
-    by = Evaluator(engine=Engine(configuration), now=NOW, nodes=lambda: facts, quota_of=lambda _: quota)
+    by = Evaluator(cache=DecisionCache(configuration), now=NOW, nodes=lambda: facts, quota_of=lambda _: quota)
     group = document["apiVersion"].rpartition("/")[0]
     found = evaluate(group, document["kind"], "team", msgspec.json.encode(document), by).findings()
     return [each for each in found if each.outcome is not Outcome.AUDITED]

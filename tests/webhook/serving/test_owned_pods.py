@@ -12,8 +12,8 @@ from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.served import admission, lines_of, request
 from webhook.configuration.documents import Document
-from webhook.serving.admission import Admission
-from webhook.serving.lookups import OwnerUnread
+from webhook.evaluation.evaluator import OwnerUnread
+from webhook.serving.dispatch import Admission
 
 RUNTIMES = {"max-runtime": {"mode": "enforce", "default": "8h", "max": "72h"}}
 ON = Document("GPUPolicy", "default", {"rules": RUNTIMES})

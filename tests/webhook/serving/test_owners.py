@@ -13,9 +13,11 @@ from policies.pods.pod import OwnerReference
 from tests.builders import JSON, uid
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster.disruption_budgets import MAX_BUDGETS_BYTES, budgets_by
 from webhook.configuration.loader import load_directory
-from webhook.serving import lookups
-from webhook.serving.lookups import OwnerDeadlines, OwnerUnread, budgets_by
+from webhook.evaluation.evaluator import OwnerUnread
+from webhook.serving import owner_deadlines
+from webhook.serving.owner_deadlines import OwnerDeadlines
 
 KINDS = load_directory(None).workload_kinds
 JOB = KINDS["batch", "Job"]
@@ -50,7 +52,7 @@ def test_a_deadline_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         owners = OwnerDeadlines(server.client())
         found = [owners.lookup(monotonic() + 10)("team", reference(), JOB) for _ in range(3)]
         read = list(cluster.reads)
-        monkeypatch.setattr(lookups, "monotonic", lambda: monotonic() + lookups.OWNER_SECONDS)
+        monkeypatch.setattr(owner_deadlines, "monotonic", lambda: monotonic() + owner_deadlines.OWNER_SECONDS)
         owners.lookup(monotonic() + 100)("team", reference(), JOB)
 
     assert found == [600] * 3
@@ -69,7 +71,7 @@ def test_a_deeply_nested_job_does_not_hide_its_deadline(tmp_path: Path) -> None:
 
 
 def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "MAX_OWNERS", 2)
+    monkeypatch.setattr(owner_deadlines, "MAX_OWNERS", 2)
     cluster = Cluster()
     with ApiServer(tmp_path, cluster) as server:
         owners = OwnerDeadlines(server.client())
@@ -131,8 +133,8 @@ CHAT = LabelSelector(match_labels={"app": "chat"})
         10,
         (),
     ),
-    as_large_as_is_read=(Answer(b'{"metadata":{}}'.ljust(lookups.MAX_BUDGETS_BYTES)), 10, ()),
-    too_large=(Answer(b'{"metadata":{}}'.ljust(lookups.MAX_BUDGETS_BYTES + 1)), 10, None),
+    as_large_as_is_read=(Answer(b'{"metadata":{}}'.ljust(MAX_BUDGETS_BYTES)), 10, ()),
+    too_large=(Answer(b'{"metadata":{}}'.ljust(MAX_BUDGETS_BYTES + 1)), 10, None),
     no_right=(status(403, "forbidden", "Forbidden"), 10, None),
     not_json=(Answer(b"<html>"), 10, None),
     no_time=(page(), 0, None),

@@ -13,7 +13,7 @@ from tests.webhook.serving.quota_reviews import Served, claim, request
 from tests.webhook.serving.served import POD
 from webhook.configuration.documents import Document
 from webhook.quota.no_quota import NoQuota
-from webhook.serving.review import AdmissionResponse
+from webhook.serving.admission_review import AdmissionResponse
 
 CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
 

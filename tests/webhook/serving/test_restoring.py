@@ -13,10 +13,10 @@ import pytest
 from tests.builders import JSON, gpu_container, pod
 from tests.cases import cases
 from tests.webhook.serving.served import admission, lines_of, request
+from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import Document
-from webhook.serving.admission import Admission
-from webhook.serving.lookups import NamespaceUnknown
-from webhook.serving.review import AdmissionResponse
+from webhook.serving.admission_review import AdmissionResponse
+from webhook.serving.dispatch import Admission
 
 OWN = {"key": "own", "operator": "Exists"}
 LATER = (datetime.now(UTC) + timedelta(days=1)).isoformat()

@@ -8,9 +8,9 @@ from tests.cases import cases
 from tests.webhook.serving.long_objects import keyed
 from tests.webhook.serving.quota_reviews import Served, claim
 from tests.webhook.serving.served import DEPLOYMENT, admission, request
-from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.handling import ClusterState
+from webhook.serving.cluster_state import ClusterState
+from webhook.serving.dispatch import Admission
 from webhook.workloads.autoscalers import ScaleTarget
 
 HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler"}
@@ -165,7 +165,7 @@ def scaling(served: Served, stored: Any) -> tuple[Served, list[tuple[str, ScaleT
         return stored
 
     state = ClusterState(quota=served.quota, scaled=scaled)
-    served.admission = Admission(lambda: served.engine, Recorder(served.metrics), state)
+    served.admission = Admission(lambda: served.cache, Recorder(served.metrics), state)
     return served, reads
 
 

@@ -296,7 +296,7 @@ def test_of_a_number_of_gpus_that_a_parameter_fills_in_no_count_is_known() -> No
     assert (place.count, place.is_partial) == (PodCount(None), True)
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "workloads.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "workloads.md"
 TABLE = re.compile(r"(?<=<!-- workload-kinds -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 HEADER = "| API group | kind | resource | its pods are at | pods at one time |\n|---|---|---|---|---|\n"
 

@@ -39,9 +39,9 @@ class NotEditableError(Exception):
 
 
 def edited(text: str, edits: Mapping[int, Iterable[TextEdit]]) -> str:
-    """Return the text of a YAML or JSON file with edits of its documents, by their places among those of `load_documents`.
+    """Return the text of a YAML or JSON file after edits. `edits` has them by the index of the document in `load_documents`.
 
-    Each edit means the text as it was. A number takes the quotes of the text that it replaces. Raises NotEditableError.
+    Positions are those before any edit. A number takes the quotes of the text that it replaces. Raises NotEditableError.
     """
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     text = text.removeprefix(mark)
@@ -83,7 +83,7 @@ def _with_edit(text: str, index: int, edit: TextEdit) -> str:
         text = text[:start] + inserted + text[end:]
     wanted = [_data(each) for each in documents]
     wanted[index] = with_edit(document.data, edit.parts, value)
-    if wanted != [_data(each) for each in load_documents(text)]:
+    if wanted != [_data(document) for document in load_documents(text)]:
         raise NotEditableError(f"{field_path(edit.parts)} cannot be edited in place")
     return text
 

@@ -7,7 +7,7 @@ import msgspec
 
 from policies.pods.field_paths import Parts, path_parts, value_at
 from webhook.configuration.files import Source
-from webhook.serving.engine import Outcome, Violation
+from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.edits import NotEditableError, TextEdit, edited, edited_piece
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import ManifestResult
@@ -19,7 +19,7 @@ DENIED_THEN = "its edit would be denied ({})"
 
 Checked = tuple[Sequence[ManifestResult], Manifests]
 Check = Callable[[Mapping[str, str]], Checked]
-"""Checks everything again, with these texts in place of those of the files."""
+"""Checks everything again. A file whose name is given has this text."""
 
 
 class Repair(NamedTuple):
@@ -58,13 +58,13 @@ def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> 
     if above[-1:] != ("requests",) or not any(each[:-1] == (*above[:-1], "limits") for each in all_paths):
         return False
     written = value_at(manifest.data, above) or {}
-    return not any(each[-1] in written for each in all_paths if each[:-1] == above)
+    return not any(all_path[-1] in written for all_path in all_paths if all_path[:-1] == above)
 
 
 class Fixes(msgspec.Struct):
-    """The new text of each changed file, and the repairs made. `results` and `found` are those of the last check.
+    """The new text of each changed file, and the repairs made.
 
-    `originals` and `sources` are those of the first one.
+    `results` and `found` come from the last check, `originals` and `sources` from the first.
     """
 
     results: Sequence[ManifestResult]
@@ -78,9 +78,9 @@ class Fixes(msgspec.Struct):
 
     def left(self) -> Iterator[tuple[Repair, str]]:
         """Yield each remaining denial, and each fix that could not be made, with the reason."""
-        for each in _repairs(self.results):
-            if each.violation.outcome is Outcome.DENIED or each.violation.finding.fix:
-                yield each, self.reasons.get(each.key, INEFFECTIVE) if each.edits else NO_EDIT
+        for repair in _repairs(self.results):
+            if repair.violation.outcome is Outcome.DENIED or repair.violation.finding.fix:
+                yield repair, self.reasons.get(repair.key, INEFFECTIVE) if repair.edits else NO_EDIT
 
 
 def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
@@ -94,11 +94,11 @@ def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
 def fix(checked: Checked, check: Check) -> Fixes:
     """Fix all denials and warnings, and those that a fix uncovers."""
     results, found = checked
-    originals = {each.manifest.file: each.manifest.text for each in results}
+    originals = {result.manifest.file: result.manifest.text for result in results}
     fixes = Fixes(results, found, originals, found.sources)
 
     def wanted() -> list[Repair]:
-        found = (each for each in _repairs(fixes.results) if each.key not in fixes.reasons)
+        found = (repair for repair in _repairs(fixes.results) if repair.key not in fixes.reasons)
         return [each for each in found if each.edits]
 
     def attempt(repairs: Sequence[Repair]) -> bool:
@@ -123,8 +123,8 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
     """Make the edits, and keep them if each one removes its finding and no object gets another denial."""
     texts = dict(fixes.texts)
     edits: dict[str, dict[int, list[TextEdit]]] = {}
-    for each in repairs:
-        edits.setdefault(each.manifest.file, {}).setdefault(each.manifest.index, []).extend(each.edits)
+    for repair in repairs:
+        edits.setdefault(repair.manifest.file, {}).setdefault(repair.manifest.index, []).extend(repair.edits)
     for file, of_file in edits.items():
         try:
             texts[file] = edited(texts.get(file, fixes.originals[file]), of_file)

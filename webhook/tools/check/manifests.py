@@ -21,7 +21,7 @@ from webhook.configuration.documents import GROUP, QUOTA, TEAM, LocatedProblem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.serving.engine import ADVISED, CLAIM
+from webhook.evaluation.kinds import ADVISED, CLAIM
 from webhook.tools.check.sources import (
     Input,
     Renderer,
@@ -51,7 +51,7 @@ _SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE
 
 
 LocatedPod = tuple[PodPlace, Pod]
-"""A pod, and where it stands in the object."""
+"""A pod, and its path in the object."""
 
 
 class Placeholder(msgspec.Struct, frozen=True):
@@ -143,10 +143,10 @@ def read_manifests(
     stdin: Callable[[], bytes] = read_stdin,
     track: Track = lambda items, _doing: items,
 ) -> Manifests:
-    """Return the objects in `sources` (files, directories, "-") but for what `ignore` (globs) matches.
+    """Return the objects in `sources` (files, directories, "-"), without those that `ignore` (globs) matches.
 
     The default namespace is `namespace`. `kinds` says where their pods are; the built-in table if it is None.
-    Specs of CustomResourceDefinitions are left out unless `is_whole`: no rule reads them. `texts` stand for those of the files.
+    Specs of CustomResourceDefinitions are left out unless `is_whole`: no rule reads them. `texts` replaces files of these names.
     """
     found = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds

@@ -26,12 +26,13 @@ from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
+from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
-from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
-from webhook.serving.evaluation import evaluate_autoscaler
-from webhook.serving.evaluator import Evaluator
-from webhook.serving.lookups import NamespaceUnknown
-from webhook.serving.review import GroupKind
+from webhook.evaluation.decision import Decision, Outcome, Violation
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.kinds import ADVISED, CLAIM, GroupKind
+from webhook.evaluation.workloads import evaluate_autoscaler
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import (
     CheckedCluster,
@@ -114,7 +115,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def number_of_warnings(self) -> int:
-        return sum(each.outcome is Outcome.WARNED for each in self.findings())
+        return sum(finding.outcome is Outcome.WARNED for finding in self.findings())
 
     def findings(self) -> Iterator[Violation]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
@@ -146,14 +147,18 @@ class Run:
     """One run over documents that are applied together: each is evaluated with what the others say and request."""
 
     def __init__(
-        self, manifests: Sequence[Manifest], engine: Engine, now: datetime, cluster: CheckedCluster | None
+        self,
+        manifests: Sequence[Manifest],
+        cache: DecisionCache,
+        now: datetime,
+        cluster: CheckedCluster | None,
     ) -> None:
-        self._manifests, self._configuration, self._cluster = manifests, engine.configuration, cluster
+        self._manifests, self._configuration, self._cluster = manifests, cache.configuration, cluster
         labels, claims = manifest_context(manifests)
         labels_of, claim = (cluster.labels_of, cluster.claim) if cluster else (default_labels, claims.get)
         facts, index = cluster.nodes if cluster else (None, NO_NODES)
         self._by = Evaluator(
-            engine=engine,
+            cache=cache,
             now=now,
             labels_of=lambda name: applied_labels(labels_of(name), labels.get(name, ())),
             nodes=lambda: facts,
@@ -162,9 +167,9 @@ class Run:
             budgets=budgets_of(manifests, cluster),
             limits_of=limits_in(manifests, cluster),
         )
-        self._quota_of = run_quotas(manifests, engine.configuration, cluster, self._by.labels_of)
+        self._quota_of = run_quotas(manifests, cache.configuration, cluster, self._by.labels_of)
         self._teams = teams_in(manifests)
-        self._kinds = {each.kind for each in manifests if each.group == GROUP}
+        self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
@@ -306,7 +311,7 @@ def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:
         return Decision(policy=policy)
-    return by.demand(policy, quota_request_for_claim("check", claim, "", by.engine.configuration))
+    return by.demand(policy, quota_request_for_claim("check", claim, "", by.configuration))
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:

@@ -16,7 +16,7 @@ from policies.finding import Reason
 from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
 from webhook.configuration.documents import LocatedProblem
-from webhook.serving.engine import Outcome, Violation
+from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict
@@ -135,13 +135,13 @@ def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:
 
 
 def json_document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, Any]:
-    """Return the content of `-o json`, which docs/check.md describes."""
+    """Return the content of `-o json`, which docs/tenants/check.md describes."""
     number = Counter(result.verdict for result in results)
     located = ("file", "line", "column", "path", "message")
     return {
         "objects": [_object_document(result) for result in results],
-        "problems": [_fields(each, *located) for each in found.problems],
-        "warnings": [_fields(each, *located) for each in found.warnings],
+        "problems": [_fields(problem, *located) for problem in found.problems],
+        "warnings": [_fields(warning, *located) for warning in found.warnings],
         "toRender": [
             {"file": each.file, "line": each.line, "what": each.renderer.noun, "remedy": each.renderer.remedy}
             for each in found.to_render
@@ -173,8 +173,8 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "unknown": result.unknown,
         "findings": [_finding_document(manifest, warning) for warning in result.warnings],
         "placeholders": [
-            {"path": each.path, **_position(manifest, each.path), "value": each.value}
-            for each in result.placeholders
+            {"path": placeholder.path, **_position(manifest, placeholder.path), "value": placeholder.value}
+            for placeholder in result.placeholders
         ],
         "pods": [
             {
@@ -182,7 +182,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
                 "policy": _fields(pod.policy, "name", "version", "why", "templates"),
                 "exemption": pod.exemption and _fields(pod.exemption, "reason", "until"),
                 "findings": [_finding_document(manifest, found) for found in pod.findings],
-                "changes": [_fields(each, "rule", "what", "operations") for each in pod.changes],
+                "changes": [_fields(change, "rule", "what", "operations") for change in pod.changes],
             }
             for pod in result.pods
         ],

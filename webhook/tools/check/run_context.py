@@ -1,7 +1,7 @@
 """What one run of `check` knows from its other manifests and from a cluster: labels, devices of DRA, LimitRanges, and GPUQuotas.
 
-What the other manifests have requested so far counts as used. Without a cluster nothing is known of what runs there, so what does
-not fit is not certain to be denied: it is a warning.
+What the other manifests have requested so far counts as used. Without a cluster nobody knows what runs there. So a pod that does
+not fit may still be admitted, and gets a warning.
 """
 
 import operator
@@ -35,7 +35,10 @@ from policies.quota.spec import LimitsSpec, QuotaSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.disruption_budgets import read_budgets
+from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import (
+    CONFIGURATION,
     GROUP,
     QUOTA,
     TEAM,
@@ -46,13 +49,11 @@ from webhook.configuration.documents import (
 )
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.serving.document_reviews import ID as CONFIGURATION
-from webhook.serving.lookups import NamespaceUnknown, read_budgets
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.check.run_teams import RunTeam, run_teams
 from webhook.tools.check.sources import is_placeholder
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import limits_state, stated_ledger
+from webhook.tools.status.quotas import ledger_from_status, limits_state
 from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
 
@@ -102,12 +103,12 @@ def applied_labels(stored: Labels, written: Labels) -> Labels:
 
 
 def default_labels(namespace: str) -> Labels:
-    """Return the labels of a namespace of which nothing else is known."""
+    """Return the labels of a namespace that neither manifests nor a cluster describe."""
     return ((NAME_LABEL, namespace),)
 
 
 def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
-    """Return the DeviceClasses among the manifests, by which the configuration knows what are GPUs."""
+    """Return the DeviceClasses among the manifests: the configuration needs them to know which devices are GPUs."""
     found = []
     for manifest in manifests:
         if manifest.group_kind == DEVICE_CLASS:
@@ -149,9 +150,9 @@ Key = tuple[str, str, str]
 
 
 class RunQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` as the object `key` meets it: what the other objects request counts as used.
+    """A `NamespaceQuota` for the object `key`: what the other objects request counts as used.
 
-    `stored.used` is what a cluster holds already, None where that is not known.
+    `stored.used` is what the cluster holds already, None if unknown.
     """
 
     namespace: str
@@ -229,7 +230,7 @@ def run_quotas(
 
 
 def never_counted(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaLedger]:
-    """Return the ledgers of GPUQuotas by namespace, of which no use is known."""
+    """Return the ledgers of GPUQuotas by namespace. Their use is unknown."""
     return {name: spec.ledger() for name, spec in specs.items()}
 
 
@@ -279,9 +280,9 @@ def _read(manifest: Manifest) -> DocumentSet:
 
 
 class CheckedCluster:
-    """By what the webhook of a cluster would evaluate manifests, as far as the caller may read it.
+    """The facts by which the webhook of a cluster would evaluate manifests, as far as the caller may read them.
 
-    The use of quotas is that of their status, since tenants read no ledger. Each fact is read when an object first needs it.
+    The use of a quota comes from its status, since tenants read no ledger. Each fact is read when an object first needs it.
     Raises `errors.ApiError` for everything but a lack of rights.
     """
 
@@ -350,7 +351,7 @@ class CheckedCluster:
     def _quota(self, namespace: str) -> QuotaLedger | None:
         """Return what the GPUQuota grants, and what its status says is held."""
         record = self._reader.quota(namespace)
-        ledger = stated_ledger(record, datetime.now(UTC)) if record else None
+        ledger = ledger_from_status(record, datetime.now(UTC)) if record else None
         if record is None or ledger is None:
             return None
         if limits_state(record)[0].denies:

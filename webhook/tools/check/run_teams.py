@@ -13,9 +13,9 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import Teams, TeamSpec, stricter
+from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.quota.team_documents import TeamRecord
-from webhook.serving.lookups import NamespaceUnknown
-from webhook.tools.status.teams import holding, ledger_by_team, share_of, stated_ledgers
+from webhook.tools.status.teams import holding, ledger_by_team, ledgers_from_status, share_of
 
 
 @dataclass(eq=False)
@@ -81,7 +81,7 @@ def run_teams(
         found = {
             name: RunTeam(record, ledgers, name in written)
             for name, record in records.items()
-            if (ledgers := stated_ledgers(record)) is not None
+            if (ledgers := ledgers_from_status(record)) is not None
         }
         return Teams(each.match for each in records.values()), found
 

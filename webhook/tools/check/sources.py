@@ -1,7 +1,7 @@
 """Files that `check` reads: the arguments, and in directories the files that `kubectl apply -f` reads, unless they are ignored.
 
 Directories hold more than manifests. Helm charts, kustomizations and their patches, templates and placeholders are not errors:
-they are listed apart, with the command whose output can be checked. Files without apiVersion and kind are counted.
+they are listed with the command that renders them, whose output can be checked. Files without apiVersion and kind are counted.
 """
 
 import re
@@ -68,7 +68,7 @@ class ToRender(msgspec.Struct, frozen=True):
 
 
 def sentences(found: Iterable[ToRender]) -> Iterator[str]:
-    """Yield one sentence for all sources of one renderer, with the names of the first few."""
+    """Yield a sentence for each renderer, with the names of its first sources."""
     found = list(found)
     for renderer in Renderer:
         names = [

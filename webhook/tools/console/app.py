@@ -173,7 +173,7 @@ def create_app(
     @app.route("/why")
     def why() -> flask.Response:
         requested, namespace = (flask.request.args.get(each, "").strip() for each in ("object", "namespace"))
-        found, offer, listed, problem = _answered(api, requested, namespace or home)
+        found, offer, listed, problem = _answer(api, requested, namespace or home)
         return page(
             "why.html",
             requested=requested,
@@ -192,11 +192,11 @@ def create_app(
     return app
 
 
-Answered = tuple[Explanation | None, Proposal | None, Problems | None, str]
+Answer = tuple[Explanation | None, Proposal | None, Problems | None, str]
 """An explanation with what to write, or the problems of a namespace, or why there is neither."""
 
 
-def _answered(api: ApiClient, requested: str, namespace: str) -> Answered:
+def _answer(api: ApiClient, requested: str, namespace: str) -> Answer:
     kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
     now = datetime.now(UTC)
     try:
@@ -229,7 +229,7 @@ class _Handler(WSGIRequestHandler):
 
 
 SIZES_SECONDS = 3600.0
-"""Between two readings of peaks, of which Prometheus records one an hour."""
+"""Between two readings of peaks. Prometheus records one an hour."""
 
 
 def console_server(

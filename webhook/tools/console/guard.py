@@ -61,7 +61,7 @@ def _objection(request: flask.Request) -> tuple[int, str] | None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether the text of a Host header names this machine; the port may be that of a tunnel."""
+    """Whether the text of a Host header names this machine; the port may belong to a tunnel."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

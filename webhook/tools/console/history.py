@@ -12,7 +12,7 @@ MAX_STEPS = 240
 """Of one dimension; a chart is about so many pixels wide that more would not show."""
 
 SIDE = 1000
-"""Paths are drawn in a square of so many units, which the page stretches."""
+"""Units of the square in which paths are drawn. The page stretches it."""
 
 HEADROOM = 1.15
 """The top of a chart, as a multiple of the largest amount: room for a label above the line."""
@@ -50,7 +50,7 @@ class History:
         return tuple(self._steps.get(key, ()))
 
     def drawing(self, namespace: str, key: str) -> "Drawing | None":
-        """Draw what the dimension held until now, None where that is not known."""
+        """Draw what the dimension held until now. None if unknown."""
         steps = self.steps((namespace, key))
         return draw(steps, monotonic()) if steps else None
 
@@ -58,7 +58,7 @@ class History:
 class Drawing(NamedTuple):
     """Paths in a square of SIDE units with the origin at the top; `top` is the amount at its upper edge.
 
-    used, held (used + reserved): areas. edge: the line of what is used. hard: that of what is granted. ticks: round amounts.
+    used, held (used + reserved): areas. edge, hard: the lines of used and granted amounts. ticks: round amounts.
     """
 
     used: str

@@ -1,6 +1,6 @@
-"""Proposals: what the author of an object can write so that it is admitted, and what the webhook then adds, as YAML.
+"""Proposals as YAML: the object with its findings fixed, so that it is admitted, and with what the webhook then adds.
 
-A correction is the object with the fixes of what would be denied or warned of.
+A correction is the object with the fixes of its denials and warnings.
 """
 
 import threading
@@ -20,15 +20,15 @@ from policies.quota.demand import RULE_ID
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.yaml_documents import dump_document
-from webhook.serving.engine import Outcome, Violation
-from webhook.serving.evaluation import Evaluation, Verdict, evaluate
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.decision import Outcome, Violation
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import Evaluation, Verdict, evaluate
 from webhook.tools.corrections import correct, is_better, last_items_last
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import stated_quota
+from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.summaries import DeniedOwner
-from webhook.tools.status.teams import stated_limits
+from webhook.tools.status.teams import limits_from_status
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 
@@ -89,8 +89,8 @@ class ProposalReader:
         is_accepted = evaluation.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
         no_room = ""
         if is_accepted:
-            ledger = stated_limits(reader, namespace, reader.quota(namespace), self._now)
-            stated = stated_quota(ledger, configuration)
+            ledger = limits_from_status(reader, namespace, reader.quota(namespace), self._now)
+            stated = quota_from_status(ledger, configuration)
             now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: stated), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(
@@ -120,7 +120,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
             trial = with_edit(trial, parts, value)
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
-            rejected.update(each.finding for each in violations if len(violations) == 1)
+            rejected.update(violation.finding for violation in violations if len(violations) == 1)
             return False
         now, evaluation = trial, tried
         return True
@@ -167,7 +167,7 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
 def _admitted(data: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
     """Return a workload with its templates as their pods would be; a stored pod has all changes already."""
     for pod in evaluation.pods:
-        operations = [operation for each in pod.changes for operation in each.operations]
+        operations = [operation for change in pod.changes for operation in change.operations]
         if operations and pod.place.data:
             plain = msgspec.json.decode(msgspec.json.encode(operations))
             data = pod.place.replaced(data, jsonpatch.apply_patch(pod.place.data, plain))

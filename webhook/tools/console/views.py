@@ -67,8 +67,8 @@ def ago(moment: datetime, now: datetime) -> str:
 def by_namespace(denials: Iterable[DeniedOwner]) -> list[tuple[str, int]]:
     """Return the numbers of denied pods, the largest first."""
     counts = Counter[str]()
-    for each in denials:
-        counts[each.namespace] += each.count
+    for denial in denials:
+        counts[denial.namespace] += denial.count
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -109,7 +109,7 @@ def idle_gpus(quota: QuotaSummary) -> str:
 
 def lost(owners: Sequence[IdleOwner], now: datetime) -> str:
     """Return the GPU-hours that idle GPUs of these owners lost."""
-    return f"{format_gpu_hours(sum((each.lost(now) for each in owners), NOTHING))} lost"
+    return f"{format_gpu_hours(sum((owner.lost(now) for owner in owners), NOTHING))} lost"
 
 
 def denied(count: int | None) -> str:
@@ -125,10 +125,10 @@ def in_force(policy: PolicyStatus) -> Markup:
 
 
 def summary(status: ClusterStatus) -> str:
-    """Return what doctor found, in a few words; "" where the caller may read nothing of the installation."""
+    """Return the findings of doctor in a phrase; "" where the caller may read nothing of the installation."""
     if all(part.for_administrators for part in status.installation.parts):
         return ""
-    severities = [each.severity for each in status.installation.findings]
+    severities = [finding.severity for finding in status.installation.findings]
     parts = [
         f"{count} {word}{'s' * (count > 1)}"
         for severity, word in ((DoctorSeverity.ERROR, "error"), (DoctorSeverity.WARNING, "warning"))
@@ -166,8 +166,8 @@ def members(status: ClusterStatus, name: str) -> list[MemberRow]:
 
 
 def knows_team(status: ClusterStatus, name: str) -> bool:
-    """Whether there is a team of that name, as far as the caller may read."""
-    return any(each.name == name for each in status.teams or ()) or bool(members(status, name))
+    """Whether the caller can read a team of that name."""
+    return any(team.name == name for team in status.teams or ()) or bool(members(status, name))
 
 
 # ---- the part of a list that the query of the URL asks for
@@ -212,7 +212,7 @@ def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
 
 def problem_page(problems: Sequence[Problem], arguments: Mapping[str, str]) -> Page[Problem]:
     """Return a page of the problems whose owner or message contains each word of `search`."""
-    found = [each for each in problems if _matches(f"{each.owner} {each.message}", arguments)]
+    found = [problem for problem in problems if _matches(f"{problem.owner} {problem.message}", arguments)]
     return page_of(found, arguments)
 
 
@@ -225,7 +225,7 @@ def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> 
     found = [
         quota
         for quota in quotas
-        if _matches(" ".join([quota.namespace, *(each.name for each in quota.holders)]), arguments)
+        if _matches(" ".join([quota.namespace, *(holder.name for holder in quota.holders)]), arguments)
         if quota.has_problem or not arguments.get("problems")
         if quota.idle_gpus or not arguments.get("idle")
     ]

@@ -1,1 +1,1 @@
-"""Is this cluster's installation what it should be, and if not, what is to be done: the checks of `gpu-admission doctor`."""
+"""The checks of `gpu-admission doctor`: whether the installation in a cluster is as it should be, and how to correct it."""

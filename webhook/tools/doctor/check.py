@@ -67,7 +67,7 @@ def doctor_check(identity: str, title: str, *reads: Permission) -> Callable[[Run
 def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
     observed: list[Observation] = []
     try:
-        missing = [each.words for each in check.reads if not cluster.is_allowed(each)]
+        missing = [read.words for read in check.reads if not cluster.is_allowed(read)]
         if missing:
             observed.append(NotChecked(f"you may not {', '.join(missing)}", for_administrators=True))
         else:

@@ -133,8 +133,8 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
     for binding in governed.bindings:
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
             yield from binding.options.listed
-    for each in configuration.classes:
-        yield from each.tolerations
+    for gpu_class in configuration.classes:
+        yield from gpu_class.tolerations
 
 
 # ---- what is left to the webhook
@@ -198,7 +198,7 @@ def header(exported: AdmissionPolicies) -> str:
 
 
 def summary(exported: AdmissionPolicies) -> Iterator[str]:
-    """Yield in lines how much it is, what ends by itself, and what is not in it."""
+    """Yield lines about the export: its size, what expires, and what is not in it."""
     policies = sum("Binding" not in each["kind"] for each in exported.objects)
     yield f"Policies, each with its binding: {policies}. Rules in here: {', '.join(exported.rules) or 'none'}."
     for title, items in (

@@ -12,7 +12,7 @@ from policies.finding import VALUE_LENGTH
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
 from policies.pods.tolerations import DECIMAL_INTEGER, EQUAL
-from webhook.serving.pod_reviews import MIRROR_ANNOTATION
+from webhook.workloads.creators import MIRROR_ANNOTATION
 
 Named = tuple[str, str]
 """Name and CEL expression: of a variable, of a match condition."""
@@ -221,12 +221,12 @@ def of_each(containers: str, condition: str, found: str) -> str:
 
 
 def bound(name: str, value: str, expression: str) -> str:
-    """Return the expression in which `name` stands for the value. The API server's CEL has no `cel.bind`."""
+    """Return the expression with the value bound to `name`. The API server's CEL has no `cel.bind`."""
     return f"[{value}].map({name},\n  {expression})[0]"
 
 
 def tolerates_value(toleration: str, value: str) -> str:
-    """Return the condition that the toleration, whose operator is not Exists, tolerates a taint of its key with that value."""
+    """Return the condition that the toleration tolerates a taint with its key and this value. Its operator is not Exists."""
     operator, own = f"{toleration}.?operator.orValue('')", f"{toleration}.?value.orValue('')"
     numbers = " && ".join(f"{each}.matches(r'{DECIMAL_INTEGER}')" for each in (own, value))
     compared = f"quantity({value}).compareTo(quantity({own}))"

@@ -12,7 +12,6 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
-from webhook.serving.pod_reviews import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.export.cel import (
     CONTAINERS,
     LISTS,
@@ -32,6 +31,7 @@ from webhook.tools.export.cel import (
     tolerates_value,
 )
 from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Fragment
+from webhook.workloads.creators import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 
 EPHEMERAL = "ephemeralContainers"
 

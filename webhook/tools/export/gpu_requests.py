@@ -128,7 +128,7 @@ def _message(message: str) -> str:
 
 
 def _totals(limit: str) -> str:
-    """Return a CEL list of findings: of each resource `name` of which the pod needs more than `limit` at one time, else ''.
+    """Return a CEL list: for each resource `name` a finding if the pod needs more than `limit` at one time, else ''.
 
     It is evaluated only if every amount is valid. As in the scheduler, app containers and sidecars are added; an init container
     runs together with the sidecars before it; overhead is added at the end.

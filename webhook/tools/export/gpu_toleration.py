@@ -90,7 +90,7 @@ def _card(resource_mapping: ResourceMapping) -> str:
 
 
 def _fractions(resource_mapping: ResourceMapping) -> str:
-    """Return the expression for the cards of which the first fraction annotation of the pod requests a part."""
+    """Return the expression for the cards that the first fraction annotation of the pod shares."""
     keys = [key for key in resource_mapping.fraction_annotations if not key.measure.is_count]
     has = f"{POD}.metadata.?annotations[?{{}}].hasValue()".format
     return " ".join([*(f"{has(text(key.key))} ? [{text(key.resource)}] :" for key in keys), "[]"])
@@ -153,7 +153,7 @@ _TERMS = (
 
 
 def _pinning(catalogue: ClassCatalogue) -> tuple[Named, ...]:
-    """Return the variables, of which `pins` is whether the pod pins itself to classes, and `pinned` the classes.
+    """Return the variables `pins` (whether the pod pins itself to classes) and `pinned` (these classes), and those they use.
 
     `labels` is label key → value → the classes whose nodes carry it. An empty term matches no node. Terms are alternatives, so
     each of the others has to pin the pod. A value that no class carries pins nothing.

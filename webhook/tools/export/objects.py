@@ -62,7 +62,7 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
 
 def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
-    matches = [each for each in policy.spec.exemptions if each.holds(rule_id, now)]
+    matches = [exemption for exemption in policy.spec.exemptions if exemption.holds(rule_id, now)]
     return None if any(match.is_everything for match in matches) else _outside("not-exempted", matches)
 
 
@@ -149,7 +149,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedRule(msgspec.Struct, frozen=True):
-    """A rule of a policy: the namespaces in which it holds, and those that are excluded whatever policies say."""
+    """A rule of a policy: the namespaces in which it holds, and the namespaces that are always excluded."""
 
     policy: str
     id: str

@@ -252,7 +252,7 @@ class _Run(NamedTuple):
                 raise PermanentError(f"{file.path} has checksum {found}, not {file.expected}")
 
     def _retry(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
-        """Retry after transient errors. An attempt that made progress starts the count of attempts anew."""
+        """Retry after transient errors. An attempt that made progress resets the count."""
         tries, best = 0, progress()
         while True:
             try:

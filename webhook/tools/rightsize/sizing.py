@@ -71,7 +71,7 @@ class Candidate(NamedTuple):
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A size that would do, and why. Hours are those of whole cards in a month; money is what a month saves, in cents."""
+    """A sufficient size, and why. Hours are of whole cards in a month; money is saved in a month, in cents."""
 
     size: Size
     because: str
@@ -175,7 +175,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
                 yield Candidate(smaller, f"{memory}; {_use(peaks.use, compute)}", remark)
 
     def _has(self, other: GPUClass, size: Size) -> bool:
-        """Whether nodes of the class offer the resource, so many of it as far as that is known."""
+        """Whether nodes of the class offer the resource, and enough of it, if that is known."""
         is_enough = other.gpus_per_node is None or other.gpus_per_node >= size.gpus
         return (
             is_enough and other.resource == size.resource and size.resource in self.offers.get(other.name, ())
@@ -191,7 +191,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
 def slice_size(classes: ClassCatalogue, gpu_class: GPUClass, profile: str) -> Size:
     """Return one MIG slice of a class. An A30 has four sevenths of compute, which are all of it."""
     found = gpu_class.mig_profiles[profile]
-    all_of_it = max(each.sevenths for each in gpu_class.mig_profiles.values())
+    all_of_it = max(mig_profile.sevenths for mig_profile in gpu_class.mig_profiles.values())
     return Size(
         gpu_class=gpu_class.name,
         resource=f"{MIG_SLICE}{profile}",

@@ -17,9 +17,9 @@ from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class
 from webhook.configuration.loader import Configuration
-from webhook.controller.records import PODS
 from webhook.prometheus.client import Prometheus
 from webhook.prometheus.exporters import USE_BY_HOUR
+from webhook.quota.counted_records import PODS
 from webhook.tools.classes import use_of_class
 from webhook.tools.prices import Prices, money
 from webhook.tools.rightsize.peaks import Measured, read_peaks
@@ -97,11 +97,11 @@ class SizeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def saved_gpu_hours(self) -> Fraction:
-        return sum((each.best.saved_gpu_hours for each in self.workloads), NOTHING)
+        return sum((workload.best.saved_gpu_hours for workload in self.workloads), NOTHING)
 
     @property
     def saved_cents(self) -> int:
-        return sum(each.best.saved_cents or 0 for each in self.workloads)
+        return sum(workload.best.saved_cents or 0 for workload in self.workloads)
 
     def notes(self, currency: str = "") -> Iterator[str]:
         """Yield what holds for all: sums, what was not judged and why, and what the figures are from."""
@@ -137,7 +137,7 @@ def read_sizes(
     """Return the report for the namespaces, or for all. Raises PrometheusError, ConfigurationError and `errors.ApiError`."""
     reader = Permitted(api)
     configuration = reader.configuration(config)
-    nodes = {each.name: each for each in reader.gpu_nodes(configuration) or ()}
+    nodes = {gpu_node.name: gpu_node for gpu_node in reader.gpu_nodes(configuration) or ()}
     read = partial(_gpu_pod, mapping=configuration.resource_mapping)
     listed = reader.by_namespace("pods", namespaces, lambda each: api.list(PODS.path(each), read).items)
     peaks, by_hour = read_peaks(prometheus, hours, now)
@@ -178,7 +178,7 @@ def read_sizes(
                 suggestions=sizing(namespace).suggestions(size, found, pod_hours),
             )
         )
-    too_large = [each for each in workloads if each.suggestions]
+    too_large = [workload for workload in workloads if workload.suggestions]
     return SizeReport(
         hours=hours,
         by_hour=by_hour,

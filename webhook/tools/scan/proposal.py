@@ -86,9 +86,9 @@ class Draft:
         labels: Mapping[str, Labels] | None = None,
         bounds: Mapping[str, Fraction] | None = None,
     ) -> None:
-        """`quotas` are the namespaces that have a quota. `labels` are those of namespaces; None: no team is to be proposed.
+        """`quotas` are the namespaces that have a quota. `labels`: of all namespaces; None: propose no team.
 
-        bounds: GPUs that a namespace can have at most by its ClusterGPUQuota, of the namespaces that have one.
+        bounds: by namespace with a ClusterGPUQuota, the most GPUs that it allows.
         """
         self._base, self._device_classes = configuration, device_classes
         self._classes = (*new_classes(nodes, configuration), *named_classes(device_classes, configuration))
@@ -131,13 +131,13 @@ class Draft:
     def proposal(self, refused: int | None) -> Proposal:
         documents = [*self._documents(), *self._teams]
         files = {
-            name: self._text(kind, [each for each in documents if each.kind == kind])
+            name: self._text(kind, [document for document in documents if document.kind == kind])
             for name, kind in ((POLICIES, POLICY), (CLASSES, CLASS), (QUOTAS, QUOTA), (TEAMS, TEAM))
         }
         return Proposal(
             classes=tuple(each.name for each in self._classes),
             quotas=self._quotas,
-            teams={each.name: Fraction(each.spec["hard"][GPUS]) for each in self._teams},
+            teams={team.name: Fraction(team.spec["hard"][GPUS]) for team in self._teams},
             exemptions={name: tuple(sorted(rules)) for name, rules in sorted(self._exemptions.items())},
             relaxed=tuple(sorted(self._relaxed)),
             files={name: text for name, text in files.items() if text},
@@ -162,8 +162,8 @@ class Draft:
         if self._tolerated:
             rules[gpu_toleration.RULE.id]["tolerations"] = list(map(_toleration, self._tolerated))
         built_in = (
-            {"namespaces": list(each.namespaces), "reason": each.reason}
-            for each in BUILT_IN_POLICY.spec.exemptions
+            {"namespaces": list(exemption.namespaces), "reason": exemption.reason}
+            for exemption in BUILT_IN_POLICY.spec.exemptions
         )
         stack = (
             {"namespaces": [namespace], "rules": sorted(exempted), "reason": STACK}
@@ -174,7 +174,7 @@ class Draft:
     def _text(self, kind: str, documents: Sequence[Document]) -> str:
         """Return one file, "" without documents."""
         comments = "".join(f"# {printable(line)}\n" for line in self._comments(kind)) if documents else ""
-        return comments + "---\n".join(dump_document(each.data) for each in documents)
+        return comments + "---\n".join(dump_document(document.data) for document in documents)
 
     def _comments(self, kind: str) -> Iterator[str]:
         if kind == QUOTA:

@@ -54,8 +54,8 @@ MAX_FINDINGS = 20
 def by_sentence(problems: Iterable[FoundProblem]) -> dict[str, list[FoundProblem]]:
     """Group the problems by their sentence, in their order: hundreds of owners make the same mistake."""
     found: dict[str, list[FoundProblem]] = {}
-    for each in problems:
-        found.setdefault(each.sentence, []).append(each)
+    for problem in problems:
+        found.setdefault(problem.sentence, []).append(problem)
     return found
 
 

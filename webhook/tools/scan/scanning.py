@@ -31,13 +31,13 @@ from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
-from webhook.controller.records import PODS, QUOTAS, RecordReader
-from webhook.quota.documents import PLURAL, decode_quota
-from webhook.quota.enforcer import NamespaceQuota
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import Evaluation, evaluate
+from webhook.quota.counted_records import PODS, RecordReader
+from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
+from webhook.quota.enforcer import NamespaceQuota, UnusedQuota
 from webhook.quota.team_documents import TeamRecord
-from webhook.serving.engine import Engine
-from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
-from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.run_context import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
@@ -61,7 +61,7 @@ HeldByClaim = dict[tuple[str, str], Vector]
 
 
 class ClusterFacts:
-    """What evaluations need of a cluster, or of one namespace, besides the objects. Each fact is read when it is first needed.
+    """The facts about a cluster, or one namespace, that evaluations need. Each fact is read when it is first needed.
 
     Kinds that the caller may not list are left out. Raises `errors.ApiError` for everything but a lack of rights.
     """
@@ -101,7 +101,7 @@ class ClusterFacts:
         labels = self.labels if configuration.policies.has_selectors else {}
         facts, index = self._reader.nodes(configuration)
         return Evaluator(
-            engine=Engine(configuration),
+            cache=DecisionCache(configuration),
             now=now,
             labels_of=lambda namespace: labels.get(namespace, ()),
             nodes=lambda: facts,
@@ -178,8 +178,8 @@ class Scan:
         )
 
     def _bounds(self, records: Sequence[TeamRecord], namespaces: Iterable[str]) -> dict[str, Fraction]:
-        """Return the GPUs that a namespace can have at most by its ClusterGPUQuota, of the namespaces that have one."""
-        teams, by_name = Teams(each.match for each in records), {each.name: each for each in records}
+        """Return by namespace with a ClusterGPUQuota the most GPUs that it allows."""
+        teams, by_name = Teams(record.match for record in records), {each.name: each for each in records}
         labels = self._facts.labels if teams.has_selectors else {}
         bounds: dict[str, Fraction] = {}
         for namespace in namespaces:
@@ -222,7 +222,7 @@ class Scan:
         return tally
 
     def _evaluate_workloads(self, tally: Tally, by: Evaluator) -> None:
-        kinds = by.engine.configuration.workload_kinds
+        kinds = by.configuration.workload_kinds
         for (group, kind), row in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
             if served is None or not row.pods:
@@ -242,7 +242,7 @@ class Scan:
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
 
     def _evaluate_pods(self, tally: Tally, by: Evaluator) -> HeldByClaim:
-        configuration = by.engine.configuration
+        configuration = by.configuration
         reader = RecordReader(configuration)
         held: HeldByClaim = {}
 
@@ -317,7 +317,7 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
 
 
 def _requests_gpus(evaluation: Evaluation, by: Evaluator) -> bool:
-    mapping = by.engine.configuration.resource_mapping
+    mapping = by.configuration.resource_mapping
     pods = (each.submitted for each in evaluation.pods)
     seen = (as_rules_see_it(pod, by.claims_of(evaluation.namespace, pod), mapping)[0] for pod in pods)
     return any(map(mapping.pod_requests_gpus, seen))

@@ -9,8 +9,8 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
-from webhook.serving.engine import Outcome
-from webhook.serving.evaluation import Evaluation, Verdict
+from webhook.evaluation.decision import Outcome
+from webhook.evaluation.stored_objects import Evaluation, Verdict
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
 
 MAX_LISTED = 1_000

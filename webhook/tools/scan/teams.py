@@ -44,17 +44,17 @@ def proposed_teams(holders: Iterable[HeldGPUs], labels: Mapping[str, Labels]) ->
     It grants what they hold, rounded up, and the largest pod once more. A namespace belongs to one team, so one label decides.
     """
     by_label: dict[str, dict[str, list[HeldGPUs]]] = defaultdict(lambda: defaultdict(list))
-    for each in holders:
-        for key, value in labels.get(each.namespace, ()):
+    for holder in holders:
+        for key, value in labels.get(holder.namespace, ()):
             if key.rpartition("/")[2].lower() in TEAM_LABELS:
-                by_label[key][value].append(each)
+                by_label[key][value].append(holder)
     shared = {
         key: {value: members for value, members in values.items() if len(members) > 1 and is_dns_label(value)}
         for key, values in by_label.items()
     }
     key = max(sorted(shared), key=lambda key: sum(map(len, shared[key].values())), default="")
     for value, members in sorted(shared.get(key, {}).items()):
-        gpus = ceil(sum(each.gpus for each in members)) + ceil(max(each.largest for each in members))
+        gpus = ceil(sum(member.gpus for member in members)) + ceil(max(member.largest for member in members))
         spec = {
             "namespaces": {"selector": {"matchLabels": {key: value}}},
             "hard": {GPUS: format_amount(Fraction(gpus))},

@@ -19,7 +19,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, gpu_node
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.nodes import NODES
-from webhook.controller.records import PODS
+from webhook.quota.counted_records import PODS
 
 ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 """The pods that hold resources of a node, as `kubectl describe node` selects them."""

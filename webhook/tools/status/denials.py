@@ -1,6 +1,6 @@
-"""Pods that were denied, as far back as something says so, and in the last 24 hours at most.
+"""Pods that were denied in the last 24 hours.
 
-They are from Events of their controllers, which the API server keeps for a while, or from audit logs, which have all denials.
+Events of their controllers say so, which the API server keeps for an hour by default, or audit logs, which have all denials.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_owned
 from webhook.configuration.documents import GROUP, QUOTA
-from webhook.tools.audit import AuditLine, Counts, Finding, audit_lines
+from webhook.tools.gpu_hours import AuditLine, Counts, Finding, audit_lines
 from webhook.tools.status.summaries import DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")
@@ -79,7 +79,7 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def is_of_quota(self) -> bool:
-        """Whether it is ours, about denials by a GPUQuota: its reason is that of the finding, and its message names the owner."""
+        """Whether we wrote it about denials by a GPUQuota. It has the reason of the finding, and names the owner."""
         about = self.involved_object
         return about.kind == QUOTA and about.api_version.startswith(GROUP)
 
@@ -117,8 +117,8 @@ def denials_in_events(
 ) -> tuple[DeniedOwner, ...]:
     """Return the denials in the namespace, in all if it is "". Raises `errors.ApiError`.
 
-    said: what an Event says of a denial; "" of one that is about something else. made_by: the controllers of known ReplicaSets,
-      by namespace and name; those of others are read.
+    said: returns what an Event says of a denial, "" for other Events. made_by: the controllers of ReplicaSets by namespace and
+      name; the controller of another ReplicaSet is read.
     """
     found = read_events(api, namespace, lambda event: event.is_of_quota or bool(said(event)))
     reasons = {
@@ -199,7 +199,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _denied(line: AuditLine) -> list[Finding]:
-    return [each for each in line.findings if each.outcome == DENIED]
+    return [finding for finding in line.findings if finding.outcome == DENIED]
 
 
 def _message(line: AuditLine) -> str:

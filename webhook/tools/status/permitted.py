@@ -15,6 +15,8 @@ from policies.quota.demand import Catalogues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import GPUNode
+from webhook.cluster.limit_ranges import LIMIT_RANGES
+from webhook.cluster.node_pools import node_pools
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
 from webhook.cluster.objects import CAPACITY, NAMESPACE, decode_metadata
 from webhook.cluster.published_capacity import PublishedCapacity, decode
@@ -22,9 +24,8 @@ from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, 
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
+from webhook.configuration.node_labels import keys_to_know
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
-from webhook.serving.limit_ranges import RESOURCE as LIMIT_RANGES
-from webhook.serving.node_watch import keys_to_know, node_pools
 from webhook.tools.status.capacity import read_gpu_nodes
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class Permitted:
     def by_namespace(
         self, resource: str, namespaces: Sequence[str], read: Callable[[str], T]
     ) -> dict[str, T | None]:
-        """Return what is read of a list in each namespace; under "" that of all, if `namespaces` is empty."""
+        """Return what is read of a list in each namespace, or under "" of all namespaces if `namespaces` is empty."""
         return {each: self.attempt_list(resource, each, partial(read, each)) for each in namespaces or ("",)}
 
     def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:

@@ -7,49 +7,40 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.quota.amounts import (
-    CLASSES,
-    DIMENSIONS,
-    GPUS,
-    NOTHING,
-    RESOURCES,
-    Vector,
-    parse_amount,
-    positive_difference,
-    total,
-)
+from policies.placement.named_nodes import NodeIndex
+from policies.quota.amounts import GPUS, NOTHING, Vector, parse_amount, positive_difference, total
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.nodes import NODES, node_reader
+from webhook.cluster.objects import TRUE, fields_of
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.controller.quota_status import BUDGET_LOW, BUDGET_SPENT, READY, TRUE
-from webhook.controller.records import PODS, PodRecord, RecordReader
-from webhook.quota.documents import LimitsRecord, QuotaRecord, QuotaStatus, ShareStatus
-from webhook.serving.evaluator import fields_of
+from webhook.quota.counted_records import PODS, RecordReader
+from webhook.quota.documents import (
+    BUDGET_LOW,
+    BUDGET_SPENT,
+    READY,
+    LimitsRecord,
+    QuotaRecord,
+    QuotaStatus,
+    ShareStatus,
+)
+from webhook.tools.granted import key_order
+from webhook.tools.json_struct import JsonStruct
+from webhook.tools.pending_pods import PendingOwner
+from webhook.tools.pod_demand import demand_of_pod
 from webhook.tools.status.summaries import (
     BudgetRow,
     BudgetSummary,
     DeniedOwner,
-    PendingOwner,
     QuotaHolder,
     QuotaRow,
     QuotaState,
     QuotaSummary,
-    Shown,
 )
-
-
-def key_order(key: str) -> tuple[int, str]:
-    """Sort keys of amounts in the order of the dimensions."""
-    dimension = key.partition("/")[0]
-    return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
 
 def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[QuotaRow, ...]:
@@ -75,7 +66,7 @@ def quota_status(
     *,
     is_stale: bool = False,
 ) -> QuotaSummary:
-    """Return the status of a stored quota. `denials` and `pending` are those of its namespace, None where they cannot be read.
+    """Return the status of a stored quota. `denials` and `pending`: of its namespace, None if unreadable.
 
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
@@ -85,8 +76,8 @@ def quota_status(
         namespace=record.namespace,
         state=QuotaState.STALE if is_stale and state is QuotaState.READY else state,
         message=message,
-        denied=None if denials is None else sum(each.count for each in denials),
-        denied_since=min((each.first for each in denials or ()), default=None),
+        denied=None if denials is None else sum(denial.count for denial in denials),
+        denied_since=min((denial.first for denial in denials or ()), default=None),
         rows=limit_rows(record, held),
         holders=_holders(record.status.holders.items()) if record.spec else (),
         pending=tuple(pending or ()),
@@ -124,7 +115,7 @@ def _hours(decimals: Mapping[str, str]) -> Vector:
     return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
 
 
-def stated_ledger(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
+def ledger_from_status(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
     """Return what a quota grants, and what its status says is used. None if its spec cannot be read."""
     status = record.status
     if record.spec is None:
@@ -169,7 +160,7 @@ def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
     return Spending(start=start, end=end, until=until, spent=spent)
 
 
-class StatedQuota(msgspec.Struct, frozen=True):
+class QuotaFromStatus(msgspec.Struct, frozen=True):
     """A `NamespaceQuota` as statuses say it, since tenants read no ledger. It reserves nothing."""
 
     stated: QuotaLedger
@@ -184,13 +175,13 @@ class StatedQuota(msgspec.Struct, frozen=True):
         return self.stated
 
 
-def stated_quota(
+def quota_from_status(
     stated: QuotaLedger | None, configuration: Configuration, *, released: Vector | None = None
-) -> StatedQuota | None:
+) -> QuotaFromStatus | None:
     """Return a quota as if `released` were not held any more. None without one."""
     if stated and stated.used and released:
         stated = stated.using(positive_difference(stated.held, released))
-    return StatedQuota(stated, configuration) if stated else None
+    return QuotaFromStatus(stated, configuration) if stated else None
 
 
 def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
@@ -227,7 +218,7 @@ def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolde
     return tuple(sorted(found, key=lambda each: each.order))
 
 
-class HolderOfQuota(Shown, frozen=True, kw_only=True):
+class HolderOfQuota(JsonStruct, frozen=True, kw_only=True):
     """A live pod or claim and its demand. `node` is empty if it is not bound; `pending_since` is None unless it is pending."""
 
     kind: str
@@ -268,33 +259,3 @@ def holders_of_quota(
             found.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
     holding = (each for each in found if each.demand)
     return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
-
-
-def demand_of_pod(
-    reader: RecordReader, pod: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
-) -> Vector:
-    """Return the demand of a pod; what is certain of it if it is on a node, and the caller may read none.
-
-    The class of that node decides, so a pod that pins no class counts for none. Slices and shares are parts of a card that differ
-    by class, so such a pod has its resources alone.
-    """
-    if nodes is not None or not pod.node_name:
-        return reader.demand_of_pod(pod, unclassified_pods, nodes or NO_NODES)
-    unbound = msgspec.structs.replace(pod, node_name="")
-    demand = reader.demand_of_pod(unbound, UnclassifiedPods.TOTAL_ONLY, NO_NODES)
-    if any(key.startswith(CLASSES) for key in demand):
-        return demand
-    resources = {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}
-    mapping, equivalents = reader.catalogues.resource_mapping, reader.catalogues.classes.equivalents
-    mapped = (mapping.resource(key.removeprefix(RESOURCES)) for key in resources)
-    varies = any(each and (each.profile is not None or each.name in equivalents) for each in mapped)
-    return resources if varies else demand
-
-
-def cluster_nodes(api: ApiClient, configuration: Configuration) -> NodeIndex | None:
-    """Return the nodes; None if the caller may not list them."""
-    keys = configuration.classes.label_keys
-    try:
-        return NodeIndex(keys, api.list(NODES.path(), node_reader(keys)).items)
-    except errors.Forbidden:
-        return None

@@ -18,24 +18,21 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
-from webhook.cluster.objects import WEBHOOK
+from webhook.cluster.objects import TRUE, WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
+from webhook.configuration.document_status import statuses
 from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
-from webhook.controller.document_status import statuses
-from webhook.controller.quota_status import TRUE
-from webhook.controller.records import QUOTAS
-from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota
+from webhook.quota.documents import PLURAL, QUOTAS, QuotaRecord, decode_quota
 from webhook.quota.team_documents import TeamRecord
-from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import CheckResult
 from webhook.tools.doctor.checks import is_not_installed, run_checks
 from webhook.tools.doctor.checks.certificates import stored_certificate
 from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.pending_pods import PENDING_AFTER, PendingOwner, pending_owners
 from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
-from webhook.tools.status.pending import PENDING_AFTER, pending_owners
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (
@@ -48,8 +45,9 @@ from webhook.tools.status.report import (
     PolicyStatus,
     quota_totals,
 )
-from webhook.tools.status.summaries import DeniedOwner, PendingOwner, QuotaSummary
+from webhook.tools.status.summaries import DeniedOwner, QuotaSummary
 from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
+from webhook.version import VERSION
 
 CHECKED_SECONDS = 60.0
 """Between two runs of doctor's checks: they send many requests, and findings change slowly."""
@@ -124,14 +122,14 @@ def read_status(
 
 def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
     """Return the teams of these namespaces."""
-    found = (team_of_namespace(reader, each) for each in namespaces)
+    found = (team_of_namespace(reader, namespace) for namespace in namespaces)
     return list({each.name: each for each in found if each}.values())
 
 
 def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Callable[[], ClusterStatus]:
-    """Return a function that reads the status again and again.
+    """Return a function that reads the status whenever it is called.
 
-    `read` gets the status before, and takes from it what is expensive to read; None where that is to be read anew.
+    `read` gets the previous status, and reuses what is expensive to read. It gets None when that must be read again.
     """
     before: ClusterStatus | None = None
     checked = 0.0
@@ -293,13 +291,13 @@ def _classes(
     having = capacities or {}
     known = [
         ClassStatus(
-            name=each.name,
-            family=each.family,
-            memory_gib=each.memory_gib,
-            capacity=None if capacities is None else having.get(each.name, NO_CAPACITY),
+            name=gpu_class.name,
+            family=gpu_class.family,
+            memory_gib=gpu_class.memory_gib,
+            capacity=None if capacities is None else having.get(gpu_class.name, NO_CAPACITY),
         )
-        for each in configuration.classes
-        if each.name in own or each.name in having
+        for gpu_class in configuration.classes
+        if gpu_class.name in own or gpu_class.name in having
     ]
     listed = {each.name for each in known}
     rest = (name for name in sorted(having) if name not in listed)

@@ -14,19 +14,19 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING
 from webhook.cluster.capacity import ClassCapacity
 from webhook.tools.doctor.check import DoctorFinding
+from webhook.tools.json_struct import JsonStruct
+from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.status.summaries import (
     DeniedOwner,
     IdleOwner,
-    PendingOwner,
     QuotaRow,
     QuotaSummary,
-    Shown,
     TeamSummary,
     idle_gpus,
 )
 
 
-class ClassStatus(Shown, frozen=True):
+class ClassStatus(JsonStruct, frozen=True):
     """A GPU class; a family, or "", for nodes without a class. `capacity` is None where nodes cannot be read."""
 
     name: str
@@ -35,7 +35,7 @@ class ClassStatus(Shown, frozen=True):
     capacity: ClassCapacity | None = None
 
 
-class PolicyStatus(Shown, frozen=True):
+class PolicyStatus(JsonStruct, frozen=True):
     """A GPUPolicy. `since`: since when it is in force, if the controller wrote that. `message`: why it is not in force.
 
     where: the namespaces that it matches, in words. exemptions: the current exemptions, in words. modes: its rules by mode, from
@@ -54,7 +54,7 @@ class PolicyStatus(Shown, frozen=True):
     modes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
-class ClusterTotals(Shown, frozen=True):
+class ClusterTotals(JsonStruct, frozen=True):
     """GPUs of all quotas that limit them, and of all nodes, in whole cards.
 
     pending: the part of `used` that pending pods hold. None stands for what cannot be read.
@@ -94,7 +94,7 @@ class Health(Enum):
     UNKNOWN = "unknown"
 
 
-class Part(Shown, frozen=True):
+class Part(JsonStruct, frozen=True):
     """A part of the installation: webhook, controller, canary, certificate. `text` describes it in one line.
 
     for_administrators: it is unknown because that needs rights that tenants do not have.
@@ -106,7 +106,7 @@ class Part(Shown, frozen=True):
     for_administrators: bool = False
 
 
-class InstallationStatus(Shown, frozen=True):
+class InstallationStatus(JsonStruct, frozen=True):
     """The parts of an installation and the findings of `doctor`.
 
     not_checked: why something was not checked, except missing rights. checks_for_administrators: the number of checks that need
@@ -119,7 +119,7 @@ class InstallationStatus(Shown, frozen=True):
     checks_for_administrators: int = 0
 
 
-class ClusterStatus(Shown, frozen=True):
+class ClusterStatus(JsonStruct, frozen=True):
     """Everything that `status` shows at one moment.
 
     version: of this program. configuration: digest of the documents in force. namespaces: the shown ones, empty for all.
@@ -153,11 +153,11 @@ class ClusterStatus(Shown, frozen=True):
     @property
     def denied_since(self) -> datetime | None:
         """The time of the first denial that was seen."""
-        return min((each.first for each in self.denials or ()), default=None)
+        return min((denial.first for denial in self.denials or ()), default=None)
 
     @property
     def waiting(self) -> tuple[QuotaSummary, ...]:
-        """The quotas for which pods wait in line, that with the longest wait first."""
+        """The quotas for which pods wait in line, the longest wait first."""
         found = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
         return tuple(quota for _, _, quota in sorted(found, key=lambda each: each[:2]))
 
@@ -168,7 +168,7 @@ class ClusterStatus(Shown, frozen=True):
 
     @property
     def idle(self) -> tuple[IdleOwner, ...]:
-        """The owners of GPUs that do no work, that which lost most GPU-hours first."""
+        """The owners of GPUs that do no work, by GPU-hours lost, descending."""
         found = (each for quota in self.quotas for each in quota.idle_owners)
         return tuple(sorted(found, key=lambda each: (-each.lost(self.at), each.namespace, each.owner)))
 
@@ -190,12 +190,12 @@ def only_problems(status: ClusterStatus) -> ClusterStatus:
     return msgspec.structs.replace(
         status,
         installation=msgspec.structs.replace(
-            installation, parts=tuple(each for each in installation.parts if each.health is not Health.OK)
+            installation, parts=tuple(part for part in installation.parts if part.health is not Health.OK)
         ),
         policies=status.policies
-        and tuple(each for each in status.policies if each.paused_until or not each.in_force),
+        and tuple(policy for policy in status.policies if policy.paused_until or not policy.in_force),
         quotas=tuple(each for each in status.quotas if each.has_problem),
-        teams=status.teams and tuple(each for each in status.teams if each.has_problem),
+        teams=status.teams and tuple(team for team in status.teams if team.has_problem),
         classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
     )
 

@@ -14,10 +14,8 @@ from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
 from webhook.quota.documents import IdleGPUs, ShareStatus, WaitingPods
-
-
-class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all parts of a report."""
+from webhook.tools.json_struct import JsonStruct
+from webhook.tools.pending_pods import PendingOwner
 
 
 class QuotaState(Enum):
@@ -44,7 +42,7 @@ class QuotaState(Enum):
         return self in {QuotaState.NOT_COUNTED, QuotaState.UNREADABLE}
 
 
-class QuotaRow(Shown, frozen=True):
+class QuotaRow(JsonStruct, frozen=True):
     """One dimension of a quota: `gpus`, `classes/NAME` or `resources/NAME`. `used` is None before the first count.
 
     pending: the part of `used` that pending pods hold; None where pods cannot be read.
@@ -65,7 +63,7 @@ class QuotaRow(Shown, frozen=True):
         return max(self.hard - self.held, NOTHING)
 
 
-class BudgetRow(Shown, frozen=True):
+class BudgetRow(JsonStruct, frozen=True):
     """GPU-hours of a budget: of all GPUs (`gpus`), or of a class (`classes/NAME`). `unknown`: what may have been used besides."""
 
     key: str
@@ -78,7 +76,7 @@ class BudgetRow(Shown, frozen=True):
         return "GPU-hours" if self.key == GPUS else f"GPU-hours of {unit(self.key)}"
 
 
-class BudgetSummary(Shown, frozen=True):
+class BudgetSummary(JsonStruct, frozen=True):
     """The budget of a quota in the period that was counted last: from `start` to `end`, until `until`.
 
     message: that it is spent, or will be soon, in the words of the condition; "" else.
@@ -92,11 +90,11 @@ class BudgetSummary(Shown, frozen=True):
     message: str = ""
 
     def spent(self, now: datetime) -> tuple[BudgetRow, ...]:
-        """Return the rows of which nothing is left until the end of the period."""
+        """Return the rows with nothing left until the end of the period."""
         return tuple(row for row in self.rows if row.used >= row.granted) if now < self.end else ()
 
     def when(self, now: datetime) -> str:
-        """Return the period in words: `this month`; `up to 2026-12-01` of one that no controller followed by the next."""
+        """Return the period in words: `this month`; `up to 2026-12-01` if it has ended and no controller began the next."""
         return THIS_PERIOD[Period(self.period)] if now < self.end else f"up to {self.end:%Y-%m-%d}"
 
     def unknown(self) -> str:
@@ -105,7 +103,7 @@ class BudgetSummary(Shown, frozen=True):
         return f"{' and '.join(found)} more may have been used while no controller watched" if found else ""
 
 
-class QuotaHolder(Shown, frozen=True):
+class QuotaHolder(JsonStruct, frozen=True):
     """An owner of pods (`Job/train`), or a pod or claim without an owner, and its amounts by the keys of the quota's rows.
 
     idle_since: since when all its GPUs do no work; None if one works, or if that is not known.
@@ -116,48 +114,24 @@ class QuotaHolder(Shown, frozen=True):
     idle_since: datetime | None = None
 
     @property
-    def most(self) -> tuple[str, Fraction]:
-        """The dimension that says most of the holder, and its amount: its GPUs, unless others hold more of them."""
+    def main_amount(self) -> tuple[str, Fraction]:
+        """The dimension to show, and its amount: GPUs if it holds any, else the dimension with the largest amount."""
         found = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
         return max(found.items(), key=lambda each: each[1])
 
     @property
     def amount(self) -> str:
         """That amount in words: `2`, `2 nvidia-t4`."""
-        key, amount = self.most
+        key, amount = self.main_amount
         return format_amount(amount) + ("" if key == GPUS else f" {unit(key)}")
 
     @property
     def order(self) -> tuple[bool, bool, Fraction, str]:
-        """The sort key: idle ones first, then those of most GPUs."""
-        return self.idle_since is None, GPUS not in self.held, -self.most[1], self.name
+        """The sort key: idle owners first, then by GPUs, descending."""
+        return self.idle_since is None, GPUS not in self.held, -self.main_amount[1], self.name
 
 
-class PendingOwner(Shown, frozen=True):
-    """Pending pods of one owner that hold quota: their number, what they hold, and the creation of the oldest one.
-
-    has_node: whether they are on nodes, or without one. reason: why most of them do not run.
-    """
-
-    namespace: str
-    owner: str
-    pods: int
-    held: dict[str, Fraction]
-    since: datetime
-    has_node: bool
-    reason: str
-
-    @property
-    def gpus(self) -> Fraction:
-        return self.held.get(GPUS, NOTHING)
-
-    @property
-    def order(self) -> tuple[datetime, str, str, bool]:
-        """The sort key: the longest first."""
-        return self.since, self.namespace, self.owner, self.has_node
-
-
-class IdleOwner(Shown, frozen=True):
+class IdleOwner(JsonStruct, frozen=True):
     """An owner of pods whose GPUs all do no work, and since when."""
 
     namespace: str
@@ -170,10 +144,10 @@ class IdleOwner(Shown, frozen=True):
         return self.gpus * max(Fraction(int((now - self.since).total_seconds()), 3600), NOTHING)
 
 
-class DeniedOwner(Shown, frozen=True):
+class DeniedOwner(JsonStruct, frozen=True):
     """Denied pods of one owner: their number, the times of the first and the last one, and the first line of its message.
 
-    reason: of the last one, in CamelCase (docs/rules.md); the rule where only that is known; "" without either.
+    reason: of the last one, in CamelCase (docs/reference/rules/README.md); the rule where only that is known; "" without either.
     """
 
     namespace: str
@@ -190,7 +164,7 @@ class DeniedOwner(Shown, frozen=True):
         return -self.last.timestamp(), self.namespace, self.owner
 
 
-class LimitsSummary(Shown, frozen=True, kw_only=True):
+class LimitsSummary(JsonStruct, frozen=True, kw_only=True):
     """Common fields of the summaries of GPUQuota and ClusterGPUQuota. `message`: why it is not Ready.
 
     Rows: `gpus` first, then classes, then resources.
@@ -244,7 +218,7 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
 
     @property
     def urgency(self) -> tuple[int, int, bool, Fraction, str]:
-        """The sort key: the worst state first, then most denied pods, then most GPUs of pods that are pending for long."""
+        """The sort key: by state, worst first; then by denied pods; then by GPUs of pods that are pending for long."""
         return self.state.order, -(self.denied or 0), not self.is_held_up, -self.pending_gpus, self.namespace
 
     @property
@@ -265,11 +239,11 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
         return tuple(
             IdleOwner(
                 namespace=self.namespace,
-                owner=each.name,
-                gpus=each.gpus,
-                since=datetime.fromisoformat(each.since),
+                owner=holder.name,
+                gpus=holder.gpus,
+                since=datetime.fromisoformat(holder.since),
             )
-            for each in (self.idle.holders if self.idle else ())
+            for holder in (self.idle.holders if self.idle else ())
         )
 
 

@@ -1,7 +1,7 @@
 """ClusterGPUQuotas, the quotas of teams, as the controller wrote their status."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
@@ -19,12 +19,13 @@ from webhook.configuration.documents import GROUP
 from webhook.quota.documents import QuotaRecord, ShareStatus
 from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
+from webhook.tools.granted import granted_beyond, granted_in_sum, key_order
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import key_order, limit_rows, limits_state, stated_ledger
+from webhook.tools.status.quotas import ledger_from_status, limit_rows, limits_state
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
-"""In place of the names of namespaces that a status does not name."""
+"""The name of the ledger with what all namespaces hold that a status does not name."""
 NAMED = 3
 """Namespaces that a sentence names."""
 TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
@@ -50,20 +51,20 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
         )
     except errors.NotFound:
         labels = ()
-    found = Teams(each.match for each in records).of(namespace, dict(labels or ()))
-    return next((each for each in records if found and each.name == found.name), None)
+    found = Teams(record.match for record in records).of(namespace, dict(labels or ()))
+    return next((record for record in records if found and record.name == found.name), None)
 
 
-def stated_ledgers(record: TeamRecord) -> TeamLedgers | None:
+def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     """Return the ledgers of a team as its status says them. None if its spec cannot be read.
 
-    A status names the namespaces that use the most. What all others hold stands in one ledger, of the name OTHERS.
+    A status names the namespaces that use the most. One ledger, named OTHERS, has what all others hold.
     """
     team, status = record.team, record.status
     if team is None:
         return None
     members = status.namespaces.largest
-    known = TeamLedgers(team, {each.name: holding(team, each.used or {}) for each in members})
+    known = TeamLedgers(team, {member.name: holding(team, member.used or {}) for member in members})
     held = total((status.used or {}, status.reserved, status.guaranteed_idle))
     rest = positive_difference(held, total(known.taken.values()))
     return known.with_ledger(OTHERS, holding(team, rest))
@@ -86,7 +87,7 @@ def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
 
     What a namespace holds of its guarantee is unknown, if the status does not name it.
     """
-    ledgers = stated_ledgers(record)
+    ledgers = ledgers_from_status(record)
     if ledgers is None:
         return None
     own = ledgers.ledgers.get(namespace) or holding(ledgers.team, {})
@@ -94,12 +95,12 @@ def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
     return replace(own, used=used, share=share_of(ledgers, namespace))
 
 
-def stated_limits(
+def limits_from_status(
     reader: Permitted, namespace: str, quota: QuotaRecord | None, now: datetime
 ) -> QuotaLedger | None:
-    """Return what limits a namespace by the status of its GPUQuota; without one, by that of its ClusterGPUQuota."""
+    """Return what limits a namespace by the status of its GPUQuota or, if it has none, of its ClusterGPUQuota."""
     if quota is not None:
-        return stated_ledger(quota, now)
+        return ledger_from_status(quota, now)
     team = team_of_namespace(reader, namespace)
     return ledger_by_team(team, namespace) if team else None
 
@@ -161,18 +162,3 @@ def team_notes(team: TeamSummary, *, in_full: bool = False) -> list[str]:
     idle = f"{amounts_in_words(team.guaranteed_idle)} guaranteed and not used" if team.guaranteed_idle else ""
     granted = granted_in_sum(team.granted, hard) if in_full else granted_beyond(team.granted, hard)
     return [each for each in (idle, granted) if each]
-
-
-def granted_beyond(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
-    """Return what the quotas of the namespaces grant more than the team has; "" if it is nothing."""
-    return granted_in_sum(
-        {key: amount for key, amount in granted.items() if amount > hard.get(key, amount)}, hard
-    )
-
-
-def granted_in_sum(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
-    """Return what the quotas of the namespaces grant of what the team limits: `its namespaces are granted 40 of 64 GPUs`."""
-    keys = [key for key in sorted(hard, key=key_order) if granted.get(key)]
-    amounts = (f"{format_amount(granted[key])} of {format_amount(hard[key])} {unit(key)}" for key in keys)
-    race = ": first come, first served" if any(granted[key] > hard[key] for key in keys) else ""
-    return f"its namespaces are granted {', '.join(amounts)}{race}" if keys else ""

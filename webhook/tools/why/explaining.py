@@ -25,16 +25,19 @@ from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
-from webhook.controller.records import PODS
+from webhook.evaluation.decision import Outcome
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.kinds import POD
+from webhook.evaluation.stored_objects import Evaluation, evaluate
+from webhook.evaluation.workloads import EvaluatedPod
+from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.serving.engine import POD, Engine, Outcome
-from webhook.serving.evaluation import EvaluatedPod, Evaluation, evaluate
-from webhook.serving.evaluator import Evaluator
 from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_status, stated_quota
-from webhook.tools.status.teams import stated_limits
+from webhook.tools.status.quotas import quota_from_status, quota_status
+from webhook.tools.status.teams import limits_from_status
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence
@@ -79,13 +82,13 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.stated = stated_limits(reader, namespace, self.quota, now)
+        self.stated = limits_from_status(reader, namespace, self.quota, now)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
     def of_pod(self) -> Explanation:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
-        events = [each for each in self.events if each.involved_object.uid == stored.metadata.uid]
+        events = [event for event in self.events if event.involved_object.uid == stored.metadata.uid]
         situation = Situation(data=None, now=self.now, pods=[stored], events=events, wanted=1)
         return self._explained(situation, pod, is_stored=True)
 
@@ -118,9 +121,9 @@ class _Case:
         return "; ".join(fields) + by or "as it is written, it makes no pods"
 
     def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
-        """Return what each terminating pod holds, in words; from here on, the quota counts it as free.
+        """Return what each terminating pod holds, in words. Later evaluations count it as free.
 
-        If the next pod fits then, only the end of these pods has to be awaited.
+        If the next pod fits then, its author only has to wait for the end of these pods.
         """
         held: dict[str, str] = {}
         for each in terminating[:MAX_PODS]:
@@ -153,7 +156,7 @@ class _Case:
 
     @cached_property
     def policy(self) -> EffectivePolicy | None:
-        """The policy of the namespace; None where the caller may not read what decides that."""
+        """The policy of the namespace. None if the caller may not read policies or labels."""
         return self.reader.policy_of(self.configuration, self.namespace)
 
     @cached_property
@@ -166,16 +169,16 @@ class _Case:
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        """What evaluates as the webhook does. A stored pod has passed its quota, and holds its part."""
+        """The evaluator of the webhook. A stored pod is not compared with the quota again: it holds its part."""
         configuration = self.configuration
         is_pod = (self.served.group, self.served.kind) == POD
         released = total(self.releasing)
         quota = None
         if not is_pod:
-            quota = stated_quota(self.stated, configuration, released=released)
+            quota = quota_from_status(self.stated, configuration, released=released)
         facts = self.reader.nodes(configuration, self.now)[0] if self.nodes is not None else None
         return Evaluator(
-            engine=Engine(configuration),
+            cache=DecisionCache(configuration),
             now=self.now,
             labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
             nodes=lambda: facts,
@@ -186,10 +189,10 @@ class _Case:
         )
 
     def _quota_denials(self) -> Iterator[Finding]:
-        """Yield what the quota says if it denies a further pod now.
+        """Yield what the quota says if it denies another pod now.
 
-        That is the outlook which the author of the object, or of what made it, read at apply; else, as where only waiting
-        or another class helps, the denial of the pod.
+        That is the warning that the author read at apply, if it has a remedy. Otherwise only waiting or another class helps,
+        and it is the denial of the pod.
         """
         author = read_author(self.reader, self.kinds, self.namespace, self.served, self.document)
         evaluation = self._as_created(*author)
@@ -286,7 +289,7 @@ class _Case:
         self, situation: Situation, explained: Pod, needed: Vector
     ) -> tuple[PlaceInLine | None, tuple[str, Cause] | None]:
         """Return the best place in line of the object's pods that wait for quota, and why that pod waits."""
-        waiting = {pod.metadata.name: pod for pod in situation.current if pod.waits_in_line}
+        waiting = {pod.metadata.name: pod for pod in situation.counted_on if pod.waits_in_line}
         if not waiting:
             return None, None
         status = self.quota.status.waiting if self.quota else None
@@ -303,7 +306,7 @@ class _Case:
         return place, (name, line_cause(waiting[name], self.quota, place, needed, contact))
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
-        """Yield the classes that the namespace may use and that have nodes which take pods."""
+        """Yield the classes that the namespace may use and that have schedulable nodes."""
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
         allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
@@ -323,7 +326,7 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
 def _scaled_by(data: Any) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
     entries = data.get("metadata", {}).get("managedFields") or ()
-    wrote = [each for each in entries if "f:replicas" in (each.get("fieldsV1") or {}).get("f:spec", {})]
+    wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
     last = max(wrote, key=lambda each: str(each.get("time")), default=None)
     return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
 
@@ -335,7 +338,7 @@ def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
         return int(status["desiredNumberScheduled"])
     if not counts or None in counts:
         return None
-    written = sum(each or 0 for each in counts)
+    written = sum(count or 0 for count in counts)
     completions = spec.get("completions")
     return written if completions is None else min(written, max(completions - status.get("succeeded", 0), 0))
 

@@ -7,7 +7,8 @@ from fractions import Fraction
 import msgspec
 
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState, Shown
+from webhook.tools.json_struct import JsonStruct
+from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
 
 
 class Answer(Enum):
@@ -39,10 +40,10 @@ class Source(Enum):
     POD = "pod"
 
 
-class Cause(Shown, frozen=True):
+class Cause(JsonStruct, frozen=True):
     """One cause, in one sentence, and what to do, "" where nothing can be done.
 
-    reason and details: those of the finding, if it is one.
+    reason and details: of the finding, if it is one.
     """
 
     source: Source
@@ -52,7 +53,7 @@ class Cause(Shown, frozen=True):
     details: tuple[str, ...] = ()
 
 
-class RuleSentence(Shown, frozen=True):
+class RuleSentence(JsonStruct, frozen=True):
     """A finding of the rules about the object as if it were created now: `denied`, `warned`, `audited`, or `unreadable`."""
 
     outcome: str
@@ -66,7 +67,7 @@ class QuotaDemand(QuotaRow, frozen=True, kw_only=True):
     requested: Fraction
 
 
-class QuotaFit(Shown, frozen=True):
+class QuotaFit(JsonStruct, frozen=True):
     """The demand of one pod on the GPUQuota of its namespace, by dimension. `state` is None without a GPUQuota.
 
     is_held: the pod exists, so what is used or reserved includes its demand. unbound_since: since when it has had no node, if
@@ -80,7 +81,7 @@ class QuotaFit(Shown, frozen=True):
     unbound_since: datetime | None = None
 
 
-class NodeFit(Shown, frozen=True):
+class NodeFit(JsonStruct, frozen=True):
     """A GPU node, and why the pod could not run there now: `against` is empty where it could.
 
     name: "" if it stands for all nodes of its class, `number` of them, and has as much as the one with the most.
@@ -103,7 +104,7 @@ class NodeFit(Shown, frozen=True):
         return "it" if self.number == 1 else "the one with the most"
 
 
-class PodState(Shown, frozen=True):
+class PodState(JsonStruct, frozen=True):
     """A pod of the object: its phase, its node ("" for none), and why it does not run."""
 
     name: str
@@ -112,7 +113,7 @@ class PodState(Shown, frozen=True):
     reason: str = ""
 
 
-class ObservedEvent(Shown, frozen=True):
+class ObservedEvent(JsonStruct, frozen=True):
     """A warning about the object, what owns its pods, or a pod of it."""
 
     about: str
@@ -122,16 +123,16 @@ class ObservedEvent(Shown, frozen=True):
     last: datetime | None
 
 
-class Explanation(Shown, frozen=True):
+class Explanation(JsonStruct, frozen=True):
     """Why an object's pods are refused, or pending. `summary` is the answer in one sentence, `reasons` the first one first.
 
     requested: by one pod, by resource name. classes: on which it can run; empty where it pins none.
     verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
     line: the place in line of the first of its pods that wait for quota; None if none waits, or the quota does not name it.
     pods: at most MAX_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
-    idle: its GPUs, if they are known to do no work. budget: that of the namespace.
+    idle: its GPUs, if they are known to do no work. budget: of the namespace.
     nodes: the GPU nodes of its classes; None where they cannot be read.
-    omitted: what the caller may not read. nodes_from: what stands for nodes that the caller may not list, in words; "" else.
+    omitted: what the caller may not read. nodes_from: where else nodes are from, in words, if the caller may not list them.
     """
 
     kind: str

@@ -1,7 +1,7 @@
 """The pods of an object, whoever made them for it: a Deployment's by its ReplicaSets, a CronJob's by its Jobs.
 
-Owners are followed upwards from the pods, and from what was denied pods, by one list of metadata for each kind of owner: few
-calls, whatever operators there are, and however many objects.
+Owners are followed upwards from the pods, and from the objects whose pods were denied, by one list of metadata for each kind of
+owner. So the number of calls depends on the number of kinds alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from functools import partial
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.cluster.objects import decode_owned
-from webhook.controller.records import PODS
+from webhook.quota.counted_records import PODS
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.stored_pod import StoredPod, decode_stored

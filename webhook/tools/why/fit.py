@@ -16,7 +16,7 @@ from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues, pod_demand
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import timestamp
-from webhook.controller.records import LONG_PENDING_SECONDS
+from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.status.quotas import quota_status
@@ -36,7 +36,7 @@ def in_words(requested: Mapping[str, Fraction]) -> str:
 def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
     found = candidate_classes(pod, catalogues.classes, nodes)
-    return tuple(each.name for each in found.classes) if found.is_known else ()
+    return tuple(gpu_class.name for gpu_class in found.classes) if found.is_known else ()
 
 
 def quota_fit(
@@ -119,7 +119,7 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
         yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
     for taint in node.taints:
         is_hard = taint.effect in {"NoSchedule", "NoExecute"}
-        if is_hard and not any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
+        if is_hard and not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations or ()):
             yield (
                 f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
                 f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}",

@@ -17,11 +17,12 @@ from policies.pods.pod import Metadata
 from policies.quota.demand import RULE_ID
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
-from webhook.controller.records import PODS
+from webhook.quota.counted_records import PODS
+from webhook.tools.json_struct import JsonStruct
+from webhook.tools.pending_pods import PENDING_AFTER
 from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_events
-from webhook.tools.status.pending import PENDING_AFTER
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.summaries import DeniedOwner, Shown
+from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.reasons import (
@@ -33,10 +34,10 @@ from webhook.tools.why.reasons import (
     true_condition,
 )
 
-_WORST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
+_WORST_FIRST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
 
 
-class Problem(Shown, frozen=True):
+class Problem(JsonStruct, frozen=True):
     """Pods of one owner that are denied (`refused`), or that do not run.
 
     count: denials that were seen, 0 where only a condition tells of them; or pods. first and last: of the denials; of pods that
@@ -61,11 +62,11 @@ class Problem(Shown, frozen=True):
 
     @property
     def order(self) -> tuple[int, int, datetime, str, str]:
-        """The sort key: denied ones first, then most pods, then the longest."""
-        return _WORST.index(self.answer), -self.count, self.first, self.namespace, self.owner
+        """The sort key: denied pods first, then by number, descending, then by age."""
+        return _WORST_FIRST.index(self.answer), -self.count, self.first, self.namespace, self.owner
 
 
-class Problems(Shown, frozen=True):
+class Problems(JsonStruct, frozen=True):
     """Everything of a namespace, of all if it is "", that is denied, or pending for longer than PENDING_AFTER; the worst first.
 
     since: the first denial that conditions and Events still tell of, None without any. omitted: what the caller may not read.
@@ -130,12 +131,14 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     read_pods = partial(api.list, PODS.path(namespace), _unfinished)
     pods = reader.attempt_list("pods", namespace, read_pods)
     listed = pods.items if pods else []
-    refused = _explained(_denied(denied, owners), listed, now)
+    refused = _naming_old_pods(_denied(denied, owners), listed, now)
     # What is denied about a pod is its ResourceClaim. A scheduler considers the pod once that is there.
-    without = {(pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.is_unconsidered}
-    current = [each for each in refused if pods is None or not each.is_about_pod or each.key in without]
-    said = {each.key for each in current if each.is_about_pod}
-    found = [*current, *(each for each in pending(listed, now) if each.key not in said)]
+    unconsidered = {
+        (pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.is_unconsidered
+    }
+    current = [each for each in refused if pods is None or not each.is_about_pod or each.key in unconsidered]
+    refused_pods = {each.key for each in current if each.is_about_pod}
+    found = [*current, *(each for each in pending(listed, now) if each.key not in refused_pods)]
     return Problems(
         namespace=namespace,
         at=now,
@@ -194,18 +197,20 @@ def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
         yield Problem(answer=Answer.REFUSED, **said)
 
 
-def _explained(problems: Iterable[Problem], pods: Iterable[StoredPod], now: datetime) -> Iterator[Problem]:
-    """Yield the denials; those of the quota with the pod that they wait for, if one of the same owner is being deleted."""
+def _naming_old_pods(
+    problems: Iterable[Problem], pods: Iterable[StoredPod], now: datetime
+) -> Iterator[Problem]:
+    """Yield the denials. One by the quota names a terminating pod of the same owner, for whose end it waits."""
     ending = {
         (pod.metadata.namespace or "", pod.metadata.controlled_by): pod for pod in pods if pod.is_terminating
     }
-    for each in problems:
-        pod = ending.get((each.namespace, each.owner))
-        if pod is not None and each.message.endswith(f"[{RULE_ID}]"):
+    for problem in problems:
+        pod = ending.get((problem.namespace, problem.owner))
+        if pod is not None and problem.message.endswith(f"[{RULE_ID}]"):
             why = terminating_cause(pod, now).message
             message = f"exceeded quota until its old pods have ended: Pod {pod.metadata.name} {why}"
-            each = replace(each, message=message)  # noqa: PLW2901
-        yield each
+            problem = replace(problem, message=message)  # noqa: PLW2901
+        yield problem
 
 
 def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:

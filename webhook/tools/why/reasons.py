@@ -63,7 +63,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
     quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
     no_node: warnings of the rules that a pod would find no node.
-    sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant does not see that of its team.
+    sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant cannot see its team's quota.
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
@@ -92,7 +92,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return [pod for pod in self.pods if not pod.has_ended]
 
     @property
-    def current(self) -> list[StoredPod]:
+    def counted_on(self) -> list[StoredPod]:
         """The pods that the object counts on: without those that are being deleted, unless a pod itself is explained."""
         return [pod for pod in self.living if self.data is None or not pod.is_terminating]
 
@@ -103,7 +103,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stuck(self) -> StoredPod | None:
         """A pod that does not run. A pod that finds no node comes first, because the nodes are compared with this pod."""
-        waiting = (pod for pod in self.current if not pod.is_running)
+        waiting = (pod for pod in self.counted_on if not pod.is_running)
         return min(waiting, key=lambda pod: not pod.unscheduled, default=None)
 
     @property
@@ -115,7 +115,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_quota_denial(self) -> bool:
         """Whether the quota was the last that denied a pod. Otherwise a rule did, which the caller may not be able to read."""
-        return all(f"[{RULE_ID}]" in each.denial for each in self.denial_events[:1])
+        return all(f"[{RULE_ID}]" in denial_event.denial for denial_event in self.denial_events[:1])
 
     @property
     def outdated(self) -> int:
@@ -130,10 +130,10 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     def is_missing_pods(self) -> bool:
         if not self.wanted:
             return bool(self.denial_events)
-        return self.data is not None and (len(self.current) < self.wanted or bool(self.outdated))
+        return self.data is not None and (len(self.counted_on) < self.wanted or bool(self.outdated))
 
     def author_of(self, owner: str) -> str:
-        """Return whose pods those of `owner` are: of a ReplicaSet of the explained Deployment, that Deployment."""
+        """Return the author of the pods of `owner`: the explained Deployment for a ReplicaSet, else `owner` itself."""
         data = _map(self.data)
         if data.get("kind") != "Deployment" or not owner.startswith("ReplicaSet/"):
             return owner
@@ -148,7 +148,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     def why_stopped(self) -> str:
         """Why the object should make no pods now, "" if it should make some."""
         spec = _map(_map(self.data).get("spec"))
-        if self.current or (self.wanted and not spec.get("schedule")):
+        if self.counted_on or (self.wanted and not spec.get("schedule")):
             return ""
         if spec.get("suspend") is True:
             return "spec.suspend is true"
@@ -169,8 +169,8 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
     if situation.is_missing_pods and not reasons:
         reasons = (NO_REASON if situation.rule_denials is not None else UNKNOWN_RULES,)
     answer = _answer(situation, reasons)
-    running, wanted = sum(pod.is_running for pod in situation.current), situation.wanted
-    summary = f"{running} of {wanted or len(situation.current)} pods run"
+    running, wanted = sum(pod.is_running for pod in situation.counted_on), situation.wanted
+    summary = f"{running} of {wanted or len(situation.counted_on)} pods run"
     if situation.outdated:
         summary += f", {situation.outdated} of them not updated"
     if reasons and answer is not Answer.RUNNING:
@@ -181,7 +181,7 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
 
 
 def _without_pods(situation: Situation) -> str:
-    """Return why there is nothing to explain about an object that has no pods, and does not say that it makes some."""
+    """Return why there is nothing to explain: the object has no pods, and does not say that it makes some."""
     target = _map(_map(_map(situation.data).get("spec")).get("scaleTargetRef"))
     if target:
         scaled = f"{target.get('kind')}/{target.get('name')}"
@@ -218,33 +218,33 @@ def has_ended(status: Mapping[str, Any]) -> bool:
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
     """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod or claim."""
     merged: dict[tuple[str, str, bool, str], ObservedEvent] = {}
-    for each in sorted(events, key=_last, reverse=True):
-        is_ours = bool(each.denial)
-        is_alike = is_ours or each.reason == FAILED_CREATE  # but for the name of the pod or claim
-        key = (each.owner, each.reason, is_ours, "" if is_alike else each.message)
+    for event in sorted(events, key=_last, reverse=True):
+        is_ours = bool(event.denial)
+        is_alike = is_ours or event.reason == FAILED_CREATE  # but for the name of the pod or claim
+        key = (event.owner, event.reason, is_ours, "" if is_alike else event.message)
         newer = merged.get(key)
         merged[key] = ObservedEvent(
-            about=each.owner,
-            reason=each.reason,
-            message=newer.message if newer else each.denial or each.message,
-            count=each.times + (newer.count if newer else 0),
-            last=newer.last if newer else each.last,
+            about=event.owner,
+            reason=event.reason,
+            message=newer.message if newer else event.denial or event.message,
+            count=event.times + (newer.count if newer else 0),
+            last=newer.last if newer else event.last,
         )
     yield from islice(merged.values(), MAX_EVENTS)
 
 
 def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:
-    sources, living = {reason.source for reason in reasons}, situation.current
+    sources, pods = {reason.source for reason in reasons}, situation.counted_on
     if sources & {Source.POLICY, Source.QUOTA, Source.EVENT}:
         return Answer.REFUSED
-    idle = [pod for pod in living if not pod.is_running]
+    idle = [pod for pod in pods if not pod.is_running]
     if idle and all(pod.waits_in_line for pod in idle):
         return Answer.WAITING
-    if living and all(pod.gates for pod in living):
+    if pods and all(pod.gates for pod in pods):
         return Answer.GATED
-    if any(not pod.is_running for pod in living):
+    if idle:
         return Answer.PENDING
-    return Answer.RUNNING if living and not situation.is_missing_pods else Answer.UNKNOWN
+    return Answer.RUNNING if pods and not situation.is_missing_pods else Answer.UNKNOWN
 
 
 def _reasons(situation: Situation) -> Iterator[Cause]:
@@ -256,10 +256,10 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
         yield from _event_reasons(situation, is_explained=bool(explanations) and not denied_by_rule)
         yield from explanations if denied_by_rule else ()
     yield from _pod_reasons(situation)
-    yield from _order(situation)
+    yield from _ordered_creation(situation)
     if _map(situation.data).get("kind") == "Job":
         yield from _failures(situation)
-    if any(pod.unscheduled for pod in situation.current):
+    if any(pod.unscheduled for pod in situation.counted_on):
         if situation.no_node and not situation.is_missing_pods:
             yield from _no_node(situation)
         elif not situation.no_node and situation.nodes is not None:
@@ -267,9 +267,9 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
 
 
 def _denials(situation: Situation) -> Iterator[Cause]:
-    """Yield what denies a pod that is created now, or would keep it pending, in the order in which to repair it."""
-    denied = [_cause(Source.POLICY, each) for each in situation.rule_denials or ()]
-    full = [_cause(Source.QUOTA, each) for each in situation.quota_denials]
+    """Yield what denies a pod that is created now, or keeps it pending, in the order of repair."""
+    denied = [_cause(Source.POLICY, rule_denial) for rule_denial in situation.rule_denials or ()]
+    full = [_cause(Source.QUOTA, quota_denial) for quota_denial in situation.quota_denials]
     yield from (*denied, *(_no_node(situation) if denied or full else ()), *full)
 
 
@@ -303,18 +303,18 @@ def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
     return Cause(source=Source.POD, message=message, remedy=remedy)
 
 
-def _order(situation: Situation) -> Iterator[Cause]:
+def _ordered_creation(situation: Situation) -> Iterator[Cause]:
     """Yield that a StatefulSet creates its next pod when the one before is ready."""
     data, pod = _map(situation.data), situation.stuck
     policy = _map(data.get("spec")).get("podManagementPolicy", "OrderedReady")
     is_ordered = data.get("kind") == "StatefulSet" and policy == "OrderedReady"
-    if is_ordered and pod is not None and len(situation.current) < (situation.wanted or 0):
+    if is_ordered and pod is not None and len(situation.counted_on) < (situation.wanted or 0):
         when = f"when Pod {pod.metadata.name} is ready (podManagementPolicy: {policy})"
         yield Cause(source=Source.CONTROLLER, message=f"the next pod is created {when}")
 
 
 def _cause(source: Source, finding: Finding) -> Cause:
-    """Return a finding as the cause that it is, in its own words."""
+    """Return the cause that a finding states, in its own words."""
     remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
     message = replace(finding, remedy="", fix=(), ask="").sentence()
     return Cause(
@@ -323,7 +323,7 @@ def _cause(source: Source, finding: Finding) -> Cause:
 
 
 def _outlook(situation: Situation, last: ClusterEvent) -> str:
-    """Return what becomes of the next pod, of which nothing that is known here would be denied."""
+    """Return what happens to the next pod when no known rule denies it."""
     if not situation.sees_quota and team_title("") in last.denial:
         return "do as it says; its controller tries again by itself, and succeeds once the team has room"
     return "a pod would be admitted now: its controller tries again by itself"
@@ -344,11 +344,11 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         owner = situation.author_of(last.owner)
         message = f"{owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
         yield Cause(source=Source.EVENT, message=message, remedy=remedy)
-    others: dict[str, list[ClusterEvent]] = defaultdict(list)
+    by_owner: dict[str, list[ClusterEvent]] = defaultdict(list)
     for event in situation.events:
         if event.reason == FAILED_CREATE and not event.denial:
-            others[event.owner].append(event)
-    for owner, events in others.items():
+            by_owner[event.owner].append(event)
+    for owner, events in by_owner.items():
         newest = max(events, key=_last)
         number = sum(each.times for each in events)
         times = f" ({number} times)" if number > 1 else ""
@@ -361,12 +361,12 @@ def _last(event: ClusterEvent) -> float:
 
 
 def _pod_reasons(situation: Situation) -> Iterator[Cause]:
-    """Yield why pods do not run. A reason names one pod, and how many more it is true for."""
+    """Yield why pods do not run. Each reason names one pod, and counts the others with the same reason."""
     pods_by_reason: dict[Cause, list[StoredPod]] = defaultdict(list)
-    name, place = situation.line or ("", None)
-    for pod in sorted(situation.current, key=lambda each: each.metadata.name != name):
-        if place is not None and pod.waits_in_line:
-            pods_by_reason[place].append(pod)
+    name, wait = situation.line or ("", None)
+    for pod in sorted(situation.counted_on, key=lambda each: each.metadata.name != name):
+        if wait is not None and pod.waits_in_line:
+            pods_by_reason[wait].append(pod)
             continue
         reason = _claim_denial(pod, situation) or pod_cause(pod, situation.now)
         if reason is not None:
@@ -377,7 +377,7 @@ def _pod_reasons(situation: Situation) -> Iterator[Cause]:
 
 
 def _claim_denial(pod: StoredPod, situation: Situation) -> Cause | None:
-    """Return our last denial of a ResourceClaim for a pod, without their names. No scheduler considers the pod without it."""
+    """Return our last denial of the ResourceClaim of a pod, without names. No scheduler considers a pod without its claim."""
     denials = (each for each in situation.denial_events if each.owner == f"Pod/{pod.metadata.name}")
     last = next(denials, None)
     if last is None or not pod.is_unconsidered:
@@ -417,11 +417,11 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
     classes = " or ".join(situation.classes)
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
-        others = [kind for kind in situation.other_kinds if kind not in situation.classes]
-        remedy = f"name a class that has nodes ({', '.join(others)}), or " if others and classes else ""
+        kinds = [kind for kind in situation.other_kinds if kind not in situation.classes]
+        remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds and classes else ""
         yield Cause(source=Source.NODES, message=message, remedy=f"{remedy}ask {situation.contact} for nodes")
         return
-    first, lacking = min(nodes, key=lambda each: len(each.against)), _lacking(situation)
+    first, lacking = min(nodes, key=lambda node: len(node.against)), _lacking(situation)
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"

@@ -234,7 +234,7 @@ def test_creations_of_one_name_leave_room_for_others(
 def test_so_many_creations_fill_the_reservations(
     create: Callable[[int, str], ReservationRequest], fewest: int, most: int
 ) -> None:
-    """As docs/quota.md says; with names of 63 characters."""
+    """As docs/operate/quota.md says; with names of 63 characters."""
     full, number = admitted(*(create(number, f"pods/{number:063}") for number in range(4000)))
 
     assert fewest <= number <= most

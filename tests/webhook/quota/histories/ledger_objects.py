@@ -21,8 +21,8 @@ from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
 from webhook.cluster.collection import MergedCollection, ObjectVersion, Position
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.records import Blueprint, ClaimHistory, ClaimRecord
 from webhook.quota import documents, ledger_objects
+from webhook.quota.counted_records import Blueprint, ClaimHistory, ClaimRecord
 from webhook.quota.store import VersionedLedger
 
 NEXT = "the next catalogue"

@@ -9,7 +9,7 @@ import pytest
 from policies.pods.pod import Pod
 from tests.corpus import CORPUS
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.serving.engine import Engine
+from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check.manifests import read_manifests
 from webhook.tools.check.offline import PodResult, Run
 
@@ -52,9 +52,9 @@ def configuration(folder: Path, default: str) -> Configuration:
 
 def pods(folder: Path, default: str) -> Iterator[tuple[str, Pod, PodResult]]:
     """Yield every pod of the corpus, after its file, and what becomes of it."""
-    engine, now = Engine(configuration(folder, default)), datetime.now(UTC)
+    cache, now = DecisionCache(configuration(folder, default)), datetime.now(UTC)
     manifests = read_manifests([str(CORPUS)], recursive=True).manifests
-    for manifest, found in zip(manifests, Run(manifests, engine, now, None).results(), strict=True):
+    for manifest, found in zip(manifests, Run(manifests, cache, now, None).results(), strict=True):
         for (_, pod), result in zip(manifest.pods, found.pods, strict=True):
             yield manifest.file, pod, result
 

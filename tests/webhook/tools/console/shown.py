@@ -10,19 +10,15 @@ from typing import Any, cast
 from webhook.cluster.api import ApiClient
 from webhook.tools.console.app import Observer, create_app
 from webhook.tools.console.history import History
+from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.report import ClusterStatus, InstallationStatus, quota_totals
-from webhook.tools.status.summaries import (
-    DeniedOwner,
-    PendingOwner,
-    QuotaHolder,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-)
+from webhook.tools.status.summaries import DeniedOwner, QuotaHolder, QuotaRow, QuotaState, QuotaSummary
 
 NOW = datetime.now(UTC)
+
 HARD = Fraction(8)
+
 FOUR = {"gpus": Fraction(4)}
 
 

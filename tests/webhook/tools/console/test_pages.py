@@ -26,19 +26,15 @@ from tests.webhook.tools.console.shown import (
     teams,
 )
 from tests.webhook.tools.rightsize.peaks import peaks
+from webhook.evaluation.stored_objects import Verdict
 from webhook.quota.documents import PlaceInLine, WaitingPods
-from webhook.serving.evaluation import Verdict
 from webhook.tools.console import app as console
 from webhook.tools.console.app import Observer
 from webhook.tools.console.proposals import DenialProposals, Proposal
 from webhook.tools.doctor.check import failure, warning
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.report import InstallationStatus
-from webhook.tools.status.summaries import (
-    DeniedOwner,
-    QuotaHolder,
-    QuotaRow,
-)
+from webhook.tools.status.summaries import DeniedOwner, QuotaHolder, QuotaRow
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit
 from webhook.tools.why.problems import Problem, Problems
 
@@ -133,7 +129,7 @@ def test_of_many_nodes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> N
         summary="it waits",
         nodes=tuple(NodeFit(name=f"a100-{n}", kind="", free=None, allocatable={}) for n in range(500)),
     )
-    monkeypatch.setattr(console, "_answered", lambda *_: (found, None, None, ""))
+    monkeypatch.setattr(console, "_answer", lambda *_: (found, None, None, ""))
     text = shown("/why", {"object": "pod/a"})
 
     assert re.findall(r">(a100-\d+)<", text) == [f"a100-{n}" for n in range(10)]
@@ -210,7 +206,7 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
         kind="Pod", namespace="team", name="a", at=NOW, answer=Answer.RUNNING, summary="it runs"
     )
     offer = Proposal(title="Pod/a", verdict=Verdict.ACCEPTED, is_accepted=True, injected=injected)
-    monkeypatch.setattr(console, "_answered", lambda *_: (found, offer, None, ""))
+    monkeypatch.setattr(console, "_answer", lambda *_: (found, offer, None, ""))
 
     assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want
 

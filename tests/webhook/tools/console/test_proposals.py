@@ -12,15 +12,17 @@ from policies.quota.amounts import GPUS
 from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.decision import Outcome
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import Evaluation, evaluate
+from webhook.quota.enforcer import UnusedQuota
 from webhook.tools.console.proposals import corrected, difference
 
 CONFIGURATION = load_directory(None)
 LEDGER = quota_ledger(hard={GPUS: Fraction(2)}, used=None)
 BY = Evaluator(
-    engine=Engine(CONFIGURATION),
+    cache=DecisionCache(CONFIGURATION),
     now=datetime(2027, 1, 31, 18, tzinfo=UTC),
     quota_of=lambda _namespace: UnusedQuota(LEDGER, CONFIGURATION),
 )

@@ -39,7 +39,7 @@ def test_every_check_has_an_id_of_its_own() -> None:
 
 
 def test_the_page_says_how_many_checks_there_are() -> None:
-    page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "doctor.md").read_text(encoding="utf-8")
 
     assert re.findall(r"`(\d+) checks, no findings`", page) == [str(len(CHECKS))]
 

@@ -7,11 +7,12 @@ import msgspec
 
 from tests.builders import JSON, gpu_container, pod
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine
-from webhook.serving.evaluation import Evaluation, evaluate
-from webhook.serving.evaluator import Evaluator
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.stored_objects import Evaluation, evaluate
 
-BY = Evaluator(engine=Engine(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
+BY = Evaluator(cache=DecisionCache(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
+
 UNKNOWN = {"gpu-admission.dev/gpu-class": "a1000"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
-from webhook.tools.audit import Counts
+from webhook.tools.gpu_hours import Counts
 from webhook.tools.status.denials import denials_in_events, denials_in_logs
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)

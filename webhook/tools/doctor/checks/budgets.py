@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 
 from policies.quota.amounts import GPUS
 from webhook.cluster.objects import CONTROLLER
-from webhook.controller.records import QUOTAS
-from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.documents import QUOTAS, QuotaRecord, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, failure
 from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.cluster import InstalledCluster, Permission

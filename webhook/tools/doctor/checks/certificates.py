@@ -83,7 +83,7 @@ def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
 
 
 def _target(client: dict[str, Any], names: Names) -> Target:
-    """Return the address that the API server calls; that of our Service where the webhook names no address."""
+    """Return the address that the API server calls: of our Service, if the webhook names no other."""
     url, service = urlsplit(client.get("url") or ""), client.get("service") or {}
     if url.hostname:
         return Target(url.hostname, port=url.port or PORT)
@@ -101,7 +101,7 @@ def _trusted(cluster: InstalledCluster) -> list[CABundle]:
 
 @doctor_check("ca-bundle", "Every webhook has a readable caBundle", *READS)
 def _ca_bundle(cluster: InstalledCluster) -> Iterator[Observation]:
-    yield from (each for each in _bundles(cluster) if isinstance(each, DoctorFinding))
+    yield from (bundle for bundle in _bundles(cluster) if isinstance(bundle, DoctorFinding))
 
 
 # ---- what is served
@@ -341,7 +341,7 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
     message = "answers every caller: any pod of the cluster can hold a quota for 40 s, again and again, and read its use"
     remedy = (
         "set webhook.clientAuthentication, or networkPolicy.webhookFrom where kube-apiserver cannot be configured; "
-        "see docs/security.md"
+        "see docs/operate/security.md"
     )
     yield warning("callers-unknown", where, message, remedy)
 

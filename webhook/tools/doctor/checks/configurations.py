@@ -24,9 +24,9 @@ from webhook.configuration.registered_annotations import (
     unregistered,
     without_added,
 )
-from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.version import VERSION
 
 NEW_PODS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
 """The webhooks from which webhooks.matchConditions of the chart takes their conditions."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+from webhook.canary.probe import probe
 from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.controller.canary import probe
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Permission, Unknown
@@ -131,7 +131,7 @@ def needed(
             *_permissions("list watch", ["limitranges"]),
             *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
             *(Permission("get", plural, group) for group, plural in SCALED_RESOURCES if autoscalers),
-            *(Permission("get", each.plural, each.group) for each in owners),
+            *(Permission("get", owner.plural, owner.group) for owner in owners),
             *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
             *_permissions("get", ["leases"], "coordination.k8s.io", own, names.lease),
             *configurations,

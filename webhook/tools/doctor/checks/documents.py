@@ -7,18 +7,17 @@ from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
-from webhook.controller.quota_status import UNREADABLE
-from webhook.controller.records import QUOTAS, LedgerReader, ledger_of
 from webhook.quota.catalogues import digests_of
-from webhook.quota.documents import LimitsRecord, QuotaRecord, decode_quota
+from webhook.quota.documents import QUOTAS, UNREADABLE, LimitsRecord, QuotaRecord, decode_quota
 from webhook.quota.ledger_objects import EPOCH_OBJECT, is_team_object, ledger_objects_path
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
-from webhook.serving.canary_trace import VERSION
+from webhook.quota.ledger_records import LedgerReader, ledger_of
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.version import VERSION
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
@@ -64,11 +63,9 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"is paused until {spec.paused_until:%Y-%m-%d %H:%M %Z}: every rule only audits"
             remedy = "remove spec.pausedUntil as soon as its reason is gone: gpu-admission resume"
             yield warning("policy-paused", where, message, remedy)
-        for each in spec.exemptions:
-            if each.until is not None and cluster.now >= end_of(each.until):
-                message = (
-                    f"has an exemption of {few(each.namespaces)} that ended on {each.until} ({each.reason})"
-                )
+        for exemption in spec.exemptions:
+            if exemption.until is not None and cluster.now >= end_of(exemption.until):
+                message = f"has an exemption of {few(exemption.namespaces)} that ended on {exemption.until} ({exemption.reason})"
                 yield warning("exemption-over", where, message, "remove it, or extend it")
 
 
@@ -155,7 +152,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             unreadable = [
                 each.namespace for each in (own, ledgers.get(own.moved_to)) if each and each.problem
             ]
-            remedy = counted_anew(installation, *unreadable) if unreadable else WAIT
+            remedy = recount_remedy(installation, *unreadable) if unreadable else WAIT
             message = f"has a ledger that replicas cannot use: {record.problem}"
             yield failure("ledger-unreadable", where, message, remedy)
         elif missing := sorted(digests_of(record.ledger) - published):
@@ -175,8 +172,8 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("ledger-left", where, message, WAIT)
 
 
-def counted_anew(installation: str, *objects: str) -> str:
-    """Return how to have the ledgers in these objects, which cannot be read, counted anew."""
+def recount_remedy(installation: str, *objects: str) -> str:
+    """Return how to replace the unreadable ledgers in these objects by a new count."""
     return (
         f"when little is created, kubectl -n {installation} delete {LEDGERS} {' '.join(objects)}: "
         "everything is then counted anew"

@@ -8,8 +8,7 @@ import msgspec
 from policies.pods.label_selector import LabelSelector
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
-from webhook.controller.records import QUOTAS
-from webhook.quota.documents import decode_quota
+from webhook.quota.documents import QUOTAS, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import (
     APPLY,

@@ -18,10 +18,10 @@ from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
+from webhook.cluster.node_pools import node_pools
 from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS
-from webhook.controller.unmapped_resources import unmapped_resources
-from webhook.serving.node_watch import node_pools
+from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 

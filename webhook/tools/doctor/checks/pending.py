@@ -6,13 +6,12 @@ from datetime import timedelta
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster.objects import timestamp
-from webhook.controller.records import LONG_PENDING_SECONDS, QUOTAS
-from webhook.quota.documents import decode_quota
+from webhook.quota.counted_records import LONG_PENDING_SECONDS
+from webhook.quota.documents import QUOTAS, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
-from webhook.tools.status.pending import pending_owners
-from webhook.tools.status.quotas import cluster_nodes
-from webhook.tools.status.summaries import PendingOwner
+from webhook.tools.pending_pods import PendingOwner, pending_owners
+from webhook.tools.pod_demand import cluster_nodes
 
 
 @doctor_check(
@@ -30,9 +29,9 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     configuration, began = cluster.usable_configuration, cluster.now - timedelta(seconds=LONG_PENDING_SECONDS)
     nodes = cluster_nodes(cluster.api, configuration)
     by_namespace: dict[str, list[PendingOwner]] = defaultdict(list)
-    for each in pending_owners(cluster.api, configuration, counts_as, nodes, ""):
-        if not each.has_node and each.since < began:
-            by_namespace[each.namespace].append(each)
+    for pending_owner in pending_owners(cluster.api, configuration, counts_as, nodes, ""):
+        if not pending_owner.has_node and pending_owner.since < began:
+            by_namespace[pending_owner.namespace].append(pending_owner)
     for namespace, owners in sorted(by_namespace.items()):
         first, gpus = owners[0], sum((each.gpus for each in owners), NOTHING)
         more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""

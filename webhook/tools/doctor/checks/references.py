@@ -103,7 +103,7 @@ def _credentials(cluster: InstalledCluster, found: list[Workload]) -> Iterator[D
     for (namespace, secret), where in sorted(missing.items()):
         message = f"fetches its model with Secret {secret}, which does not exist in {namespace}: its pods cannot start"
         create = f"kubectl -n {namespace} create secret generic {secret} --from-literal=…"
-        yield failure("credentials-missing", where, message, f"{create}, see docs/model-warming.md")
+        yield failure("credentials-missing", where, message, f"{create}, see docs/tenants/model-warming.md")
 
 
 def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:

@@ -8,18 +8,16 @@ from policies.quota.granted import granted_together
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage import amounts_in_words
 from webhook.cluster.capacity import gpu_node, gpus_by_dimension
-from webhook.controller.quota_status import UNREADABLE
-from webhook.controller.records import QUOTAS
-from webhook.quota.documents import decode_quota
+from webhook.quota.documents import QUOTAS, UNREADABLE, decode_quota
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP
 from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
-from webhook.tools.doctor.checks.documents import counted_anew, true_conditions
+from webhook.tools.doctor.checks.documents import recount_remedy, true_conditions
 from webhook.tools.doctor.checks.nodes import READ
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
-from webhook.tools.status.teams import granted_beyond
+from webhook.tools.granted import granted_beyond
 
 POLICY = "gpu-admission-teams"
 READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
@@ -40,7 +38,7 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
             continue
         names = cluster.members[record.name]
         remedies = {
-            UNREADABLE: counted_anew(cluster.names.namespace, team_object_name(record.name)),
+            UNREADABLE: recount_remedy(cluster.names.namespace, team_object_name(record.name)),
             "Exceeded": "see which namespaces hold it: gpu-admission quota; nothing more is admitted",
             "TooManyNamespaces": "split the team, or match fewer namespaces",
             "TooLarge": "shorten spec.hard of the GPUQuotas of its namespaces, or split the team",

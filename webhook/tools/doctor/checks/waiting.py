@@ -11,8 +11,7 @@ from policies.quota.demand import RULE_ID
 from policies.quota.waiting import STARVED_SECONDS
 from policies.rule import Mode
 from webhook.cluster.objects import CONTROLLER, service_account
-from webhook.controller.records import QUOTAS
-from webhook.quota.documents import PlaceInLine, QuotaRecord, decode_quota
+from webhook.quota.documents import QUOTAS, PlaceInLine, QuotaRecord, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.checks.nodes import few
@@ -82,16 +81,16 @@ def _in_namespace(
     is_enforced = held is not None and held[0].options.mode is Mode.ENFORCE
     if quota is None or not is_enforced:
         late = [
-            each.metadata.name
-            for each in pods
-            if _age(cluster, each.metadata.creation_timestamp) > STARTED_WITHIN
+            pod.metadata.name
+            for pod in pods
+            if _age(cluster, pod.metadata.creation_timestamp) > STARTED_WITHIN
         ]
         if late:
             reason = "no GPUQuota" if quota is None else "no policy that enforces its GPUQuota"
             message = f"wait in line for quota ({few(late)}), although the namespace has {reason}"
             yield failure("waiting-for-nothing", where, message, log)
     elif not cluster.lets_wait(namespace):
-        names = few([each.metadata.name for each in pods])
+        names = few([pod.metadata.name for pod in pods])
         message = f"wait in line for quota ({names}), which no new pod does: onExceeded is Deny"
         remedy = f"wait: they start in order; to start them now: gpu-admission pause, then gpu-admission release -n {namespace}"
         yield warning("waiting-out-of-use", where, message, remedy)

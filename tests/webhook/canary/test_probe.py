@@ -1,0 +1,257 @@
+"""What a canary concludes from the answers of the API server."""
+
+import threading
+from time import time
+from typing import Any, cast
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policies.pods.annotations import CANARY, INJECTED
+from tests.cases import cases
+from webhook.canary.probe import MUTATING, REMEDIES, VALIDATING, CanaryResult, probe, selected_labels
+from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, Attempt
+from webhook.controller.canary_loop import CanaryLoop
+
+DENIED = f'admission webhook "{MUTATING}" denied the request: '
+HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number")
+BOTH = (MUTATE, VALIDATE)
+
+
+class Cluster:
+    """An API server that answers the first pod with the error, and traces of these calls; the second pod is rejected."""
+
+    def __init__(
+        self, error: errors.ApiError | None, calls: tuple[str, ...], *, patched: bool = True
+    ) -> None:
+        self.error, self.calls, self.patched = error, calls, patched
+        self.injects: tuple[str, ...] = ()
+        self.enforces: tuple[str, ...] = ("gpu-requests",)
+        self.half: errors.ApiError | None = HALF
+        self.webhooks: list[Any] | None = None
+        self.labels: list[Any] = []
+        self.tolerations: list[dict[str, str]] = []
+
+    def get(self, path: str) -> bytes:
+        if self.webhooks is None:
+            raise errors.NotFound(path)
+        return msgspec.json.encode({"webhooks": self.webhooks})
+
+    def dry_run(self, path: str, body: bytes, *, timeout: float) -> Attempt:
+        assert (path, timeout) == ("/api/v1/namespaces/team/pods", 20.0)
+        document = msgspec.json.decode(body)
+        nonce = document["metadata"]["annotations"][CANARY]
+        traces = tuple(
+            CanaryTrace(
+                nonce=nonce,
+                phase=call,
+                patched=patched,
+                enforces=self.enforces,
+                injects=self.injects,
+                replica="webhook-1",
+            ).text()
+            for call, patched in ((call, self.patched and call == VALIDATE) for call in self.calls)
+        )
+        whole = document["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+        document["metadata"]["annotations"] |= {INJECTED: "{}"} if self.tolerations else {}
+        document["spec"]["tolerations"] = self.tolerations
+        self.labels.append(document["metadata"].get("labels"))
+        return Attempt(msgspec.json.encode(document), self.error if whole else self.half, traces)
+
+
+@cases(
+    ("error", "calls", "want"),
+    no_call=("", (), "not-called"),
+    one_call=("", (MUTATE,), "not-validated"),
+    no_namespace=(errors.NotFound("namespaces team not found"), (), "namespace"),
+    api_server_away=(errors.Unavailable("away"), (), "api-server"),
+    unknown_credentials=(errors.Unauthorized("who?"), (), "api-server"),
+    no_rights=(errors.Forbidden("cannot create resource pods"), (), "forbidden"),
+    another_webhook=(errors.Forbidden("another webhook denied"), (), "refused"),
+    a_failed_call=(errors.ApiError(f"failed calling webhook {MUTATING}: 42"), (), "call-failed"),
+)
+def test_a_failure_has_a_reason_and_its_remedy(
+    error: errors.ApiError | str, calls: tuple[str, ...], want: str
+) -> None:
+    result = probe(cast(ApiClient, Cluster(error or None, calls)), "team")  # type: ignore[arg-type]
+
+    assert (result.reason, result.ok) == (want, False)
+    assert result.remedy == REMEDIES[want].format(namespace="team")
+
+
+def test_a_failed_call_with_a_known_cause_has_the_remedy_of_the_cause() -> None:
+    refused = errors.ApiError(f"failed calling webhook {MUTATING}: connection refused")
+
+    result = probe(cast(ApiClient, Cluster(refused, ())), "team")
+
+    assert (result.reason, result.remedy) == (
+        "call-failed",
+        "start the webhook: kubectl -n gpu-admission get pods",
+    )
+
+
+def test_patches_that_are_not_in_the_final_pod_are_a_failure() -> None:
+    result = probe(cast(ApiClient, Cluster(None, BOTH, patched=False)), "team")
+
+    assert result.reason == "not-patched"
+    assert result.message == "the annotations of the mutating webhook are not in the final pod"
+
+
+def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> None:
+    result = probe(cast(ApiClient, Cluster(None, BOTH)), "team")
+
+    called = (f"{MUTATING} is called", f"{VALIDATING} is called")
+    assert result.proved == (*called, "patches are applied", "half a GPU is rejected with our message")
+    assert result.open == ("that injections persist: the policy of team injects nothing",)
+    assert result.answered_by == ("webhook-1 (version ?)",)
+
+
+OURS, OTHERS = "that injections persist: the canary itself was rejected: ", "exceeded quota"
+
+
+@cases(
+    ("error", "calls", "want"),
+    by_the_policy=(
+        f"{DENIED}no class",
+        (MUTATE,),
+        f"that {VALIDATING} is called, and patches applied: the policy rejects the canary before",
+    ),
+    by_another=(OTHERS, BOTH, f"{OURS}{OTHERS}"),
+)
+def test_a_rejected_canary_proves_the_calls_before(error: str, calls: tuple[str, ...], want: str) -> None:
+    result = probe(cast(ApiClient, Cluster(errors.Forbidden(error), calls)), "team")
+
+    assert (result.reason, result.open[0]) == ("", want)
+    assert f"{OURS}{error}" in result.open
+    assert result.proved[0] == f"{MUTATING} is called"
+
+
+NOT_REFUSED = f"{MUTATING} did not reject half a GPU: "
+
+
+@cases(
+    ("enforces", "half", "want"),
+    admitted=(True, None, ("not-refused", f"{NOT_REFUSED}it was admitted")),
+    rejected_by_others=(True, errors.Forbidden(OTHERS), ("not-refused", NOT_REFUSED + OTHERS)),
+    by_another_rule=(True, errors.ApiError(f"{DENIED}[x]"), ("not-refused", f"{NOT_REFUSED}{DENIED}[x]")),
+    a_failed_call=(True, errors.ApiError(f"failed calling webhook {MUTATING}: 42"), ("call-failed",)),
+    not_enforced=(False, None, ("", "")),
+)
+def test_half_a_gpu_must_be_rejected(
+    enforces: bool, half: errors.ApiError | None, want: tuple[str, ...]
+) -> None:
+    cluster = Cluster(None, BOTH)
+    cluster.enforces, cluster.half = ("gpu-requests",) if enforces else (), half
+
+    result = probe(cast(ApiClient, cluster), "team")
+
+    assert (result.reason, result.message)[: len(want)] == want
+    is_open = "that an invalid pod is rejected: gpu-requests is not enforced in team" in result.open
+    assert is_open is not enforces
+
+
+OTHER = {"name": "other", "objectSelector": {"matchLabels": {"other": "yes"}}}
+SELECTS = {"matchLabels": {"gpu": "yes"}}
+
+
+@cases(
+    ("webhooks", "want"),
+    none_registered=(None, None),
+    ours=([OTHER, {"name": MUTATING, "objectSelector": SELECTS}], {"gpu": "yes"}),
+    ours_selects_all=([OTHER, {"name": MUTATING}], None),
+)
+def test_both_pods_have_labels_that_our_webhook_selects(webhooks: list[Any] | None, want: Any) -> None:
+    cluster = Cluster(None, BOTH)
+    cluster.webhooks = webhooks
+
+    probe(cast(ApiClient, cluster), "team")
+
+    assert [each or None for each in cluster.labels] == [want, want]
+
+
+def test_only_a_leader_runs_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    leads, probed = [False, True, True, False, True], list[bool]()
+    cluster, stopping = cast(ApiClient, Cluster(None, BOTH)), threading.Event()
+    is_leading = False
+
+    def probing(api: ApiClient, namespace: str) -> CanaryResult:
+        probed.append(is_leading)
+        return probe(api, namespace)
+
+    def is_leader() -> bool:
+        nonlocal is_leading
+        is_leading = leads.pop(0)
+        return is_leading
+
+    monkeypatch.setattr("webhook.controller.canary_loop.probe", probing)
+    looks = iter(leads[1:])
+
+    def wait(_seconds: float) -> None:
+        if next(looks, None) is None:
+            stopping.set()
+
+    monkeypatch.setattr(stopping, "wait", wait)
+    CanaryLoop(cluster, "team", 60.0, is_leader, CollectorRegistry()).run(stopping)
+
+    assert probed == [True, True], "as soon as it leads, and then once a period"
+
+
+def test_the_loop_shows_and_logs_what_differs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    registry = CollectorRegistry()
+    loop = CanaryLoop(cast(ApiClient, None), "team", 60.0, lambda: True, registry)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"gpu_admission_canary_{name}", labels)
+
+    assert (value("success"), value("failures_total", reason="forbidden")) == (None, 0)
+    refused = CanaryResult(reason="forbidden", message="no rights", remedy="grant them", seconds=0.5)
+    loop._record(refused)
+    assert (value("success"), value("duration_seconds")) == (0, 0.5)
+    assert value("last_success_timestamp_seconds") is None
+    loop._record(refused)
+    for _ in range(2):
+        loop._record(CanaryResult(proved=("called", "patched"), seconds=0.25))
+
+    assert (value("success"), value("duration_seconds")) == (1, 0.25)
+    assert value("failures_total", reason="forbidden") == 2
+    assert value("last_success_timestamp_seconds") == pytest.approx(time(), abs=60)
+    assert caplog.messages == [
+        "canary: no rights; grant them",
+        "canary: succeeded in 0.250 s: called; patched",
+    ]
+
+
+@cases(
+    ("selector", "want"),
+    none=({}, {}),
+    label=({"matchLabels": {"gpu": "yes"}}, {"gpu": "yes"}),
+    first_of_several=(
+        {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a", "b", "c"]}]},
+        {"gpu": "a"},
+    ),
+    any=({"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}, {"gpu": ""}),
+    what_must_be_absent=({"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}, {}),
+)
+def test_labels_that_the_webhook_selects(selector: Any, want: dict[str, str]) -> None:
+    assert selected_labels(selector) == want
+
+
+@cases(
+    ("tolerated", "want"),
+    nothing_is_left=([], "undone"),
+    what_every_pod_gets=(["node.kubernetes.io/not-ready"], "undone"),
+    our_toleration=(["node.kubernetes.io/not-ready", "nvidia.com/gpu"], ""),
+)
+def test_injections_are_in_the_final_pod(tolerated: list[str], want: str) -> None:
+    cluster = Cluster(None, BOTH)
+    cluster.injects, cluster.tolerations = ("gpu-toleration",), [{"key": each} for each in tolerated]
+
+    result = probe(cast(ApiClient, cluster), "team")
+
+    assert result.reason == want
+    assert (result.message == "the injections of gpu-toleration are not in the final pod") is bool(want)
+    assert ("the injections of gpu-toleration are in the final pod" in result.proved) is (not want)

@@ -1,0 +1,163 @@
+"""The quota is asked last, and only for what no rule denies; the mode of gpu-quota says what its answer does."""
+
+from datetime import UTC, datetime
+from math import inf
+from time import monotonic
+
+import pytest
+
+from policies.finding import Finding, Reason
+from policies.policy import Binding, EffectivePolicy
+from policies.quota.demand import RULE_ID, Demand
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
+from policies.registry import RULES_BY_ID
+from policies.rule import Mode, Phase
+from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
+from tests.builders import JSON, context, gpu_container, pod, view
+from tests.cases import cases
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_objects
+from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.evaluator import Evaluator
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CACHE = DecisionCache(load_objects([]))
+DENIES = Finding(rule="gpu-class", reason=Reason.TOO_LARGE, message="is refused")
+DEMAND = Demand({}, denials=(Finding(rule=RULE_ID, reason=Reason.TOO_LARGE, message="needs a class"),))
+REQUEST = QuotaRequest("request", "uid", context(), lambda _catalogues, _unclassified_pods: DEMAND)
+WANTS_QUOTA = "namespace team must have a GPUQuota for pods and claims that request GPUs"
+DENIED = (WANTS_QUOTA, Outcome.DENIED)
+UNREACHABLE = "the quota could not be checked: connection refused"
+UNCHECKED = "admitted without a quota check, which failed: connection refused"
+
+
+class Quota:
+    """There is none, or it cannot be reached; counts how often it is asked."""
+
+    def __init__(self, *, reachable: bool = True) -> None:
+        self.requests, self.reachable = 0, reachable
+        self.is_enforced = False
+
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
+        self.requests += 1
+        self.is_enforced = quota_request.is_enforced
+        if not self.reachable:
+            raise LedgerError("connection refused", transient=True)
+        return ReservationOutcome()
+
+    def ledger(self) -> QuotaLedger | None:
+        return None
+
+
+def policy(mode: Mode = Mode.ENFORCE, *, denies_on_error: bool = True) -> EffectivePolicy:
+    on_error = OnLedgerError.DENY if denies_on_error else OnLedgerError.ALLOW
+    options = GPUQuotaOptions(mode=mode, required=True, on_ledger_error=on_error)
+    bindings = (Binding(RULES_BY_ID[RULE_ID], options, "test"),)
+    return EffectivePolicy(name="test", version="1", why="", namespace="team", bindings=bindings)
+
+
+def evaluated(
+    quota: Quota, held: EffectivePolicy, *before: tuple[Finding, Mode], deadline: float = inf
+) -> list[tuple[str, Outcome]]:
+    decision = Decision(policy=held)
+    for finding, mode in before:
+        decision = decision.with_findings([finding], mode)
+    by = Evaluator(cache=CACHE, now=NOW, deadline=deadline, quota_of=lambda _namespace: quota)
+    decision = by.reserve(decision, REQUEST)
+    return [(each.finding.message, each.outcome) for each in decision.violations]
+
+
+@cases(
+    ("mode", "outcome"),
+    enforce_denies=(Mode.ENFORCE, Outcome.DENIED),
+    warn_warns=(Mode.WARN, Outcome.WARNED),
+    audit_logs=(Mode.AUDIT, Outcome.AUDITED),
+    disabled_asks_nothing=(Mode.DISABLED, None),
+)
+def test_modes(mode: Mode, outcome: Outcome | None) -> None:
+    quota = Quota()
+
+    assert evaluated(quota, policy(mode)) == ([(WANTS_QUOTA, outcome)] if outcome else [])
+    assert quota.requests == (1 if outcome else 0)
+    assert quota.is_enforced is (mode is Mode.ENFORCE)
+
+
+@cases(
+    ("denies_on_error", "want"),
+    denied=(True, (UNREACHABLE, Outcome.DENIED)),
+    allowed_with_a_warning=(False, (UNCHECKED, Outcome.WARNED)),
+)
+def test_a_quota_that_cannot_be_reached(denies_on_error: bool, want: tuple[str, Outcome]) -> None:
+    held = policy(denies_on_error=denies_on_error)
+
+    assert evaluated(Quota(reachable=False), held) == [want]
+
+
+@cases(
+    ("before", "want"),
+    denied_before=((DENIES, Mode.ENFORCE), [("is refused", Outcome.DENIED)]),
+    warned_before_what_denies_comes_first=((DENIES, Mode.WARN), [DENIED, ("is refused", Outcome.WARNED)]),
+)
+def test_only_what_nothing_else_denies_is_asked_for(
+    before: tuple[Finding, Mode], want: list[tuple[str, Outcome]]
+) -> None:
+    quota = Quota()
+
+    assert evaluated(quota, policy(), before) == want
+    assert quota.requests == (0 if want[0][0] == "is refused" else 1)
+
+
+@cases(("others", "is_found"), one_less=(99, True), as_many_as_are_kept=(100, False))
+def test_findings_of_one_outcome_are_bounded(others: int, is_found: bool) -> None:
+    many = [
+        (Finding(rule="gpu-class", reason=Reason.TOO_LARGE, message=str(number)), Mode.WARN)
+        for number in range(others)
+    ]
+
+    found = evaluated(Quota(), policy(Mode.WARN), *many)
+    assert ((WANTS_QUOTA, Outcome.WARNED) in found) is is_found
+
+
+def test_no_quota_is_asked_after_the_deadline() -> None:
+    quota = Quota()
+    with pytest.raises(DeadlineExceeded):
+        evaluated(quota, policy(), deadline=monotonic())
+    assert quota.requests == 0
+
+
+QUEUES = [
+    Document("GPUPolicy", "default", {"rules": {"gpu-quota": {"mode": "enforce", "onExceeded": "Queue"}}})
+]
+PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "controller": True}
+
+
+@cases(
+    ("metadata", "by_daemonset", "want"),
+    alone=({}, False, [False]),
+    in_a_gang=({"ownerReferences": [PYTORCHJOB]}, False, [True]),
+    in_a_pod_group=({"annotations": {"scheduling.k8s.io/group-name": "train"}}, False, [True]),
+    that_kueue_has_admitted=({"labels": {"kueue.x-k8s.io/podset": "main"}}, False, []),
+    of_a_daemonset=({}, True, []),
+)
+def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
+    metadata: JSON, by_daemonset: bool, want: list[bool]
+) -> None:
+    asked: list[bool] = []
+    cache = DecisionCache(load_objects(QUEUES))
+    by = Evaluator(
+        cache=cache,
+        now=NOW,
+        queues=lambda request: asked.append(request.in_gang),
+        has_admitted=lambda *_: True,
+    )
+    for seen in ({}, metadata):
+        document = pod(gpu_container("1"))
+        document["metadata"] |= seen
+        submitted = view(document)
+        fingerprint = cache.fingerprints.of(submitted)
+        decision = by.evaluate(Phase.MUTATE, by.policy("team"), submitted, fingerprint=fingerprint)
+        asked.clear()
+        by.queue(decision, submitted, "uid", by_daemonset=by_daemonset)
+    assert asked == want

@@ -1,0 +1,77 @@
+"""Owners of pending pods that hold quota, and why the pods do not run."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from policies.placement.named_nodes import NO_NODES
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.waiting import GATE
+from tests.builders import JSON, gpu_container
+from tests.builders import pod as pod_document
+from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering
+from webhook.configuration.loader import load_directory
+from webhook.tools.pending_pods import PendingOwner, pending_owners
+
+CONFIGURATION = load_directory(None)
+QUOTAS = {"team": UnclassifiedPods.TOTAL_ONLY}
+FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
+TRIED = f"{FIT}. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+
+
+def pod(name: str, said: str = "", *, hour: int = 8, owner: str = "", **spec: Any) -> JSON:
+    document = pod_document(gpu_container("2"), **spec)
+    document["metadata"] = {
+        "name": name,
+        "namespace": "team",
+        "uid": name,
+        "creationTimestamp": f"2026-11-22T{hour:02}:00:00Z",
+    }
+    if owner:
+        document["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}]
+    return {**document, "status": {"phase": "Pending", "conditions": conditions if said else None}}
+
+
+def found(folder: Path, *pods: JSON, namespace: str = "") -> tuple[PendingOwner, ...]:
+    path = "/api/v1/pods" if not namespace else f"/api/v1/namespaces/{namespace}/pods"
+    with ApiServer(folder, answering({path: list(pods)})) as server:
+        owners = pending_owners(server.client(), CONFIGURATION, QUOTAS, NO_NODES, namespace)
+    assert [request.query["fieldSelector"] for request in server.requests] == ["status.phase=Pending"]
+    return owners
+
+
+@cases(
+    ("stored", "has_node", "reason"),
+    the_scheduler_finds_no_node=(pod("a", TRIED), False, FIT),
+    several_lines=(pod("a", "no node\nand more"), False, "no node"),
+    a_long_reason=(pod("a", "x" * 1000), False, "x" * 199 + "…"),
+    no_scheduler_looked=(pod("a"), False, "not considered by a scheduler yet"),
+    a_gate_of_another=(
+        pod("a", "gated", schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]),
+        False,
+        "scheduling gates: kueue.x-k8s.io/admission",
+    ),
+    on_its_node=(pod("a", nodeName="b"), True, "on its node, and not started there yet"),
+)
+def test_why_a_pod_is_pending(stored: JSON, has_node: bool, reason: str, tmp_path: Path) -> None:
+    (owner,) = found(tmp_path, stored)
+    assert (owner.owner, owner.has_node, owner.reason) == ("Pod/a", has_node, reason)
+    assert (owner.pods, int(owner.gpus), owner.since) == (1, 2, datetime(2026, 11, 22, 8, tzinfo=UTC))
+
+
+def test_pods_of_one_owner_are_added_up_with_the_reason_of_most(tmp_path: Path) -> None:
+    pods = [
+        pod("a", "one", owner="train", hour=9),
+        pod("b", FIT, owner="train", hour=7),
+        pod("c", FIT, owner="train"),
+        pod("d", owner="train", nodeName="b", hour=6),
+        pod("e", FIT, hour=5, schedulingGates=[{"name": GATE}]),
+    ]
+    owners = found(tmp_path, *pods, namespace="team")
+    assert [(each.owner, each.has_node, each.pods, int(each.gpus), each.since.hour) for each in owners] == [
+        ("Job/train", True, 1, 2, 6),
+        ("Job/train", False, 3, 6, 7),
+    ]
+    assert owners[1].reason == FIT

@@ -1,0 +1,83 @@
+"""The LimitRanges of namespaces, which rule host-resources reads: followed from the first review that asks for them."""
+
+import threading
+from time import monotonic
+
+import msgspec
+
+from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import Informer, Resource
+from webhook.cluster.objects import decode_metadata
+
+LIMIT_RANGES = Resource("/api/v1", "limitranges")
+LONGEST_SECONDS = 1.0
+"""At most for a read in a review. Without an answer the rule adds less, so it waits for less than labels are worth."""
+
+
+class LimitRangeRecord(msgspec.Struct, frozen=True):
+    uid: str
+    namespace: str
+    limit_range: LimitRange
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: tuple[LimitRange, ...] = ()
+
+
+_decode_list = msgspec.json.Decoder(_List).decode
+
+
+def _record(raw: msgspec.Raw) -> LimitRangeRecord:
+    metadata = decode_metadata(raw)
+    return LimitRangeRecord(metadata.uid, metadata.namespace, decode_limit_range(raw))
+
+
+class LimitRanges:
+    """What the LimitRanges of each namespace say. Until everything is listed, a review reads those of its own namespace.
+
+    They are followed from the first review that needs them until `stopping`.
+    """
+
+    def __init__(self, api: ApiClient, stopping: threading.Event) -> None:
+        self._api, self._stopping = api, stopping
+        self._by_namespace: dict[str, dict[str, LimitRange]] = {}
+        self._limits: dict[str, NamespaceLimits] = {}
+        self._informer = Informer(api, LIMIT_RANGES, _record, self._changed)
+        self._starting = threading.Lock()
+        self._is_started = False
+
+    def limits_of(self, namespace: str, deadline: float) -> NamespaceLimits | None:
+        """Return what holds in the namespace; None if it cannot be read by `deadline`, a moment of `monotonic`."""
+        with self._starting:
+            if not self._is_started:
+                self._is_started = True
+                self._informer.start(self._stopping)
+        if self._informer.is_current:
+            return self._limits.get(namespace, NO_LIMITS)
+        seconds = min(deadline - monotonic(), LONGEST_SECONDS)
+        return read_limits(self._api, namespace, seconds) if seconds > 0 else None
+
+    def _changed(self, before: LimitRangeRecord | None, after: LimitRangeRecord | None) -> None:
+        namespace = after.namespace if after is not None else before.namespace if before is not None else ""
+        found = self._by_namespace.setdefault(namespace, {})
+        if before is not None:
+            found.pop(before.uid, None)
+        if after is not None:
+            found[after.uid] = after.limit_range
+        if found:
+            self._limits[namespace] = namespace_limits(found.values())
+        else:
+            del self._by_namespace[namespace]
+            self._limits.pop(namespace, None)
+
+
+NO_LIMITS = namespace_limits(())
+
+
+def read_limits(api: ApiClient, namespace: str, seconds: float) -> NamespaceLimits | None:
+    try:
+        return namespace_limits(_decode_list(api.get(LIMIT_RANGES.path(namespace), timeout=seconds)).items)
+    except (errors.ApiError, msgspec.MsgspecError):
+        return None

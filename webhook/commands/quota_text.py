@@ -1,0 +1,160 @@
+"""GPUQuotas and ClusterGPUQuotas in the text of `quota`, `status` and `why`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+
+from policies.finding import truncate
+from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
+from policies.quota.ledger.team import team_title
+from webhook.commands.output import Screen, amount_or_unknown, counted, since
+from webhook.quota.documents import ShareStatus, WaitingPods
+from webhook.tools.status.summaries import (
+    BudgetSummary,
+    IdleOwner,
+    QuotaRow,
+    QuotaState,
+    QuotaSummary,
+    TeamSummary,
+)
+from webhook.tools.status.teams import NAMED, is_short, team_notes, team_share
+
+BAR = 24
+USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
+LEGEND = f"{PENDING} pending {RESERVED} reserved"
+STATES = {
+    **dict.fromkeys(QuotaState, "red"),
+    QuotaState.READY: "green",
+    QuotaState.STALE: "yellow",
+}
+
+
+MAX_TEAMS = 20
+
+
+def stale_figures(until: datetime) -> str:
+    return (
+        f"figures are from {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC: no controller has led since, and what came or went "
+        "later is not counted; gpu-admission doctor says how to fix it"
+    )
+
+
+def omitted_line(quotas: Sequence[QuotaSummary]) -> str:
+    wrong = sum(each.has_problem for each in quotas)
+    what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
+    return f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all"
+
+
+def row_style(row: QuotaRow) -> str:
+    return "red" if (row.used or NOTHING) > row.hard else "yellow" if row.held >= row.hard else ""
+
+
+def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
+    """Return the bar of a dimension and its amounts. What is used is unknown before the first count."""
+    shown = amount_or_unknown(row.used)
+    pending = f", {format_amount(row.pending)} pending" if row.pending else ""
+    amounts = f"{shown} + {format_amount(row.reserved)} of {format_amount(row.hard)}{pending}"
+    return f"{bar(row.used or NOTHING, row.reserved, row.hard, cells, row.pending or NOTHING)} {amounts}"
+
+
+def bar(
+    used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR, pending: Fraction = NOTHING
+) -> str:
+    """Return a bar of so many characters. The smallest use is visible, and only a full quota looks full."""
+    if hard <= NOTHING:
+        return (USED if used else RESERVED if reserved else FREE) * cells
+    full = _filled(used, hard, cells)
+    held = max(_filled(used + reserved, hard, cells) - full, int(reserved > NOTHING and full < cells))
+    waiting = full if pending >= used else min(_filled(pending, hard, cells), full - 1) if pending else 0
+    return (USED * (full - waiting) + PENDING * waiting + RESERVED * held).ljust(cells, FREE)
+
+
+def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
+    if amount >= hard:
+        return cells
+    return min(max(int(amount / hard * cells), int(amount > NOTHING)), cells - 1)
+
+
+def print_budget(
+    screen: Screen, found: BudgetSummary | None, now: datetime, *, indent: int, column: int, cells: int = BAR
+) -> None:
+    """Print the GPU-hours of a budget, a line for each key, and that it is spent or will be soon."""
+    if found is None:
+        return
+    style = "red" if found.spent(now) else "yellow" if found.message else ""
+    for row, fact in zip(found.rows, budget_facts(found, now), strict=True):
+        shown = bar(row.used, NOTHING, row.granted, cells)
+        text = fact.removeprefix(f"{row.name}: ")
+        screen.line(f"{'':{indent}}{truncate(row.name, column):<{column}} {shown} {text}", style)
+    for text in filter(None, (found.message, found.unknown())):
+        screen.paragraph(text, indent=indent, style=style)
+
+
+def budget_facts(found: BudgetSummary, now: datetime) -> Iterator[str]:
+    """Yield what is used of each key: `GPU-hours: 4210.5 of 5000 this month`."""
+    for row in found.rows:
+        amounts = f"{format_amount(row.used)} of {format_amount(row.granted)}"
+        yield f"{row.name}: {amounts} {found.when(now)}"
+
+
+def idle_text(owner: IdleOwner, now: datetime) -> str:
+    """Return what an owner holds and does not use: `Notebook/ana, 2 GPUs idle since 07:13 UTC, 3 GPU-hours lost`."""
+    amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
+    return f"{owner.owner}, {amount} idle{since(owner.since, now)}, {format_gpu_hours(owner.lost(now))} lost"
+
+
+def waiting_text(waiting: WaitingPods, now: datetime) -> str:
+    """Return how many pods wait, for what, and since when the first one: `2 pods wait in line for 9 GPUs since 07:13 UTC`."""
+    waits = "waits" if waiting.pods == 1 else "wait"
+    gpus = waiting.demand.get(GPUS, NOTHING)
+    needs = f" for {format_amount(gpus)} {unit(GPUS, gpus)}" if gpus else ""
+    return f"{counted(waiting.pods, 'pod')} {waits} in line{needs}{since_text(waiting.since, now)}"
+
+
+def since_text(moment: str, now: datetime) -> str:
+    return since(datetime.fromisoformat(moment) if moment else None, now)
+
+
+def print_team_share(screen: Screen, team: ShareStatus | None, indent: int) -> None:
+    """Print what a namespace sees of its team, if it has one."""
+    if team is not None:
+        screen.paragraph(team_share(team), indent=indent, style="yellow" if is_short(team) else "dim")
+
+
+def team_limits(team: TeamSummary) -> str:
+    """Return what limits a namespace without a GPUQuota: `ClusterGPUQuota team-vision limits it: 62 of 64 GPUs used`."""
+    used = (
+        f"{amount_or_unknown(row.used)} of {format_amount(row.hard)} {unit(row.key)} used"
+        for row in team.rows
+    )
+    return f"{team_title(team.name)} limits it: {', '.join(used)}"
+
+
+def print_teams(
+    screen: Screen,
+    teams: Sequence[TeamSummary],
+    row: Callable[[QuotaRow], None],
+    style: Callable[[TeamSummary], str],
+    indent: int,
+) -> None:
+    """Print the teams, those with problems first. `row` prints the bar of a dimension, `indent` + 2 from the left."""
+    below = indent + 2
+    ordered = sorted(teams, key=lambda each: each.urgency)
+    for team in ordered[:MAX_TEAMS]:
+        namespaces = counted(team.namespaces, "namespace")
+        screen.line(f"{' ' * indent}{team.name}  {team.state.value}, {namespaces}", style(team))
+        if team.message:
+            screen.paragraph(team.message, indent=below, style=style(team))
+        for each in team.rows:
+            row(each)
+        if text := "; ".join(filter(None, (_held(team), *team_notes(team)))):
+            screen.paragraph(text, indent=below, style="dim")
+    if len(ordered) > MAX_TEAMS:
+        screen.line(f"{' ' * indent}and {counted(len(ordered) - MAX_TEAMS, 'team')} more; -o json has all")
+
+
+def _held(team: TeamSummary) -> str:
+    shown = (f"{each.name} {each.amount}" for each in team.largest[:NAMED])
+    more = team.namespaces - NAMED if len(team.largest) > NAMED else 0
+    named = ", ".join(shown)
+    return f"largest: {named}{f' and {more} more' if more > 0 else ''}" if named else ""

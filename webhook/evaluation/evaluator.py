@@ -1,0 +1,415 @@
+"""Decides on pods, claims, templates and workloads, in the same way for reviews, `check`, `scan`, `why` and the console."""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from math import inf
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.finding import Finding, Reason, Severity
+from policies.gpus.cards import too_many_resources
+from policies.gpus.claims import (
+    ClaimName,
+    DeviceClassNames,
+    as_rules_see_it,
+    decode_claim_template,
+    requested_by,
+)
+from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.nodes import NodeFacts
+from policies.pods.injected import restore
+from policies.pods.label_selector import LabelSelector
+from policies.pods.limit_ranges import NamespaceLimits
+from policies.pods.limits import LONGEST_NAME, excesses
+from policies.pods.owner import NO_OWNER, Owner
+from policies.pods.patch import Change, Operation, PodPatch
+from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.workload import Workload
+from policies.policy import EffectivePolicy, Labels
+from policies.quota.demand import RULE_ID
+from policies.quota.ledger.decide import Line
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.line_findings import queued
+from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
+from policies.quota.spec import charged_while_waiting, resource_quota_findings
+from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
+from policies.rule import Context, Mode, Phase
+from policies.rules import disruption
+from policies.rules.gpu_class import class_pins
+from policies.rules.gpu_quota import check_reservation, needs_ledger, queues
+from policies.rules.host_resources import reads_limit_ranges
+from webhook.cluster.objects import fields_of
+from webhook.configuration.loader import Configuration
+from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
+from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.kinds import CLAIM_TEMPLATE
+from webhook.evaluation.rule_pass import RulePass
+from webhook.quota.enforcer import NamespaceQuota
+from webhook.workloads.gangs import controller_of, may_be_in_gang
+
+MAX_KEYS = 1_000
+"""Keys of a ResourceQuota that are read."""
+
+
+class OwnerUnread(Exception):  # noqa: N818 - no bug
+    """The object that makes a pod could not be read; the message says why."""
+
+
+OwnerLookup = Callable[[str, OwnerReference, WorkloadKind], int | None]
+"""Returns the seconds after which an object of this kind in a namespace ends its pods; None if it has no deadline, or does not
+exist. Raises OwnerUnread."""
+
+
+class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration, and the facts that decisions depend on besides the object. An omitted field: the fact is unknown."""
+
+    cache: DecisionCache
+    now: datetime
+    deadline: float = inf
+    """A moment of `monotonic`. Every evaluation raises DeadlineExceeded once it has passed."""
+    labels_of: Callable[[str], Labels] = lambda _namespace: ()
+    nodes: Callable[[], NodeFacts | None] = lambda: None
+    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
+    claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
+    owner_deadline: OwnerLookup | None = None
+    budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
+    """The selectors of the PodDisruptionBudgets in a namespace, None if they are not known."""
+    limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
+    """What the LimitRanges of a namespace say; None if they cannot be read."""
+    quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
+    """The quota of a namespace; None if it is not to be asked."""
+    answer_holds: Callable[[], bool] = lambda: True
+    """Whether the answer may be written now. If not, it must be found again."""
+    has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
+    """Whether Kueue has reserved quota of its own for what makes a pod in a namespace."""
+    queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
+    """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.cache.configuration
+
+    def policy(self, namespace: str) -> EffectivePolicy:
+        """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
+        policies = self.configuration.policies
+        labels = self.labels_of(namespace) if policies.asks_labels(namespace) else ()
+        return policies.for_namespace(namespace, labels)
+
+    def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
+        """Return the DeviceClasses of the pod's claims, as far as they are known."""
+        if self.claims is None or not pod.spec.resource_claims:
+            return {}
+        return requested_by(pod, namespace, self.claims)
+
+    def owner_of(self, policy: EffectivePolicy, pod: Pod, *, is_proven: bool = True) -> Owner:
+        """Return the controller of a pod, as far as an enabled rule needs it. Its kind counts only where it `is_proven`.
+
+        Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
+        """
+        configuration = self.configuration
+        reference = controller_of(pod.metadata or Metadata()) if policy.reads_owners else None
+        if reference is None:
+            return NO_OWNER
+        group, kind = reference.api_version.rpartition("/")[0], reference.kind
+        row = configuration.workload_kinds.get((group, kind))
+        owner = Owner(
+            kind=kind if is_proven and len(kind) <= LONGEST_NAME else "",
+            completes=row is not None and row.runs_to_completion,
+        )
+        if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
+            return owner
+        if self.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
+            return replace(owner, is_known=False)
+        name = f"{kind}/{reference.name}"
+        try:
+            deadline = self.owner_deadline(policy.namespace, reference, row)
+        except OwnerUnread as unread:
+            return replace(owner, name=name, is_known=False, problem=str(unread))
+        if deadline is None:
+            return owner  # without its name, which would keep equal pods from one decision
+        return replace(owner, name=name, deadline=deadline, path=row.deadline)
+
+    def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
+        """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
+        found = excesses(pod) or (excesses(before) if before else ())
+        if not found and before is None:
+            found = too_many_resources(pod, self.configuration.resource_mapping)
+        return Decision.of_findings(policy, found[:MAX_FINDINGS], Mode.ENFORCE) if found else None
+
+    def _rules(
+        self,
+        policy: EffectivePolicy,
+        phase: Phase,
+        pod: Pod | None = None,
+        *,
+        by_daemonset: bool = False,
+        is_update: bool = False,
+        owner: Owner = NO_OWNER,
+        limits: NamespaceLimits | None = None,
+        ledger: QuotaLedger | None = None,
+        budgets: tuple[LabelSelector, ...] | None = None,
+    ) -> RulePass:
+        """Return a pass of the rules, with all that they may look at."""
+        configuration, pod = self.configuration, pod or Pod()
+        claims = self.claims_of(policy.namespace, pod)
+        seen, claimed = as_rules_see_it(pod, claims, configuration.resource_mapping)
+        context = Context(
+            phase=phase,
+            namespace=policy.namespace,
+            now=self.now,
+            classes=configuration.classes,
+            resource_mapping=configuration.resource_mapping,
+            claimed=claimed,
+            made_by_daemonset=by_daemonset,
+            owner=owner,
+            is_update=is_update,
+            fetcher_image=self.cache.fetcher_image,
+            nodes=self.nodes(),
+            limit_ranges=limits,
+            ledger=ledger,
+            budgets=budgets,
+            options_of=policy.options_of,
+        )
+        return RulePass(policy, context, seen, self.deadline)
+
+    def evaluate(
+        self,
+        phase: Phase,
+        policy: EffectivePolicy,
+        pod: Pod,
+        *,
+        by_daemonset: bool = False,
+        is_update: bool = False,
+        owner: Owner | None = None,
+        fingerprint: bytes | None = None,
+    ) -> Decision:
+        """Return what the rules decide in a phase. With its `fingerprint`, the decision may be that on an equal pod.
+
+        `owner`: what makes the pod, None for what its metadata say.
+        """
+        owner = self.owner_of(policy, pod) if owner is None else owner
+        # While the policy is paused or has exemptions, time decides which rules hold.
+        is_timeless = policy.paused(self.now) is None and not policy.exemptions
+        limits = self.limits_of(policy.namespace) if reads_limit_ranges(policy.options_of) else None
+        key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
+        is_cacheable = fingerprint is not None and is_timeless and not owner.problem
+        if is_cacheable and (known := self.cache.cached_decision(key, policy, self.nodes())) is not None:
+            return known
+        rules = self._rules(
+            policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
+        )
+        match phase:
+            case Phase.MUTATE:
+                rules.mutate_pod()
+            case Phase.VALIDATE:
+                rules.validate_pod()
+            case Phase.TEMPLATE:
+                rules.check_template()
+        decision = rules.decision()
+        if phase is Phase.MUTATE:
+            decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
+        if is_cacheable:
+            self.cache.cache_decision(key, decision, rules.context.nodes)
+        return decision
+
+    def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
+        """Return the demand of a new pod that may wait in line, None of another one."""
+        if waits(pod) or not self.lets_wait(policy):
+            return None
+        return quota_request_for_pod("review", pod, None, self.configuration, self.named_nodes())
+
+    def restore(
+        self,
+        policy: EffectivePolicy,
+        submitted: Pod,
+        stored: Pod,
+        injected: AbstractSet[str],
+        documents: tuple[bytes, bytes],
+    ) -> Decision:
+        """Return what an update of a stored pod lacks of what was `injected` into it, and would be today; nothing denies it.
+
+        `submitted`: the pod of the update as its author submitted it. `documents`: the JSON of the stored pod and of the update.
+        """
+        today = self.evaluate(Phase.MUTATE, policy, submitted)
+        wanted = {change.what: change.rule for change in today.changes if change.what in injected}
+        restored = restore(stored, *documents, wanted)
+        warnings = tuple(Violation(warning, Outcome.WARNED) for warning in restored.warnings)
+        return replace(today, violations=warnings, changes=restored.changes, note=restored.note, request=None)
+
+    def create(
+        self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
+    ) -> list[Decision]:
+        """Return what both phases decide on a pod that is created now. Duplicate findings are dropped.
+
+        A pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
+        """
+        if too_long := self.too_long(policy, pod):
+            return [too_long]
+        mutated = replace(self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
+        final = mutated.pod or pod
+        validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
+        if counted:
+            configuration, nodes = self.configuration, self.named_nodes()
+            line = self.line_of(policy, final, by_daemonset=by_daemonset)
+            demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
+            validated = self.reserve(validated, demand)
+        known = {violation.identity for violation in mutated.violations}
+        denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
+        rest = tuple(
+            each
+            for each in validated.violations
+            if each.identity not in (denied if each.outcome is Outcome.DENIED else known)
+        )
+        return [mutated, replace(validated, violations=rest)]
+
+    def check_template(
+        self, policy: EffectivePolicy, kind: str, pod: Pod, owner: Owner = NO_OWNER
+    ) -> Decision:
+        """Return what is wrong with the pods that a template of an object of this kind makes.
+
+        `owner`: the object with the template, or the one inside it that makes the pods.
+        """
+        too_long = self.too_long(policy, pod)
+        by_daemonset = kind == "DaemonSet"
+        return too_long or self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
+
+    def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
+        """Return the advice on an object as a whole."""
+        needs = needs_ledger(workload, self.configuration.resource_mapping)
+        ledger = self._ledger(policy) if needs else None
+        budgets = self._budgets(policy, workload)
+        rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, ledger=ledger, budgets=budgets)
+        rules.check_workload(workload)
+        return rules.decision()
+
+    def advise(
+        self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
+    ) -> Decision:
+        """Warn, in every mode, of quota keys that limit nothing or count waiting pods, and of claims that can never fit.
+
+        The API server rejects an object that cannot be read.
+        """
+        try:
+            if kind == CLAIM_TEMPLATE:
+                template = decode_claim_template(document)
+                rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
+                rules.check_claim_template(template)
+                return rules.decision()
+            keys = list(islice(fields_of(document, "spec", "hard"), MAX_KEYS))
+        except msgspec.ValidationError:
+            return Decision(policy=policy)
+        mapping = self.configuration.resource_mapping
+        findings = [*resource_quota_findings(keys, mapping)]
+        if self.lets_wait(policy) and self._ledger(policy) is not None:
+            findings += charged_while_waiting(keys, mapping)
+        return Decision.of_findings(policy, findings, Mode.WARN)
+
+    def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
+        """Return the decision of the quota on an object that no rule reads."""
+        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
+        return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
+
+    def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:
+        """Return the decision of /mutate with our scheduling gate, if the new pod has to wait in line for quota.
+
+        The request in the decision may come from a pod that differs only in its metadata.
+        """
+        request, decision = decision.request, replace(decision, request=None)
+        if request is None or self.queues is None or not decision.allowed:
+            return decision
+        if self.line_of(decision.policy, pod, by_daemonset=by_daemonset) is Line.APART:
+            return decision
+        in_gang = may_be_in_gang(pod, self.configuration.workload_kinds)
+        outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
+        if outcome is None:
+            return decision
+        found = queued(decision.policy.namespace, outcome, self.now)
+        return _gated(decision, pod).with_findings([found], Mode.WARN)
+
+    def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
+        """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
+        held = policy.in_force(RULE_ID, self.now)
+        options: Any = held[0].options if held else None
+        may_be_kueues = options and options.trust_kueue and names_kueue(pod)
+        is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
+        by_kueue = bool(is_asked) and self.has_admitted(policy.namespace, pod)
+        is_apart = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
+        return Line.APART if is_apart else Line.BEHIND
+
+    def keep_gate(self, decision: Decision, pod: Pod) -> Decision:
+        """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""
+        return decision if self.lets_wait(decision.policy) is None else _gated(decision, pod)
+
+    def lets_wait(self, policy: EffectivePolicy) -> bool | None:
+        """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""
+        held = policy.in_force(RULE_ID, self.now)
+        return queues(held[0].options) if held is not None and held[1] is Mode.ENFORCE else None
+
+    def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
+        """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
+        policy, outcome = decision.policy, None
+        if decision.allowed:
+            DeadlineExceeded.check(self.deadline)
+            quota, held = self.quota_of(policy.namespace), policy.in_force(RULE_ID, self.now)
+            if quota is not None and held is not None:
+                binding, mode = held
+                options: Any = binding.options
+                request = replace(request, is_enforced=mode is Mode.ENFORCE)
+                answer: ReservationOutcome | LedgerError
+                try:
+                    answer = outcome = quota.reserve(request)
+                except LedgerError as error:
+                    answer = error
+                findings = check_reservation(
+                    answer,
+                    request,
+                    options,
+                    policy.namespace,
+                    self.now,
+                    partial(self._class_pins, policy),
+                    would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
+                )
+                decision = decision.with_findings(findings, mode)
+        return replace(decision, request=request, reservation=outcome)
+
+    def _class_pins(self, policy: EffectivePolicy, pod: Pod) -> Mapping[str, tuple[str, str]]:
+        return class_pins(pod, self._rules(policy, Phase.VALIDATE, pod).context)
+
+    def _budgets(self, policy: EffectivePolicy, workload: Workload) -> tuple[LabelSelector, ...] | None:
+        """Return the PodDisruptionBudgets of the namespace, None if no rule reads them."""
+        mapping = self.configuration.resource_mapping
+        is_read = policy.in_force(disruption.ID, self.now) and disruption.needs_budgets(workload, mapping)
+        return self.budgets(policy.namespace) if is_read else None
+
+    def _ledger(self, policy: EffectivePolicy) -> QuotaLedger | None:
+        """Return the ledger of the namespace, None if no rule reads it."""
+        quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
+        return quota.ledger() if quota is not None else None
+
+
+def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
+    """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
+    found = partial(
+        Finding, rule=RULE_ID, reason=Reason.UNWANTED_GATE, path="spec.schedulingGates", value=GATE
+    )
+    if phase is Phase.VALIDATE:
+        denial = found(message="must be omitted: pods of this namespace do not wait in line for quota")
+        return decision.with_findings([denial], Mode.ENFORCE)
+    removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
+    change = Change(f"no schedulingGate {GATE}", (removal,), RULE_ID)
+    message = "is removed: pods of this namespace do not wait in line for quota"
+    changed = replace(decision, changes=(*decision.changes, change))
+    return changed.with_findings([found(message=message, severity=Severity.WARNING)], Mode.WARN)
+
+
+def _gated(decision: Decision, pod: Pod) -> Decision:
+    patch = PodPatch(pod)
+    patch.add_scheduling_gate(GATE)
+    (change,) = patch.changes
+    return replace(decision, changes=(*decision.changes, replace(change, rule=RULE_ID)))

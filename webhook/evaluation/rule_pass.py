@@ -1,0 +1,153 @@
+"""Runs the rules of a policy over one pod, workload or claim template.
+
+The result depends only on the arguments, such as the time, and on the deadline. There is no I/O. Every rule runs even after one
+has denied the pod, so that its author sees all findings at once.
+"""
+
+from collections.abc import Iterable
+from math import inf
+
+from msgspec.structs import replace
+
+from policies.finding import Finding, Reason, Severity
+from policies.gpus.claims import ResourceClaimTemplate
+from policies.pods.annotations import INJECTED
+from policies.pods.patch import Change, PodPatch
+from policies.pods.pod import Pod
+from policies.pods.workload import Workload
+from policies.policy import Binding, EffectivePolicy
+from policies.rule import Context, Mode
+from webhook.evaluation.decision import (
+    MAX_FINDINGS,
+    DeadlineExceeded,
+    Decision,
+    Outcome,
+    Violation,
+    outcome_of,
+)
+
+
+class RulePass:
+    """One run of the rules of a policy over one object, with the patch and the violations so far. Raises DeadlineExceeded."""
+
+    def __init__(self, policy: EffectivePolicy, context: Context, pod: Pod, deadline: float = inf) -> None:
+        self.policy, self.context = policy, context
+        self.rules = policy.rules(context.now)
+        self.patch = PodPatch(pod)
+        self.violations: dict[Outcome, dict[Violation, None]] = {outcome: {} for outcome in Outcome}
+        self.changes: list[Change] = []
+        self._note: Change | None = None
+        self._deadline = deadline
+
+    def decision(self) -> Decision:
+        return Decision(
+            policy=self.policy,
+            violations=tuple(each for found in self.violations.values() for each in found),
+            changes=tuple(self.changes),
+            pod=self.patch.pod,
+            note=self._note,
+            exemption=self.policy.exemption_in_force(self.context.now),
+            paused_until=self.policy.paused(self.context.now),
+        )
+
+    def mutate_pod(self) -> None:
+        """Inject what the rules add, and run the checks that come before it.
+
+        A pod that is denied here never reaches /validate. So the other checks run too, and the author sees all findings.
+        """
+        for binding, mode in self.rules:
+            if binding.rule.check_before_mutation:
+                self._check(binding, mode)
+        for binding, mode in self.rules:
+            self._mutate(binding, mode)
+        for binding, mode in self.rules if self.violations[Outcome.DENIED] else ():
+            if not binding.rule.check_before_mutation:
+                self._check(binding, mode)
+        self._add_note()
+
+    def validate_pod(self) -> None:
+        """Check the final pod, and report injected fields that other webhooks removed."""
+        is_update = self.context.is_update
+        for binding, mode in self.rules:
+            if is_update and not binding.rule.on_update:
+                continue
+            self._check(binding, mode)
+            if not is_update:
+                self._report_missing(binding, mode)
+
+    def check_template(self) -> None:
+        """Check a pod of this template, and find what would be injected into it. The template itself is never changed."""
+        for binding, mode in self.rules:
+            self._check(binding, mode)
+        for binding, mode in self.rules:
+            self._mutate(binding, mode)
+
+    def check_workload(self, workload: Workload) -> None:
+        """Check the object as a whole. Findings are warnings in every mode, and only logged while the policy is paused."""
+        mode = Mode.WARN if self.policy.paused(self.context.now) is None else Mode.AUDIT
+        for binding, _ in self.rules:
+            if binding.rule.check_workload is not None:
+                self._record(binding.rule.check_workload(workload, binding.options, self.context), mode)
+
+    def check_claim_template(self, template: ResourceClaimTemplate) -> None:
+        """Warn, in every mode, of a template whose claims could never be created."""
+        for binding, _ in self.rules:
+            if binding.rule.check_claim_template is not None:
+                self._record(binding.rule.check_claim_template(template, self.context), Mode.WARN)
+
+    def _record(self, findings: Iterable[Finding], mode: Mode) -> None:
+        for finding in findings:
+            violation = Violation.of(finding, mode, self.policy)
+            found = self.violations[violation.outcome]
+            if len(found) < MAX_FINDINGS:
+                found[violation] = None
+
+    def _advise(self, binding: Binding, reason: Reason, message: str, mode: Mode) -> None:
+        rule_id = binding.rule.id
+        self._record([Finding(rule=rule_id, reason=reason, message=message, severity=Severity.WARNING)], mode)
+
+    def _check(self, binding: Binding, mode: Mode) -> None:
+        if binding.rule.check is not None:
+            DeadlineExceeded.check(self._deadline)
+            for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
+                self._record([finding], mode)
+                if len(self.violations[outcome_of(Severity.DENIAL, mode)]) >= MAX_FINDINGS:
+                    break
+
+    def _mutate(self, binding: Binding, mode: Mode) -> None:
+        """Apply a rule in mode `enforce` to the pod. In another mode, report what the rule would add."""
+        for change in self._run_mutation(binding, mode, on_scratch=mode is not Mode.ENFORCE):
+            if mode is Mode.ENFORCE:
+                self.changes.append(replace(change, rule=binding.rule.id))
+            else:
+                self._advise(binding, Reason.WOULD_INJECT, f"would add {change.what}", mode)
+
+    def _report_missing(self, binding: Binding, mode: Mode) -> None:
+        """Report what a rule in mode `enforce` would still add: it was not injected, or a later webhook removed it."""
+        for change in self._run_mutation(binding, mode, on_scratch=True):
+            if mode is Mode.ENFORCE:
+                why = "it was not injected, or a mutating webhook after gpu-admission took it out"
+                missing = f"{change.what} is missing from the final pod: {why}"
+                self._advise(binding, Reason.INJECTION_MISSING, missing, mode)
+
+    def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:
+        if binding.rule.mutate is None:
+            return []
+        DeadlineExceeded.check(self._deadline)
+        patch = PodPatch(self.patch.pod) if on_scratch else self.patch
+        before = len(patch.changes)
+        self._record(binding.rule.mutate(patch, binding.options, self.context), mode)
+        return patch.changes[before:]
+
+    def _add_note(self) -> None:
+        """Add the annotation `injected`, with one line for each rule."""
+        if not self.changes:
+            return
+        by_rule: dict[str, list[str]] = {}
+        for change in self.changes:
+            by_rule.setdefault(change.rule, []).append(change.what)
+        lines = [f"{rule}: {', '.join(whats)}" for rule, whats in by_rule.items()]
+        if before := self.patch.pod.annotations.get(INJECTED):
+            lines.insert(0, before)
+        self.patch.set_annotation(INJECTED, "\n".join(lines))
+        self._note = self.patch.changes[-1]

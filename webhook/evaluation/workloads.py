@@ -1,0 +1,119 @@
+"""Evaluation of workloads: each of their pod templates, and the object as a whole.
+
+What is DENIED there would be denied to its pods. Raises DeadlineExceeded, or msgspec.ValidationError for what cannot be read.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from policies.pods.patch import Change
+from policies.pods.pod import Pod
+from policies.pods.workload import Workload, WorkloadPods
+from policies.policy import EffectivePolicy
+from policies.rule import Mode
+from webhook.evaluation.decision import MAX_FINDINGS, Decision, Outcome, Violation
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.kinds import GroupKind
+from webhook.workloads.autoscalers import ScaleTarget
+from webhook.workloads.gangs import starts_together
+from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.unread import unread_gpus
+
+
+class EvaluatedPod(msgspec.Struct, frozen=True):
+    """A pod or one template, and the decisions of the phases in their order; paths of findings start at the object."""
+
+    place: PodPlace
+    """With the data of a template; of a pod without."""
+    submitted: Pod
+    """The pod as it was evaluated, without what was injected."""
+    decisions: Sequence[Decision]
+
+    @property
+    def policy(self) -> EffectivePolicy:
+        return self.decisions[0].policy
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(each.violations for each in self.decisions)))
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return () if self.place.is_partial else self.decisions[0].changes
+
+    @property
+    def admitted(self) -> Pod:
+        """The pod with what the rules add; of a template, to what is known of its pods."""
+        return self.decisions[0].pod or self.submitted
+
+    @property
+    def is_refused(self) -> bool:
+        return any(violation.outcome is Outcome.DENIED for violation in self.violations)
+
+
+def evaluate_workload(
+    by: Evaluator, policy: EffectivePolicy, kind: GroupKind, document: msgspec.Raw, *, is_update: bool
+) -> tuple[list[EvaluatedPod], list[Decision]]:
+    """Return the templates with the decision on each, and the decisions on the object."""
+    configuration, key = by.configuration, (kind.group, kind.kind)
+    data, places = workload_pods(configuration.workload_kinds, *key, document)
+    pods = _templates(by, policy, kind.kind, places)
+    workload_kind = configuration.workload_kinds.get(key)
+    workload = Workload(
+        *key,
+        policy.namespace,
+        data,
+        tuple(_readable(pods)),
+        starts_together=workload_kind is not None and starts_together(workload_kind, data),
+    )
+    advice = [by.check_workload(policy, workload, is_update=is_update)]
+    if workload_kind is None:
+        unread = unread_gpus(kind.kind, data, configuration.resource_mapping)
+        advice.append(Decision.of_findings(policy, unread, Mode.WARN))
+    return pods, advice
+
+
+def evaluate_autoscaler(
+    by: Evaluator,
+    policy: EffectivePolicy,
+    kind: GroupKind,
+    data: Any,
+    scales: ScaleTarget,
+    stored: Any,
+    *,
+    is_update: bool,
+) -> Decision:
+    """Return the decision on an autoscaler, as plain data, by the `stored` object that it scales."""
+    kinds = by.configuration.workload_kinds
+    scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
+    pods = tuple(_readable(_templates(by, policy, scales.kind, places)))
+    target = Workload(scales.group, scales.kind, policy.namespace, scaled, pods)
+    workload = Workload(kind.group, kind.kind, policy.namespace, data, (), target)
+    return by.check_workload(policy, workload, is_update=is_update)
+
+
+def _templates(
+    by: Evaluator, policy: EffectivePolicy, kind: str, places: Iterable[tuple[PodPlace, Pod]]
+) -> list[EvaluatedPod]:
+    """Decide on each template, until there are more findings than anybody reads."""
+    pods: list[EvaluatedPod] = []
+    findings = 0
+    for place, pod in places:
+        decision = by.check_template(policy, kind, pod, place.owner).located(place.located)
+        pods.append(EvaluatedPod(place, pod, (decision,)))
+        findings += len(decision.violations)
+        if findings >= MAX_FINDINGS:
+            break
+    return pods
+
+
+def _readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
+    """Yield the pods of templates, without those that are too long to be read."""
+    for each in pods:
+        place, admitted = each.place, each.decisions[0].pod
+        if admitted is not None:
+            count, owner = place.count, place.owner
+            yield WorkloadPods(place.path, each.submitted, count, admitted, each.is_refused, owner)

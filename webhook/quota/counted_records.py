@@ -1,0 +1,341 @@
+"""Records of pods and ResourceClaims that count in quotas, in informers.
+
+The pods of a Job differ only in name and node. So they share one blueprint, and ten thousand pods are ten thousand short records.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from time import monotonic
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from policies.gpus.claims import ResourceClaim, decode_claim
+from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.placement.pinning import named_nodes
+from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
+from policies.quota.amounts import RESOURCES, Vector
+from policies.quota.claims import beyond_pod, claim_demand, marked_for
+from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.waiting import GATE, waits
+from webhook.cluster.informer import Resource
+from webhook.workloads.gangs import GangSource, gang_source, owner_source
+
+LONG_PENDING_SECONDS = 600.0
+"""A pod that has held quota without a node for so long is shown to administrators: nodes that are coming take a few minutes."""
+
+PODS = Resource("/api/v1", "pods")
+
+
+class Blueprint(msgspec.Struct, weakref=True, eq=False):
+    """What the demand of a pod or claim depends on, as JSON, its demands, and the nodes that an unbound pod selects."""
+
+    document: bytes
+    demands: dict[tuple[UnclassifiedPods, Hashable], Vector]
+    nodes: tuple[NodeReference, ...] = ()
+
+
+class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored pod or claim, its resourceVersion and creationTimestamp. `holder`: its controller (`Job/train`), or it."""
+
+    uid: str
+    namespace: str
+    name: str
+    holder: str
+    version: int
+    since: str
+    blueprint: Blueprint
+
+
+class WaitingPod(msgspec.Struct, frozen=True):
+    """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority."""
+
+    gate: int
+    has_other_gate: bool
+    priority: int
+
+
+class PodRecord(CountedRecord, frozen=True, kw_only=True):
+    """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod.
+
+    `ended` is when the last container of a terminal pod ended, "" if its status does not say so.
+    `is_deleted`: the pod is stored until it has ended, or for its finalizers. It never starts.
+    `owner` is its controller as its metadata name it, which may not exist.
+    """
+
+    node_name: str
+    is_terminal: bool
+    ended: str = ""
+    is_deleted: bool = False
+    has_succeeded: bool = False
+    extended_claim: str
+    gang_source: GangSource | None = None
+    owner: GangSource | None = None
+    waiting: WaitingPod | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits under our scheduling gate."""
+        return self.waiting is not None and not self.is_deleted and not self.is_terminal
+
+    @property
+    def holds_quota(self) -> bool:
+        return not self.is_terminal and self.waiting is None
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether it holds quota and has no node."""
+        return self.holds_quota and not self.node_name
+
+    @property
+    def nodes(self) -> tuple[NodeReference, ...]:
+        """The nodes whose labels decide its demand: its own node, or else the nodes that it selects."""
+        return ((NODE_NAME, self.node_name),) if self.node_name else self.blueprint.nodes
+
+
+class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
+    """`made_for` is the uid of the pod for whose extended resources the scheduler made the claim, "" for an ordinary claim.
+
+    `reserved_for` are the uids of the pods that may use its devices. The scheduler writes them before it binds a pod, a kubelet
+    starts no other pod, and the resource-claim controller removes pods that have ended.
+    """
+
+    made_for: str
+    reserved_for: tuple[str, ...]
+
+
+class ClaimHistory:
+    """What happened to claims before. All catalogues share one object. For any number of threads.
+
+    A pod got the first claim of its name that was seen for its extended resources, as long as the pod lives. A later claim with
+    that name does not belong to the pod. Admission denies such claims, so a process that has just started meets none.
+
+    A deleted claim whose devices pods still use counts until the last of these pods has ended. The API server deletes a claim in
+    use only after somebody removed its finalizer. Admission denies that to tenants, so only administrators can do it, and
+    requests that admission did not review. A process that has just started knows no such claim.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, dict[str, str]] = {}
+        """By uid of the pod and name of the claim: the uid of the claim."""
+        self._gone: dict[str, dict[str, tuple[ClaimRecord, float]]] = {}
+        """By namespace and uid: the claim, reserved for the pods that have not ended, and when it was deleted (monotonic)."""
+        self._lock = threading.Lock()
+
+    def is_first(self, pod: str, name: str, uid: str) -> bool:
+        with self._lock:
+            return self._first.setdefault(pod, {}).setdefault(name, uid) == uid
+
+    def forget(self, pod: str) -> None:
+        with self._lock:
+            self._first.pop(pod, None)
+
+    def add_gone(self, claim: ClaimRecord) -> None:
+        """Note that a claim was deleted. Mostly its pods have ended before, and it is reserved for no pod."""
+        if claim.reserved_for:
+            with self._lock:
+                self._gone.setdefault(claim.namespace, {}).setdefault(claim.uid, (claim, monotonic()))
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces with deleted claims."""
+        with self._lock:
+            return list(self._gone)
+
+    def gone(self, namespace: str, has_ended: Callable[[str, float], bool]) -> dict[str, ClaimRecord]:
+        """Return the deleted claims of a namespace that pods still use, by uid, and forget the others. This bounds the memory.
+
+        has_ended: whether the pod with this uid has ended, with the time at which its claim was deleted.
+        """
+        with self._lock:
+            left: dict[str, tuple[ClaimRecord, float]] = {}
+            for uid, (claim, since) in self._gone.pop(namespace, {}).items():
+                if pods := tuple(pod for pod in claim.reserved_for if not has_ended(pod, since)):
+                    left[uid] = msgspec.structs.replace(claim, reserved_for=pods), since
+            if left:
+                self._gone[namespace] = left
+            return {uid: claim for uid, (claim, _) in left.items()}
+
+
+class RecordReader:
+    """Makes records under one catalogue, and computes their demand. Records with an equal blueprint share it."""
+
+    def __init__(self, catalogues: Catalogues, history: ClaimHistory | None = None) -> None:
+        self.catalogues, self._resource_mapping = catalogues, catalogues.resource_mapping
+        self._history = history or ClaimHistory()
+        self._blueprints: WeakValueDictionary[tuple[str, bytes], Blueprint] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def read_pod(self, raw: msgspec.Raw) -> PodRecord | None:
+        """Return the record of a pod in JSON. None if the pod has neither demand nor a claim."""
+        pod = decode_pod(raw)
+        extended = pod.status and pod.status.extended_resource_claim_status
+        has_claim = bool(pod.spec.resource_claims or extended)
+        waiting = _waiting(pod, raw) if waits(pod) else None
+        requests_gpus = self._resource_mapping.pod_requests_gpus(pod) or bool(pod.spec.overhead)
+        if not has_claim and not requests_gpus and waiting is None:
+            return None
+        reduced = self._reduced(pod)
+        record = PodRecord(
+            **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
+            node_name=pod.spec.node_name or "",
+            is_terminal=pod.is_terminal,
+            ended=_ended(raw) if pod.is_terminal else "",
+            is_deleted=bool(pod.metadata and pod.metadata.deletion_timestamp),
+            has_succeeded=pod.has_succeeded,
+            extended_claim=extended.resource_claim_name if extended else "",
+            gang_source=gang_source(pod),
+            owner=owner_source(pod.metadata or Metadata()),
+            waiting=waiting,
+        )
+        if has_claim or waiting is not None:
+            return record
+        return record if self.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES) else None
+
+    def demand_of_pod(
+        self, record: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex
+    ) -> Vector:
+        """Return the demand of the pod, of one that waits what it will be without our gate."""
+        demands = record.blueprint.demands
+        key = unclassified_pods, (bool(record.node_name), tuple(map(nodes.find, record.nodes)))
+        if key not in demands:
+            pod = decode_pod(record.blueprint.document)
+            spec = msgspec.structs.replace(pod.spec, node_name=record.node_name or None)
+            demands[key] = pod_demand(
+                msgspec.structs.replace(pod, given_spec=spec),
+                self.catalogues,
+                unclassified_pods,
+                nodes=nodes,
+            ).vector
+        return demands[key]
+
+    def read_claim(self, raw: msgspec.Raw) -> ClaimRecord:
+        claim = decode_claim(raw)
+        metadata = claim.metadata or Metadata()
+        common = self._common(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
+        pod = marked_for(metadata)
+        is_given = bool(pod) and self._history.is_first(pod, common["name"], common["uid"])
+        consumers = (claim.status and claim.status.reserved_for) or ()
+        pods = tuple(each.uid for each in consumers if (each.api_group, each.resource) == ("", "pods"))
+        return ClaimRecord(**common, made_for=pod if is_given else "", reserved_for=pods)
+
+    def adopted(self, claim: ClaimRecord) -> ClaimRecord:
+        """Return the record of another reader with a blueprint of this one, for the demand under this catalogue."""
+        blueprint = self._blueprint("ResourceClaim", claim.blueprint.document)
+        return msgspec.structs.replace(claim, blueprint=blueprint)
+
+    def demand_of_claim(
+        self, record: ClaimRecord, unclassified_pods: UnclassifiedPods, pods: Mapping[tuple[str, str], Vector]
+    ) -> Vector:
+        """Return the demand of the claim, less the demand of the pod for which the scheduler made it.
+
+        `pods` has the demand of live pods by uid and `extended_claim`. Only the scheduler and the API server write the status
+        of a pod, which names its claim.
+        """
+        own = pods.get((record.made_for, record.name), {})
+        names = {key.removeprefix(RESOURCES): own[key] for key in sorted(own) if key.startswith(RESOURCES)}
+        demands, key = record.blueprint.demands, (unclassified_pods, tuple(names.items()))
+        if key not in demands:
+            claim = decode_claim(record.blueprint.document)
+            demands[key] = claim_demand(
+                beyond_pod(claim, names, self._resource_mapping) if names else claim,
+                self.catalogues,
+                unclassified_pods,
+            ).vector
+        return demands[key]
+
+    def _common(
+        self, metadata: Metadata, kind: str, reduced: Pod | ResourceClaim, nodes: Iterable[NodeReference] = ()
+    ) -> dict[str, Any]:
+        """Return the fields of a CountedRecord. `reduced` has what the demand depends on."""
+        document = msgspec.json.encode(reduced, order="sorted")
+        return {
+            "uid": metadata.uid or "",
+            "namespace": metadata.namespace or "",
+            "name": metadata.name or "",
+            "holder": metadata.controlled_by or f"{kind}/{metadata.name}",
+            "version": metadata.version,
+            "since": metadata.creation_timestamp or "",
+            "blueprint": self._blueprint(kind, document, tuple(nodes)),
+        }
+
+    def _blueprint(self, kind: str, document: bytes, nodes: tuple[NodeReference, ...] = ()) -> Blueprint:
+        with self._lock:  # a refresh reads in another thread than the watch
+            blueprint = self._blueprints.get((kind, document))
+            if blueprint is None:
+                blueprint = self._blueprints[kind, document] = Blueprint(document, {}, nodes)
+        return blueprint
+
+    def _reduced(self, pod: Pod) -> Pod:
+        spec = pod.spec
+        named = {key.key for key in self._resource_mapping.fraction_annotations}
+        annotations = {key: text for key, text in pod.annotations.items() if key in named}
+        return Pod(
+            metadata=Metadata(annotations=annotations) if annotations else None,
+            given_spec=PodSpec(
+                containers=_reduced_containers(spec.containers),
+                init_containers=_reduced_containers(spec.init_containers),
+                node_selector=spec.node_selector,
+                affinity=spec.affinity,
+                overhead=spec.overhead,
+            ),
+        )
+
+
+class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
+    finished_at: str | None = None
+
+
+class _ContainerState(msgspec.Struct, frozen=True):
+    terminated: _Terminated = _Terminated()
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True):
+    state: _ContainerState = _ContainerState()
+
+
+class _EndedStatus(msgspec.Struct, frozen=True, rename="camel"):
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    status: _EndedStatus
+
+
+_ENDED = msgspec.json.Decoder(_Ended)
+
+
+def _ended(raw: msgspec.Raw) -> str:
+    """Return when the last container of a terminal pod ended, "" if that cannot be read."""
+    try:
+        statuses = _ENDED.decode(raw).status.container_statuses
+    except msgspec.MsgspecError:
+        return ""
+    return max((each.state.terminated.finished_at or "" for each in statuses), default="")
+
+
+class _WaitingSpec(msgspec.Struct, frozen=True):
+    priority: int | None = None
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    spec: _WaitingSpec = _WaitingSpec()
+
+
+_WAITING = msgspec.json.Decoder(_Waiting)
+
+
+def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
+    names = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    return WaitingPod(names.index(GATE), len(names) > 1, _WAITING.decode(raw).spec.priority or 0)
+
+
+def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+    return containers and tuple(
+        Container(
+            resources=container.resources
+            and Resources(limits=container.resources.limits, requests=container.resources.requests),
+            restart_policy=container.restart_policy,
+        )
+        for container in containers
+    )

@@ -1,0 +1,93 @@
+"""The DeviceClasses that ResourceClaims (DRA) request.
+
+They come from watches. A pod may come right after its claim or template (`kubectl apply` of both), so absence from a watch proves
+nothing: the object is read.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from time import monotonic
+
+import msgspec
+
+from policies.gpus.claims import ClaimName, ClaimRecord, DeviceClassNames, claim_record
+from policies.pods.names import is_dns_subdomain
+from webhook.cluster import errors
+from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient
+from webhook.cluster.collection import update_by_key
+from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResourceWatch
+
+MAX_READS = 4
+"""Claims that one review reads. A pod with more new ones is rare, or an attack."""
+
+
+class ClaimWatch:
+    """Watches of ResourceClaims and ResourceClaimTemplates; none where the API server does not serve them.
+
+    Claims that were made for a pod from a template are not kept, because the pod names the template.
+    """
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._records: dict[ClaimName, ClaimRecord] = {}
+        changed = partial(update_by_key, self._records)
+        self._watches = {
+            kind: DynamicResourceWatch(api, plural, partial(_kept_claim, kind), changed)
+            for kind, plural in CLAIM_PLURALS.items()
+        }
+
+    def start(self, stopping: threading.Event) -> None:
+        for watch in self._watches.values():
+            watch.start(stopping)
+
+    def known(self, name: ClaimName) -> ClaimRecord | None:
+        """Return the record in the watch; None while the watch is silent."""
+        informer = self._watches[name.kind].informer
+        return self._records.get(name) if informer is not None and informer.is_current else None
+
+    def read(self, name: ClaimName, seconds: float) -> ClaimRecord | None:
+        """Read the claim from the API server; None if it does not exist, or cannot be read in that time."""
+        informer = self._watches[name.kind].informer
+        if informer is None or not name.namespace or not is_dns_subdomain(name.name):
+            return None
+        try:
+            found = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
+            return claim_record(name.kind, found)
+        except (errors.ApiError, msgspec.MsgspecError):
+            return None
+
+    def lookup(self, deadline: float) -> Callable[[ClaimName], DeviceClassNames | None]:
+        """Return the lookup of one review. It reads the claims that the watch lacks, each once, until the deadline."""
+        read: dict[ClaimName, ClaimRecord | None] = {}
+        until = inf
+
+        def device_classes(name: ClaimName) -> DeviceClassNames | None:
+            nonlocal until
+            now = monotonic()
+            until = min(until, deadline, now + REVIEW_READ_SECONDS)  # set by the first call
+            record, left = self.known(name) or read.get(name), until - now
+            if record is None and name not in read and len(read) < MAX_READS and left > 0:
+                record = read[name] = self.read(name, left)
+            return record.device_classes if record else None
+
+        return device_classes
+
+
+def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
+    record = claim_record(kind, raw)
+    return None if record.made_for_pod else record
+
+
+def may_name_claims(review: bytes) -> bool:
+    """Whether the pod in a review, which is JSON, may have ResourceClaims: then its review may wait for a read.
+
+    A letter that is escaped hides the name of the field; no API server writes one so.
+    """
+    return b'"resourceClaims"' in review or (
+        b"\\u00" in review and any(letters in review for letters in _ESCAPED_LETTERS)
+    )
+
+
+_ESCAPED_LETTERS = (b"\\u004", b"\\u005", b"\\u006", b"\\u007")

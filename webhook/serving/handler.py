@@ -1,0 +1,103 @@
+"""What a handler of reviews gets, and what it returns."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from policies.finding import truncate
+from policies.pods.limits import check_size
+from policies.pods.names import is_dns_subdomain, is_uid
+from policies.pods.pod import Metadata, Pod
+from policies.policy import EffectivePolicy
+from policies.rule import Phase
+from webhook.evaluation.decision import DeadlineExceeded, Decision
+from webhook.evaluation.evaluator import Evaluator
+from webhook.serving.admission_review import (
+    LONGEST_NAME,
+    AdmissionRequest,
+    AdmissionResponse,
+    allowed,
+    decided,
+    subject_of,
+)
+from webhook.serving.cluster_state import ClusterState
+
+T = TypeVar("T")
+
+
+class UnreadableObject(Exception):  # noqa: N818 - no bug
+    """The object is not what its kind says; the message has the path of the field."""
+
+
+class Review(msgspec.Struct, frozen=True):
+    """A decoded request, and what evaluates its object."""
+
+    request: AdmissionRequest
+    phase: Phase
+    cluster: ClusterState
+    evaluator: Evaluator
+
+    def document(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """Return the JSON of an object to be decoded. Raises DeadlineExceeded, msgspec.ValidationError where it is too long."""
+        DeadlineExceeded.check(self.evaluator.deadline)
+        return check_size(raw)
+
+    @property
+    def by_controller(self) -> bool:
+        return bool(self.cluster.controller) and self.request.user_info.username == self.cluster.controller
+
+    def decode(self, decode: Callable[[msgspec.Raw], T], raw: msgspec.Raw) -> T:
+        """Decode an object. Raises DeadlineExceeded, UnreadableObject."""
+        try:
+            return decode(self.document(raw))
+        except msgspec.ValidationError as error:
+            raise UnreadableObject(str(error)) from None
+
+    def policy(self) -> EffectivePolicy:
+        """Return the policy of the namespace. Raises NamespaceUnknown."""
+        return self.evaluator.policy(self.request.namespace)
+
+
+class ReviewResult(msgspec.Struct, frozen=True):
+    """The response, and for the record the decisions behind it and what the handler knew of the object.
+
+    `name` and `metadata` are None where the handler did not need them. `pod`: the reviewed pod, unless it was too long.
+    """
+
+    response: AdmissionResponse
+    decisions: list[Decision] = []
+    name: str | None = None
+    metadata: Metadata | None = None
+    pod: Pod | None = None
+
+
+Handler = Callable[[Review], ReviewResult]
+
+
+def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None:
+    """Refuse a uid or name that no stored object has: both become part of the ledger. Raises UnreadableObject.
+
+    At /validate the API server has set the one and checked the other; a dry run without it has no uid.
+    """
+    uid, name = (metadata.uid, metadata.name) if metadata else (None, None)
+    if uid and not is_uid(uid):
+        raise UnreadableObject("metadata.uid must be a UUID (RFC 4122)")
+    if not all(is_dns_subdomain(each) for each in (request.name, name) if each):
+        raise UnreadableObject("metadata.name must be a DNS subdomain of at most 253 characters")
+
+
+def shown_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
+    """Return the object's name, or its generateName while it has no final one."""
+    name = request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
+    return truncate(name, LONGEST_NAME)
+
+
+def allow(review: Review) -> ReviewResult:
+    """Allow what no rule looks at."""
+    return ReviewResult(allowed(review.request.uid))
+
+
+def advised(request: AdmissionRequest, decisions: list[Decision]) -> ReviewResult:
+    subject = subject_of(request)
+    return ReviewResult(decided(request.uid, decisions, subject=subject, only_advises=True), decisions)

@@ -1,0 +1,68 @@
+"""Deadlines of the objects that make pods, read when a review needs them."""
+
+from functools import partial
+from time import monotonic
+
+import msgspec
+
+from policies.pods.field_paths import value_at
+from policies.pods.limits import LONGEST_NAME
+from policies.pods.names import is_dns_subdomain, is_uid
+from policies.pods.pod import OwnerReference
+from webhook.cluster import errors
+from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
+from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.evaluation.evaluator import OwnerLookup, OwnerUnread
+from webhook.workloads.owners import own_deadline
+
+OWNER_SECONDS = 30.0
+"""A deadline may be changed."""
+MAX_OWNERS = 4096
+
+
+class OwnerDeadlines:
+    """Deadlines of the objects that make pods, read when a pod of theirs comes, and remembered for OWNER_SECONDS."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._known: dict[tuple[str, OwnerReference], tuple[int | None, float]] = {}
+
+    def lookup(self, deadline: float) -> OwnerLookup:
+        """Return the lookup of one review. It ends by the deadline."""
+        return partial(self._of, deadline)
+
+    def _of(
+        self, deadline: float, namespace: str, owner: OwnerReference, workload_kind: WorkloadKind
+    ) -> int | None:
+        # An owner reference may have any text.
+        if not (
+            is_dns_subdomain(owner.name) and is_uid(owner.uid) and len(owner.api_version) <= LONGEST_NAME
+        ):
+            return None
+        key, now = (namespace, owner), monotonic()
+        known = self._known.get(key)
+        if known is not None and now < known[1]:
+            return known[0]
+        seconds = min(deadline - now, REVIEW_READ_SECONDS)
+        if seconds <= 0:
+            raise OwnerUnread("no time was left to ask the API server")
+        found = self._read(namespace, owner, workload_kind, seconds)
+        if len(self._known) >= MAX_OWNERS:
+            self._known.clear()
+        self._known[key] = found, now + OWNER_SECONDS
+        return found
+
+    def _read(
+        self, namespace: str, owner: OwnerReference, workload_kind: WorkloadKind, seconds: float
+    ) -> int | None:
+        group, _, version = owner.api_version.rpartition("/")
+        above = ("/apis", group, version) if group else ("/api", version)
+        try:
+            path = api_path(*above, "namespaces", namespace, workload_kind.plural, owner.name)
+            data = decoded(msgspec.json.decode, self._api.get(path, timeout=seconds))
+        except errors.NotFound:
+            return None
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            raise OwnerUnread(str(error)) from None
+        is_other = value_at(data, ("metadata", "uid")) != owner.uid
+        return None if is_other else own_deadline(workload_kind, data)

@@ -1,0 +1,53 @@
+"""The review of ResourceClaims."""
+
+from policies.finding import Finding
+from policies.gpus.claims import decode_claim
+from policies.quota.claims import forged_mark, lost_protection
+from policies.quota.quota_request import quota_request_for_claim
+from policies.rule import Mode
+from webhook.evaluation.decision import Decision
+from webhook.serving import admission_review as responses
+from webhook.serving.admission_review import AdmissionResponse
+from webhook.serving.handler import Review, ReviewResult, check_identity, shown_name
+
+
+def review_claim(review: Review) -> ReviewResult:
+    request, evaluator = review.request, review.evaluator
+    claim = review.decode(decode_claim, request.object)
+    check_identity(request, claim.metadata)
+    name, username = shown_name(request, claim.metadata), request.user_info.username
+    if (forged := forged_mark(None, claim.metadata, username)) is not None:
+        return _refused_claim(review, name, [forged])
+    demand = quota_request_for_claim(request.uid, claim, username, evaluator.configuration)
+    decision = evaluator.demand(review.policy(), demand)
+    return ReviewResult(_on_claim(review, name, decision), [decision], name, claim.metadata)
+
+
+def review_changed_claim(review: Review) -> ReviewResult:
+    """Refuse a change by which a stored ResourceClaim would count in no quota; its spec never changes.
+
+    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer. Users who may clear it, such as
+    the resource-claim controller and administrators, are not reviewed (`matchConditions` of the registration).
+    """
+    request = review.request
+    claim = review.decode(decode_claim, request.object)
+    before = review.decode(decode_claim, request.old_object)
+    name = shown_name(request, claim.metadata)
+    found = (
+        forged_mark(before.metadata, claim.metadata, request.user_info.username),
+        lost_protection(before, claim),
+    )
+    if findings := [each for each in found if each is not None]:
+        return _refused_claim(review, name, findings)
+    return ReviewResult(responses.allowed(request.uid), name=name)
+
+
+def _refused_claim(review: Review, name: str, findings: list[Finding]) -> ReviewResult:
+    """Refuse a claim that no quota would count. No mode or exemption lifts this, because no rule decides it."""
+    decision = Decision.of_findings(review.policy(), findings, Mode.ENFORCE)
+    return ReviewResult(_on_claim(review, name, decision), [decision], name)
+
+
+def _on_claim(review: Review, name: str, decision: Decision) -> AdmissionResponse:
+    title = f"resourceclaim {review.request.namespace}/{name}"
+    return responses.decided(review.request.uid, [decision], subject=title)

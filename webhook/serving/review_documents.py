@@ -1,0 +1,147 @@
+"""Review of our own documents at `kubectl apply`: the set that would be in force is checked as a whole, with the candidate.
+
+A problem of the candidate, or of another document because of it, rejects the candidate. A problem that another document already
+has is a warning: otherwise two bad documents could never be corrected one by one. A pause is always accepted.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from policies.finding import Finding, Reason, Severity
+from policies.policy import Labels
+from policies.quota.team_spec import TeamMatch, limits_warnings
+from policies.rule import Mode
+from webhook.cluster.objects import PartialObject
+from webhook.configuration import documents
+from webhook.configuration.advice import policy_advice
+from webhook.configuration.documents import CONFIGURATION, Document, LocatedProblem
+from webhook.configuration.loader import load_objects, problems_of
+from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered
+from webhook.configuration.source import ConfigurationSource
+from webhook.evaluation.decision import Decision, Outcome
+from webhook.serving import admission_review as responses
+from webhook.serving.admission_review import AdmissionRequest, Cause, subject_of
+from webhook.serving.handler import Review, ReviewResult, advised, allow
+
+_problem = partial(Finding, rule=CONFIGURATION, reason=Reason.INVALID_DOCUMENT)
+_warning = partial(_problem, severity=Severity.WARNING)
+_UNREAD = _warning(message="was checked by itself alone: the other documents could not be read yet")
+
+
+class _Object(PartialObject, frozen=True):
+    spec: dict[str, object]
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+
+
+class DocumentReviews(msgspec.Struct, frozen=True):
+    """Reviews against the documents of `source`."""
+
+    source: ConfigurationSource
+    namespaces: Callable[[], Mapping[str, Labels] | None]
+    """Returns the labels of all namespaces, None if they are not known."""
+    registered: Callable[[], Collection[str]] = tuple
+    """Returns the match conditions of the registered webhooks, none if they are not known."""
+    teams: Callable[[], Iterable[TeamMatch]] = tuple
+    """Returns the ClusterGPUQuotas of the cluster, none if they are not known."""
+
+    def findings(self, request: AdmissionRequest, now: datetime) -> list[Finding]:
+        """Return what there is to say about creating or changing the document. Raises msgspec.ValidationError."""
+        if request.operation not in {"CREATE", "UPDATE"}:
+            return []
+        seen = _OBJECT.decode(request.object)
+        before = _OBJECT.decode(request.old_object).spec if request.operation == "UPDATE" else None
+        metadata = seen.metadata
+        if before == seen.spec or metadata.deletion_timestamp is not None:
+            return []
+        name = request.name or metadata.name or metadata.generate_name.rstrip("-")
+        document = Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
+        if not self.source.state.read:
+            alone = documents.DocumentSet()
+            documents.read_document(documents.DocumentLocation("", document.data), alone)
+            return [*_own(alone.problems, document), _UNREAD]
+        found = self._problems(document)
+        if found:
+            # What it names may have been applied a moment ago; only what is stored now is a reason to refuse.
+            self.source.refresh()
+            found = self._problems(document)
+        if found and before is not None and _is_only_a_pause(document, before):
+            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
+        return found or list(self._advice(document, now))
+
+    def _known(self) -> list[Document]:
+        """Return the documents that have to go together. No document names a quota."""
+        return [document for document in self.source.documents if document.kind not in documents.LIMITS]
+
+    def _problems(self, document: Document) -> list[Finding]:
+        known, classes = self._known(), self.source.device_classes
+        others = [each for each in known if each.key != document.key]
+        problems = problems_of([*others, document], classes)
+        already = frozenset(problems_of(known, classes))
+        found = list(_own(problems, document))
+        for problem in problems:
+            if problem.document != document.title and problem not in already:
+                message = f"would make {problem.document} unusable: {problem.path}: {problem.message}"
+                found.append(_problem(message=message))
+        return found
+
+    def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
+        if document.kind in documents.LIMITS:
+            spec = msgspec.convert(document.spec, documents.LIMITS[document.kind])
+            for path, message in limits_warnings(document.name, spec, self.teams()):
+                yield _warning(message=message, path=f"spec.{path}")
+            return
+        others = [each for each in self._known() if each.key != document.key]
+        broken = problems_of(others)
+        if self.source.origin != "cluster":
+            yield _warning(message="is not in force: gpu-admission reads its configuration from a directory")
+        if broken:
+            titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
+            yield _warning(message=f"is not in force until these are corrected: {titles}")
+        if document.kind == documents.RESOURCE_MAPPING:
+            yield from self._unregistered(document)
+        if document.kind == documents.POLICY:
+            bad = {problem.document for problem in broken}
+            configuration = load_objects([*(each for each in others if each.title not in bad), document])
+            advice = policy_advice(configuration, document.name, now, self.namespaces())
+            yield from (_warning(message=message, path=path) for path, message in advice)
+
+    def _unregistered(self, document: Document) -> Iterator[Finding]:
+        spec = load_objects([document]).resource_mappings[document.name]
+        for path, key in unregistered(spec, self.registered()) if spec.fraction_annotations else ():
+            reason = Reason.INEFFECTIVE_ANNOTATION
+            yield _warning(reason=reason, path=path, value=key, message=UNREGISTERED, remedy=REMEDY)
+
+
+def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
+    for problem in problems:
+        if problem.document == document.title:
+            yield _problem(path=problem.path, message=problem.message)
+
+
+def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
+    return (
+        document.kind == documents.POLICY
+        and documents.is_pause(document.spec.get(documents.PAUSE))
+        and documents.with_pause(document.spec, None) == documents.with_pause(dict(before), None)
+    )
+
+
+def review_document(review: Review) -> ReviewResult:
+    request, check, evaluator = review.request, review.cluster.check_document, review.evaluator
+    if check is None:
+        return allow(review)
+    found = review.decode(lambda _raw: check(request, evaluator.now), request.object)
+    policy = evaluator.configuration.policies.for_namespace(request.namespace)
+    decision = Decision.of_findings(policy, found, Mode.ENFORCE)
+    if decision.allowed:
+        return advised(request, [decision])
+    causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
+    warnings = responses.warning_texts(decision.findings(Outcome.WARNED), subject=subject_of(request))
+    name = responses.object_name(request)
+    response = responses.invalid_document(request.uid, request.kind, name, causes, warnings)
+    return ReviewResult(response, [decision], name)

@@ -1,0 +1,143 @@
+"""The review of a pod: mutate or validate it, and find out who created it."""
+
+import msgspec
+
+from policies.gpus.cards import too_many_resources
+from policies.pods.injected import as_submitted, injected_changes, names_its_node
+from policies.pods.limits import excesses
+from policies.pods.owner import NO_OWNER
+from policies.pods.pod import Pod, decode_pod
+from policies.quota.ledger.decide import Line
+from policies.quota.quota_request import quota_request_for_pod
+from policies.quota.waiting import waits, without_gate
+from policies.rule import Phase
+from webhook.canary.traces import canary_trace
+from webhook.cluster.namespaces import NamespaceUnknown
+from webhook.evaluation.decision import DeadlineExceeded
+from webhook.evaluation.evaluator import without_line
+from webhook.serving.admission_review import AdmissionRequest, allowed, decided
+from webhook.serving.handler import Review, ReviewResult, allow, check_identity, shown_name
+from webhook.workloads.creators import (
+    CONTROLLER_MANAGER,
+    DAEMONSET_CONTROLLER,
+    MIRROR_ANNOTATION,
+    SERVICE_ACCOUNT,
+    has_controller,
+)
+
+LONGEST_COMPARED = 64 * 1024
+"""Bytes of a pod that is compared with those before it: with managedFields four times what rules read."""
+
+
+def review_pod(review: Review) -> ReviewResult:
+    """Mutate or validate a pod; an update is validated with the pod as it is stored."""
+    request, evaluator, phase = review.request, review.evaluator, review.phase
+    pod = review.decode(decode_pod, request.object)
+    before = review.decode(decode_pod, request.old_object) if request.operation == "UPDATE" else None
+    name = shown_name(request, pod.metadata)
+    if is_mirror_pod(pod, request):
+        return ReviewResult(allowed(request.uid), name=name)
+    policy = review.policy()
+    cache = evaluator.cache
+    by_daemonset = made_by_daemonset(pod, request)
+    submitted, is_unwanted = pod, before is None and waits(pod) and evaluator.lets_wait(policy) is False
+    if is_unwanted and phase is Phase.MUTATE:
+        pod = without_gate(pod)
+    is_compared = memoryview(request.object).nbytes <= LONGEST_COMPARED
+    fingerprint = cache.fingerprints.of(pod) if is_compared else None
+    decision = too_long = evaluator.too_long(policy, pod, before)
+    if decision is None:
+        if phase is Phase.VALIDATE:
+            check_identity(request, pod.metadata)
+        owner = NO_OWNER  # no rule that reads one checks updates
+        if before is None:
+            owner = evaluator.owner_of(policy, pod, is_proven=made_by_controller(request))
+        decision = evaluator.evaluate(
+            phase,
+            policy,
+            pod,
+            by_daemonset=by_daemonset,
+            is_update=before is not None,
+            owner=owner,
+            fingerprint=fingerprint,
+        )
+        if is_unwanted:
+            decision = without_line(decision, submitted, phase)
+        if phase is Phase.MUTATE:
+            decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
+        else:
+            line = Line.LIFTS if review.by_controller else Line.BEHIND
+            if before is None:
+                line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
+            nodes = evaluator.named_nodes()
+            demands = cache.demands(pod, fingerprint) if is_compared and before is None else None
+            demand = quota_request_for_pod(
+                request.uid, pod, before, cache.configuration, nodes, demands, line=line
+            )
+            decision = evaluator.reserve(decision, demand)
+    trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
+    title, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
+    response = decided(request.uid, [decision], subject=title, patch=patch, trace=trace)
+    seen = None if too_long else pod
+    return ReviewResult(response, [decision], name, pod.metadata, seen)
+
+
+def restore_pod(review: Review) -> ReviewResult:
+    """Put back into an update what was injected at creation and is missing. Only the API server may refuse the update.
+
+    So it is allowed also if the pod cannot be read, no time is left, or the policy is unknown.
+    """
+    request, evaluator = review.request, review.evaluator
+    try:
+        pod = decode_pod(review.document(request.object))
+        stored = decode_pod(review.document(request.old_object))
+        name, injected = shown_name(request, pod.metadata), injected_changes(stored)
+        mapping = evaluator.configuration.resource_mapping
+        is_kept = waits(stored) and not waits(pod) and not review.by_controller
+        if excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
+            return ReviewResult(allowed(request.uid), name=name)
+        if not injected and not is_kept:
+            return ReviewResult(allowed(request.uid), name=name)
+        by_author = bool(pod.spec.node_name) and names_its_node(request.old_object)
+        submitted = as_submitted(pod, by_author=by_author, injected=injected)
+        documents = request.old_object, request.object
+        decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
+        if is_kept:
+            decision = evaluator.keep_gate(decision, pod)
+    except (msgspec.ValidationError, NamespaceUnknown, DeadlineExceeded):
+        return allow(review)
+    response = decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
+    return ReviewResult(response, [decision], name, pod.metadata)
+
+
+def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:
+    """Whether a kubelet shows a static pod of its own node: nothing may be added, and denying it would not stop it.
+
+    Anyone can set the annotation, so only the node itself is believed.
+    """
+    node = pod.spec.node_name
+    return (
+        MIRROR_ANNOTATION in pod.annotations
+        and bool(node)
+        and request.user_info.username == f"system:node:{node}"
+        and "system:nodes" in (request.user_info.groups or ())
+    )
+
+
+def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
+    """Whether the DaemonSet controller created the pod. An owner reference alone proves nothing: anyone can write one."""
+    creator = request.user_info.username
+    if creator == DAEMONSET_CONTROLLER:
+        return True
+    return creator == CONTROLLER_MANAGER and has_controller(pod, "DaemonSet", "apps/")
+
+
+def made_by_controller(request: AdmissionRequest) -> bool:
+    """Whether a ServiceAccount of another namespace, or a controller of Kubernetes itself, created the object.
+
+    So the author of a pod does not choose the kind of its owner: tenants have the ServiceAccounts of their own namespace.
+    """
+    creator = request.user_info.username
+    if not creator.startswith(SERVICE_ACCOUNT):
+        return creator == CONTROLLER_MANAGER
+    return creator.removeprefix(SERVICE_ACCOUNT).partition(":")[0] != request.namespace

@@ -1,0 +1,72 @@
+"""The review of workloads, autoscalers and ResourceQuotas: it warns, and denies only where the policy enforces templates."""
+
+from itertools import chain
+
+import msgspec
+
+from policies.policy import TemplateMode
+from webhook.evaluation.decision import DeadlineExceeded
+from webhook.evaluation.workloads import evaluate_autoscaler, evaluate_workload
+from webhook.serving import admission_review as responses
+from webhook.serving.admission_review import AdmissionRequest, subject_of
+from webhook.serving.handler import Review, ReviewResult, advised, allow
+from webhook.workloads.autoscalers import scale_target
+
+
+def review_templates(review: Review) -> ReviewResult:
+    """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
+    request = review.request
+    try:
+        document, policy = review.document(request.object), review.policy()
+        is_update = request.operation == "UPDATE"
+        pods, advice = evaluate_workload(
+            review.evaluator, policy, request.kind, document, is_update=is_update
+        )
+    except msgspec.ValidationError as error:
+        # A template that cannot be read is the API server's or the operator's to reject, never ours.
+        return _unchecked(request, f"could not read the pod template: {error}")
+    except DeadlineExceeded:
+        # As if it had not answered at all: these webhooks have failurePolicy Ignore, and the pods are checked themselves.
+        return _unchecked(request, responses.OUT_OF_TIME)
+    decisions = [*chain.from_iterable(pod.decisions for pod in pods), *advice]
+    if policy.templates is TemplateMode.ENFORCE:
+        response = responses.decided(request.uid, decisions, subject=subject_of(request))
+        return ReviewResult(response, decisions)
+    return advised(request, decisions)
+
+
+def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
+    subject = subject_of(request)
+    warnings = responses.warning_texts((), subject=subject, before=[f"{subject}: gpu-admission {why}"])
+    return ReviewResult(responses.allowed(request.uid, warnings=warnings))
+
+
+def review_autoscaler(review: Review) -> ReviewResult:
+    """Advise on an autoscaler by its target, which is read only if the namespace has a quota, or it scales to zero."""
+    request, kind, evaluator = review.request, review.request.kind, review.evaluator
+    policy, quota = review.policy(), evaluator.quota_of(request.namespace)
+    has_quota = quota is not None and quota.ledger() is not None
+    try:
+        data = msgspec.json.decode(review.document(request.object))
+        target = scale_target(kind.group, kind.kind, data)
+        if target is None or not (has_quota or target.to_zero):
+            return allow(review)
+        stored = review.cluster.scaled(request.namespace, target, evaluator.deadline)
+        if stored is None:
+            return allow(review)
+        is_update = request.operation == "UPDATE"
+        decision = evaluate_autoscaler(evaluator, policy, kind, data, target, stored, is_update=is_update)
+    except (msgspec.ValidationError, DeadlineExceeded, RecursionError):
+        return allow(review)
+    return advised(request, [decision])
+
+
+def review_advised(review: Review) -> ReviewResult:
+    """Advise on an object that is always admitted."""
+    request, kind = review.request, review.request.kind
+    try:
+        document = review.document(request.object)
+    except (msgspec.ValidationError, DeadlineExceeded):
+        return allow(review)
+    decision = review.evaluator.advise(review.policy(), (kind.group, kind.kind), document)
+    return advised(request, [decision])

@@ -1,0 +1,27 @@
+"""What a team grants its namespaces, in words."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from policies.quota.amounts import DIMENSIONS, format_amount, unit
+
+
+def key_order(key: str) -> tuple[int, str]:
+    """Sort keys of amounts in the order of the dimensions."""
+    dimension = key.partition("/")[0]
+    return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
+
+
+def granted_beyond(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
+    """Return what the quotas of the namespaces grant more than the team has; "" if it is nothing."""
+    return granted_in_sum(
+        {key: amount for key, amount in granted.items() if amount > hard.get(key, amount)}, hard
+    )
+
+
+def granted_in_sum(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
+    """Return what the quotas of the namespaces grant of what the team limits: `its namespaces are granted 40 of 64 GPUs`."""
+    keys = [key for key in sorted(hard, key=key_order) if granted.get(key)]
+    amounts = (f"{format_amount(granted[key])} of {format_amount(hard[key])} {unit(key)}" for key in keys)
+    race = ": first come, first served" if any(granted[key] > hard[key] for key in keys) else ""
+    return f"its namespaces are granted {', '.join(amounts)}{race}" if keys else ""

@@ -1,0 +1,7 @@
+"""Structs that `-o json` prints."""
+
+import msgspec
+
+
+class JsonStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all parts of a report."""

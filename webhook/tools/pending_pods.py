@@ -1,0 +1,98 @@
+"""Pending pods that hold quota, by owner: since when, and why they have no node, or do not start on it.
+
+A pod that waits in line for quota holds none, and is not among them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+import msgspec
+
+from policies.finding import truncate
+from policies.placement.named_nodes import NodeIndex
+from policies.quota.amounts import GPUS, NOTHING, Vector, total
+from policies.quota.demand import UnclassifiedPods
+from webhook.cluster.api import ApiClient
+from webhook.configuration.loader import Configuration
+from webhook.quota.counted_records import PODS, RecordReader
+from webhook.tools.json_struct import JsonStruct
+from webhook.tools.pod_demand import demand_of_pod
+from webhook.tools.stored_pod import StoredPod, decode_stored
+
+PENDING = {"fieldSelector": "status.phase=Pending"}
+PENDING_AFTER = timedelta(minutes=1)
+"""A younger pod may just be starting."""
+LONGEST_REASON = 200
+NOT_CONSIDERED = "not considered by a scheduler yet"
+
+
+class PendingOwner(JsonStruct, frozen=True):
+    """Pending pods of one owner that hold quota: their number, what they hold, and the creation of the oldest one.
+
+    has_node: whether they are on nodes, or without one. reason: why most of them do not run.
+    """
+
+    namespace: str
+    owner: str
+    pods: int
+    held: dict[str, Fraction]
+    since: datetime
+    has_node: bool
+    reason: str
+
+    @property
+    def gpus(self) -> Fraction:
+        return self.held.get(GPUS, NOTHING)
+
+    @property
+    def order(self) -> tuple[datetime, str, str, bool]:
+        """The sort key: the longest first."""
+        return self.since, self.namespace, self.owner, self.has_node
+
+
+def pending_owners(
+    api: ApiClient,
+    configuration: Configuration,
+    quotas: Mapping[str, UnclassifiedPods],
+    nodes: NodeIndex | None,
+    namespace: str,
+) -> tuple[PendingOwner, ...]:
+    """Return the owners of pending pods that hold quota, of all namespaces if it is "", the longest first.
+
+    quotas: how pods without a class count, by namespace; pods of other namespaces hold none. Raises `errors.ApiError`.
+    """
+    reader = RecordReader(configuration)
+    owners: dict[tuple[str, str, bool], list[tuple[Vector, str, str]]] = defaultdict(list)
+
+    def read(raw: msgspec.Raw) -> None:
+        pod = reader.read_pod(raw)
+        if pod is not None and pod.namespace in quotas and pod.holds_quota:
+            held = demand_of_pod(reader, pod, quotas[pod.namespace], nodes)
+            if held:
+                owner = pod.namespace, pod.holder, bool(pod.node_name)
+                owners[owner].append((held, pod.since, _reason(decode_stored(raw))))
+
+    api.list(PODS.path(namespace), read, query=PENDING)
+    found = (
+        PendingOwner(
+            namespace=namespace,
+            owner=owner,
+            pods=len(pods),
+            held=total(held for held, _, _ in pods),
+            since=min(datetime.fromisoformat(since) for _, since, _ in pods),
+            has_node=has_node,
+            reason=Counter(reason for _, _, reason in pods).most_common(1)[0][0],
+        )
+        for (namespace, owner, has_node), pods in owners.items()
+    )
+    return tuple(sorted(found, key=lambda each: each.order))
+
+
+def _reason(pod: StoredPod) -> str:
+    if pod.spec.node_name:
+        return "on its node, and not started there yet"
+    if pod.gates:
+        return truncate(f"scheduling gates: {', '.join(pod.gates)}", LONGEST_REASON)
+    return truncate(pod.unscheduled.partition("\n")[0], LONGEST_REASON) or NOT_CONSIDERED
