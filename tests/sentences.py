@@ -30,7 +30,11 @@ _UNREAD_CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "sta
 _QUICK = "not slow and not processes"
 _PAGES = tuple(
     f"tests/test_docs.py::test_{name}"
-    for name in ("the_reasons_of_findings_are_documented", "what_is_not_exported_is_what_the_registry_says")
+    for name in (
+        "the_reasons_of_findings_are_documented",
+        "what_is_not_exported_is_what_the_registry_says",
+        "rules_without_fixes_are_documented_with_the_cause",
+    )
 )
 """Tests that hold tables of the documentation, made of sentences, to them."""
 _LOGGERS = ("log", "_log", "logger", "_logger", "LOG", "_LOG")
@@ -54,9 +58,15 @@ class Round(NamedTuple):
 
 def folders() -> list[str]:
     """Return the folders of the product whose sentences tests of one folder are to assert."""
-    rooms = [f"webhook/{path.name}" for path in (ROOT / "webhook").iterdir() if (path / "__init__.py").exists()]
+    rooms = [
+        f"webhook/{path.name}" for path in (ROOT / "webhook").iterdir() if (path / "__init__.py").exists()
+    ]
     rooms.remove("webhook/tools")
-    tools = [f"webhook/tools/{path.name}" for path in (ROOT / "webhook/tools").iterdir() if (path / "__init__.py").exists()]
+    tools = [
+        f"webhook/tools/{path.name}"
+        for path in (ROOT / "webhook/tools").iterdir()
+        if (path / "__init__.py").exists()
+    ]
     return ["policies", "certs", *sorted(rooms), *sorted(tools)]
 
 
@@ -89,7 +99,10 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
     return [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in unread and _words(node.value)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in unread
+        and _words(node.value)
     ]
 
 
@@ -157,9 +170,13 @@ class Copy:
         }
         plugins = ("-p", "tests.sentences_plugin", "-p", "no:cacheprovider")
         command = [sys.executable, "-m", "pytest", "-q", *plugins, "--tb=no", "-m", _QUICK, *tests]
-        result = subprocess.run(command, cwd=self._root, env=environment, capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            command, cwd=self._root, env=environment, capture_output=True, text=True, check=False
+        )
         if not answer.exists():
-            raise RuntimeError(f"pytest said nothing of its tests:\n{result.stdout[-3000:]}{result.stderr[-3000:]}")
+            raise RuntimeError(
+                f"pytest said nothing of its tests:\n{result.stdout[-3000:]}{result.stderr[-3000:]}"
+            )
         shown = json.loads(answer.read_text("utf-8"))
         return Round(frozenset(shown["missed"]), shown["failed"])
 
@@ -173,7 +190,9 @@ def unasserted(folder: str, judged: Sequence[Sentence], say: Callable[[str], Non
             copy.change(left)
             shown = copy.run(tests)
             missed = {copy.sentence[character] for character in shown.missed}
-            say(f"{folder}: {len(left)} changed, {len(shown.failed)} tests failed, {len(missed)} of them asserted")
+            say(
+                f"{folder}: {len(left)} changed, {len(shown.failed)} tests failed, {len(missed)} of them asserted"
+            )
             left, tests = [sentence for sentence in left if sentence not in missed], sorted(shown.failed)
             if not missed:
                 break
@@ -199,7 +218,9 @@ def _without_shown(
         say(f"{len(chosen)} tests failed with sentences in their message: {len(alone)} of those are asserted")
         left = [sentence for sentence in left if sentence not in alone]
         suspects = {
-            test: untried for test, each in suspects.items() if (untried := [one for one in each if one not in tried])
+            test: untried
+            for test, each in suspects.items()
+            if (untried := [one for one in each if one not in tried])
         }
     return left, hidden
 
@@ -225,11 +246,15 @@ def _without_hidden(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge folders, and print the sentences that nothing asserts."""
     parser = argparse.ArgumentParser(prog="python -m tests.sentences", description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="folders of the product; all without one")
+    parser.add_argument(
+        "folders", nargs="*", metavar="FOLDER", help="folders of the product; all without one"
+    )
     options = parser.parse_args(arguments)
     count = 0
     for folder in options.folders or folders():
-        for sentence in unasserted(folder, sentences(folder), lambda line: print(line, file=sys.stderr, flush=True)):
+        for sentence in unasserted(
+            folder, sentences(folder), lambda line: print(line, file=sys.stderr, flush=True)
+        ):
             count += 1
             print(f"{sentence.file}:{sentence.line}: {sentence.text!r}", flush=True)
     print(f"{count} sentences that no test of their folder misses")

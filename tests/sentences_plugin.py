@@ -22,10 +22,22 @@ def missed_by(operator: str, left: object, right: object) -> set[str]:
     """Return the changed letters, each of which alone makes a comparison fail that holds with all letters put back."""
     one, other = (value if isinstance(value, str) else repr(value) for value in (left, right))
     if operator == "==" and restored(one) == restored(other):
-        return {a for pair in zip(one, other, strict=False) if pair[0] != pair[1] for a in pair if _CHANGED.fullmatch(a)}
+        return {
+            a
+            for pair in zip(one, other, strict=False)
+            if pair[0] != pair[1]
+            for a in pair
+            if _CHANGED.fullmatch(a)
+        }
     if operator == "in" and (start := restored(other).find(restored(one))) >= 0:
         part = other[start : start + len(one)]
-        return {a for pair in zip(one, part, strict=False) if pair[0] != pair[1] for a in pair if _CHANGED.fullmatch(a)}
+        return {
+            a
+            for pair in zip(one, part, strict=False)
+            if pair[0] != pair[1]
+            for a in pair
+            if _CHANGED.fullmatch(a)
+        }
     return set()
 
 

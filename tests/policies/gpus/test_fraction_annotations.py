@@ -34,7 +34,10 @@ def test_no_part_of_a_gpu(text: str) -> None:
 def test_memory_is_a_whole_number_of_mebibytes() -> None:
     assert found({"gpu-memory": "1000000000000"}) == []
     assert found({"gpu-memory": "2Gi"}) == [
-        ("gpu-memory", "must be a whole number of MiB from 1 to 1000000000000; set for example gpu-memory: \"60\" (MiB)")
+        (
+            "gpu-memory",
+            'must be a whole number of MiB from 1 to 1000000000000; set for example gpu-memory: "60" (MiB)',
+        )
     ]
 
 

@@ -116,7 +116,10 @@ def test_the_digest_covers_classes_and_vocabulary() -> None:
 
 @cases(
     ("change", "said"),
-    altered=(lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'), "^catalogue [0-9a-f]{16} has the content of [0-9a-f]{16}$"),
+    altered=(
+        lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'),
+        "^catalogue [0-9a-f]{16} has the content of [0-9a-f]{16}$",
+    ),
     cut=(lambda text: text[:-9], "^catalogue [0-9a-f]{16} cannot be read: "),
     empty=(lambda _: "", "^catalogue [0-9a-f]{16} cannot be read: "),
 )

@@ -91,6 +91,12 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
 
 @cases(
     ("document", "options", "want"),
+    label_like_no_class=(
+        asking(**selecting("quantum")),
+        ANY,
+        'spec.nodeSelector[accelerator] = "quantum": remove it; should be a GPU class: the pod stays pending unless a node has '
+        "this label [gpu-class]",
+    ),
     misspelt_label=(
         asking(**selecting("nvidia-t5")),
         ANY,

@@ -75,7 +75,11 @@ NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
         '"750m" (0.75)',
         f"set {GPU}: 1, or nvidia.com/mig-7g.80gb: 1 (a slice), or {SMALLER} three quarters of one",
     ),
-    a_third=("0.333", '"0.333"', f"set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or {SMALLER} 0.333 of one"),
+    a_third=(
+        "0.333",
+        '"0.333"',
+        f"set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or {SMALLER} 0.333 of one",
+    ),
     and_a_half=("1.5", '"1.5"', f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them"),
     negative=("-1n", '"-1n"', f"set {GPU}: 1, or omit it; must not be negative"),
     no_number=("one", '"one"', NOT_A_QUANTITY),

@@ -200,9 +200,17 @@ BROKEN = {"image": "", "endpoint": "ftp://host", "credentialsSecret": "My Secret
 @cases(
     ("fields", "want"),
     relative_path=({"mountPath": "models"}, ['mountPath: "models" is not an absolute path below /']),
-    no_quantity=({"cacheSizeLimit": "many"}, ['cacheSizeLimit: "many" is not a Kubernetes quantity: expected a number and perhaps a suffix, such as 2, 500m or 16Gi']),
+    no_quantity=(
+        {"cacheSizeLimit": "many"},
+        [
+            'cacheSizeLimit: "many" is not a Kubernetes quantity: expected a number and perhaps a suffix, such as 2, 500m or 16Gi'
+        ],
+    ),
     nothing_fits=({"cacheSizeLimit": "0"}, ['cacheSizeLimit: "0" is less than 1Mi']),
-    resources=({"resources": {"cpu": "1m", "memory": "-1Gi"}}, ['resources.cpu: "1m" is less than 100m', 'resources.memory: "-1Gi" is less than 256Mi']),
+    resources=(
+        {"resources": {"cpu": "1m", "memory": "-1Gi"}},
+        ['resources.cpu: "1m" is less than 100m', 'resources.memory: "-1Gi" is less than 256Mi'],
+    ),
     root=({"runAsUser": 0}, [f"runAsUser: 0 {NO_USER}"]),
     no_user=({"runAsUser": 2**31}, [f"runAsUser: 2147483648 {NO_USER}"]),
     the_last_user=({"runAsUser": 2**31 - 1}, []),
