@@ -1,6 +1,7 @@
 """Changes each sentence of the product once, and names those that no test of their folder misses.
 
-`.venv/bin/python -m tests.sentences [FOLDER…]` judges folders (`policies`, `webhook/controller`; all without one) in a copy of this tree.
+`.venv/bin/python -m tests.sentences [FOLDER…]` judges folders (`policies`, `webhook/controller`; all without one) in a copy of this
+tree.
 
 A sentence is a literal, or a literal part of an f-string, with two words and more. To change it, one letter of it becomes a
 character that stands nowhere else, and one of its own for each sentence. So all sentences of a folder are changed at once: where
@@ -18,9 +19,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import click
 
 ROOT = Path(__file__).parent.parent
 FIRST_CHARACTER = 0x20000  # CJK, extension B: letters that can be printed, 42,720 of them
@@ -168,7 +172,7 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
             "CI": "1",
         }
-        plugins = ("-p", "tests.sentences_plugin", "-p", "no:cacheprovider")
+        plugins = ("-p", "tests.sentence_reports", "-p", "no:cacheprovider")
         command = [sys.executable, "-m", "pytest", "-q", *plugins, "--tb=no", "-m", _QUICK, *tests]
         result = subprocess.run(
             command, cwd=self._root, env=environment, capture_output=True, text=True, check=False
@@ -252,12 +256,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     count = 0
     for folder in options.folders or folders():
-        for sentence in unasserted(
-            folder, sentences(folder), lambda line: print(line, file=sys.stderr, flush=True)
-        ):
+        for sentence in unasserted(folder, sentences(folder), partial(click.echo, err=True)):
             count += 1
-            print(f"{sentence.file}:{sentence.line}: {sentence.text!r}", flush=True)
-    print(f"{count} sentences that no test of their folder misses")
+            click.echo(f"{sentence.file}:{sentence.line}: {sentence.text!r}")
+    click.echo(f"{count} sentences that no test of their folder misses")
     return 1 if count else 0
 
 

@@ -12,7 +12,6 @@ from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
 from tests.webhook.serving.long_objects import LISTS, Long
 
-
 COUNTED = {
     "affinity-values": "values in all terms",
     "excluded-affinity-values": "values in all terms",

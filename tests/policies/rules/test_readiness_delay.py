@@ -279,7 +279,8 @@ def test_a_server_that_is_scaled_to_zero(
 
     assert [(each.message, each.remedy) for each in found] == [
         (
-            f"the first request waits until a pod is placed and has loaded its model, some {load}, and a Service keeps no requests",
+            f"the first request waits until a pod is placed and has loaded its model, some {load}, and a Service keeps no "
+            "requests",
             "set minReplicas: 1, or put a queue before the server",
         )
         for load in want
