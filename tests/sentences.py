@@ -1,7 +1,7 @@
 """Changes each sentence of the product once, and names those that no test of their folder misses.
 
-`.venv/bin/python -m tests.sentences [FOLDER…]` judges folders (`policies`, `webhook/controller`; all without one) in a copy of this
-tree.
+`.venv/bin/python -m tests.sentences [FOLDER…]` judges folders (`policies`, `webhook/controller`; all without one) in a copy
+of this tree.
 
 A sentence is a literal, or a literal part of an f-string, with two words and more. To change it, one letter of it becomes a
 character that stands nowhere else, and one of its own for each sentence. So all sentences of a folder are changed at once: where

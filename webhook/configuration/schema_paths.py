@@ -65,24 +65,24 @@ def _paths(row: WorkloadKind) -> Iterator[tuple[str, Steps]]:
 
 def _wrong(schema: Schema, way: Steps, at: Steps = ()) -> str:
     """Return what is wrong with the path from `at` on; "" if the schema has it, or does not say."""
-    if not way or _is_open(schema):
+    if not way or _is_open(schema) or (not at and way[0] in _OF_EVERY_OBJECT):
         return ""
     step, rest = way[0], way[1:]
-    if not at and step in _OF_EVERY_OBJECT:
-        return ""
-    if step == EVERY_ITEM or "items" in schema:
-        if step != EVERY_ITEM or "items" not in schema:
-            return f"{_shown(at)} is {'no list' if step == EVERY_ITEM else 'a list: [] must follow'}"
-        return _wrong(schema["items"], rest, (*at, step))
-    fields, others = schema.get("properties") or {}, schema.get("additionalProperties")
-    if isinstance(others, Mapping):
-        return _wrong(others, rest, (*at, step))
-    if step == EVERY_KEY:
-        wrong = [_wrong(member, rest, (*at, name)) for name, member in fields.items()]
-        return "" if not all(wrong) else (wrong or [f"{_shown(at)} is no map"])[-1]
-    if step not in fields:
+    items, others = schema.get("items"), schema.get("additionalProperties")
+    if (step == EVERY_ITEM) != isinstance(items, Mapping):
+        return f"{_shown(at)} is {'no list' if step == EVERY_ITEM else 'a list: [] must follow'}"
+    member = items or (others if isinstance(others, Mapping) else None)
+    return _wrong(member, rest, (*at, step)) if member else _wrong_field(schema, step, rest, at)
+
+
+def _wrong_field(schema: Schema, step: str, rest: Steps, at: Steps) -> str:
+    fields = schema.get("properties") or {}
+    if step in fields:
+        return _wrong(fields[step], rest, (*at, step))
+    if step != EVERY_KEY:
         return f"{_shown(at)} has no field {step}{suggestion(step, list(fields)) if fields else ''}"
-    return _wrong(fields[step], rest, (*at, step))
+    wrong = [_wrong(member, rest, (*at, name)) for name, member in fields.items()]
+    return (wrong or [f"{_shown(at)} is no map"])[-1] if all(wrong) else ""
 
 
 def _is_open(schema: Schema) -> bool:
