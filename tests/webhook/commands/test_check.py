@@ -1,6 +1,8 @@
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.cases import cases
 from tests.webhook.commands.checking import (
@@ -15,6 +17,7 @@ from tests.webhook.commands.checking import (
     stream,
     words,
 )
+from webhook.commands import main
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 TOLERANT = GOOD + "  tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]\n"
