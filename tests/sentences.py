@@ -83,7 +83,7 @@ def sentences(folder: str) -> list[Sentence]:
 def sentences_of(file: str) -> list[Sentence]:
     """Return the sentences of a file."""
     literals = _literals(ast.parse((ROOT / file).read_text("utf-8")))
-    return [Sentence(file, order, literal.lineno, literal.value) for order, literal in enumerate(literals)]
+    return [Sentence(file, order, literal.lineno, str(literal.value)) for order, literal in enumerate(literals)]
 
 
 def _literals(tree: ast.Module) -> list[ast.Constant]:
@@ -190,6 +190,7 @@ def unasserted(folder: str, judged: Sequence[Sentence], say: Callable[[str], Non
     with tempfile.TemporaryDirectory(prefix="sentences-") as root:
         copy = Copy(Path(root), judged)
         left, tests = list(judged), [f"tests/{folder}", *_PAGES]
+        shown = Round(frozenset(), {})
         while left and tests:
             copy.change(left)
             shown = copy.run(tests)

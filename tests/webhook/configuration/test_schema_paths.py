@@ -134,7 +134,7 @@ def test_a_definition_without_schema_says_nothing(broken: Any) -> None:
     assert schemas_of(broken) == {}
 
 
-MAPPING = {
+MAPPING: JSON = {
     "apiVersion": "gpu-admission.dev/v1alpha1",
     "kind": "GPUResourceMapping",
     "metadata": {"name": "ours"},
@@ -148,7 +148,7 @@ WRONG = (
 
 def test_the_definition_stands_beside_the_documents(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([MAPPING]))
-    assert load_directory(tmp_path).workload_kinds["example.com", "TrainingJob"]
+    assert ("example.com", "TrainingJob") in load_directory(tmp_path).workload_kinds
 
     (tmp_path / "crd.yaml").write_text(yaml.safe_dump_all([definition(SPEC)]))
     with pytest.raises(ConfigurationError) as refused:
