@@ -83,7 +83,9 @@ def sentences(folder: str) -> list[Sentence]:
 def sentences_of(file: str) -> list[Sentence]:
     """Return the sentences of a file."""
     literals = _literals(ast.parse((ROOT / file).read_text("utf-8")))
-    return [Sentence(file, order, literal.lineno, str(literal.value)) for order, literal in enumerate(literals)]
+    return [
+        Sentence(file, order, literal.lineno, str(literal.value)) for order, literal in enumerate(literals)
+    ]
 
 
 def _literals(tree: ast.Module) -> list[ast.Constant]:
