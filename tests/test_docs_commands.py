@@ -39,7 +39,7 @@ def test_a_command_line_names_commands_and_options_that_exist(page: Path) -> Non
     for line in [] if page.name == "CHANGELOG.md" else command_lines(page):  # which names what was removed
         command: click.Command | None = main
         words = list(line)
-        while isinstance(command, click.Group) and words:
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
             command = command.get_command(click.Context(command), words.pop(0))
         assert command is not None, line
         with suppress(click.BadOptionUsage):  # an option that is named without its value

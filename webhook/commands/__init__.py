@@ -57,7 +57,9 @@ def _printable_errors() -> Iterator[None]:
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        click.echo(f"{PROGRAM}, version {VERSION}, commit {commit()}")
+        from webhook.commands.output import echo  # noqa: PLC0415 - no other call needs it so early
+
+        echo(f"{PROGRAM}, version {VERSION}, commit {commit()}")
         context.exit()
 
 

@@ -66,6 +66,8 @@ STYLES = {
 OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim", None: ""}
 PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: ", None: ""}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
+"""Groups of workloads of Kubernetes itself: where their pods are and how many is no question."""
 SUMMARY = {
     ManifestVerdict.REFUSED: "refused",
     ManifestVerdict.CHANGED: "would change",
@@ -298,6 +300,10 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
         screen.paragraph(_what_becomes_of(result), indent=COLUMN)
     for pod in result.pods:
+        if manifest.group not in BUILT_IN_GROUPS:
+            number = pod.place.count.running
+            count = "an unknown number of pods" if number is None else counted(number, "pod")
+            screen.line(" " * COLUMN + f"{count} at {pod.place.path}", "dim")
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
         if pod.changes and not pod.refused and verdict is not ManifestVerdict.UNKNOWN:
@@ -316,7 +322,7 @@ def _what_becomes_of(result: ManifestResult) -> str:
     if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
         return f"the {kind} itself is denied (policy: templates: enforce)"
     reasons = {each.finding.reason for pod in result.pods for each in pod.findings}
-    if result.manifest.group in {"", "apps", "batch"} and not reasons.isdisjoint(VALIDATED):
+    if result.manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED):
         return f"the API server refuses the {kind} itself, in its own words"
     return f"the {kind} itself is admitted with a warning; its pods are denied"
 

@@ -27,7 +27,7 @@ from webhook.cluster.api import api_path
 from webhook.cluster.objects import decode_metadata, timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, now_option, output_option
 from webhook.commands.output import Screen, as_yaml, end_with, print_as
-from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.cluster_source import read_chosen, read_path_problems
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, TEAM, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
@@ -58,19 +58,23 @@ def config(
         raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
     labels: dict[str, Labels] = {name: default_labels(name) for name in namespaces}
     problems: tuple[LocatedProblem, ...] = ()
+    wrong: tuple[LocatedProblem, ...] = ()
     try:
         if directory is not None:
             configuration = load_directory(directory)
         else:
             with cluster.client() as api:
                 chosen = read_chosen(api)
+                wrong = tuple(read_path_problems(api, chosen.configuration))
                 paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
                 labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
             configuration, problems = chosen.configuration, chosen.problems
     except ConfigurationError as error:
         end_with(error.problems, "; the configuration is not valid")
-    content = document(configuration, labels, now, problems)
+    content = document(configuration, labels, now, (*problems, *wrong))
     print_as(output, content, lambda screen: _print(screen, content))
+    if wrong:
+        end_with([*problems, *wrong], "; pods at wrong paths are not seen")
     if problems:
         end_with(problems, "; the stored documents are not in force; the last valid ones are shown")
 

@@ -9,7 +9,7 @@ somebody else's document.
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
@@ -42,10 +42,13 @@ from webhook.configuration.loader import (
     load_objects,
     problems_of,
 )
+from webhook.configuration.schema_paths import Schema, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
 RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 QUIET_SECONDS = 0.3
 """Documents that are applied together arrive one after another, and a part of them may be invalid alone."""
@@ -155,6 +158,19 @@ def read_chosen(api: ApiClient) -> EvaluatedDocuments:
         with contextlib.suppress(errors.NotFound):  # this kind is not installed
             records += api.list(resource.path(), partial(decode_record, kind)).items
     return choose(records, None, read_device_classes(api))
+
+
+def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
+    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, as far as it shows these."""
+    for document in configuration.documents:
+        kinds = configuration.own_workload_kinds.get(document.name, ())
+        schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
+        for row in kinds if document.kind == RESOURCE_MAPPING else ():
+            with contextlib.suppress(errors.NotFound, errors.Forbidden):
+                definition = api.get(f"{DEFINITIONS}/{row.plural}.{row.group}")
+                schemas |= schemas_of(msgspec.json.decode(definition))
+        for path, message in kind_problems(kinds, schemas):
+            yield LocatedProblem("", 0, document.title, f"spec.{path}", message)
 
 
 def source_of(

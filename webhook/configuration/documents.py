@@ -22,6 +22,7 @@ from policies.quota.team_spec import TeamSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
+from webhook.configuration.schema_paths import Schema, is_definition, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKindsSpec
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
@@ -138,6 +139,8 @@ class DocumentSet(msgspec.Struct):
     resource_mappings: dict[str, ResourceMappingSpec] = {}
     workload_kinds: dict[str, tuple[WorkloadKind, ...]] = {}
     """By the name of their GPUResourceMapping."""
+    schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
+    """Of the CustomResourceDefinitions beside the documents."""
     quotas: dict[str, QuotaSpec] = {}
     teams: dict[str, TeamSpec] = {}
     references: list[tuple[DocumentLocation, Parts, RuleOptions]] = []
@@ -193,6 +196,9 @@ def places_in(file: str, document: YamlDocument) -> Iterator[DocumentLocation]:
 
 
 def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
+    if is_definition(place.data):  # what only the paths of workload kinds are compared with
+        collected.schemas.update(schemas_of(place.data))
+        return
     problems: list[Problem] = []
     envelope = _envelope(_as_written(place.data), problems)
     if envelope is not None:
@@ -366,11 +372,15 @@ def unknown_rule(rule_id: str) -> str:
 def check_references(
     collected: DocumentSet, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> None:
-    """Check the names of classes and resources in documents, once all documents have been read."""
+    """Check the names of classes and resources, and paths into objects of other kinds, once all documents have been read."""
     if CLASS not in collected.unreadable:
         for place, at, options in collected.references:
             found = _below(at, options.class_problems(catalogue))
             collected.problems.extend(place.problem(problem) for problem in found)
+    for name, kinds in collected.workload_kinds.items():
+        place = collected.places[RESOURCE_MAPPING, name]
+        found = _below(("spec",), kind_problems(kinds, collected.schemas))
+        collected.problems.extend(place.problem(problem) for problem in found)
     limits: Iterator[tuple[tuple[str, str], LimitsSpec]] = chain(
         (((QUOTA, namespace), spec) for namespace, spec in collected.quotas.items()),
         (((TEAM, name), spec) for name, spec in collected.teams.items()),

@@ -6,12 +6,15 @@ from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_cont
 from tests.builders import JSON, RESOURCE_MAPPING, container, pod, view
 from tests.cases import cases
 
-NO_FRACTION = "must be a decimal number between 0 and 1"
+NO_FRACTION = (
+    'must be a decimal number between 0 and 1; set the part of one GPU, such as "0.5", or remove it and request whole GPUs in '
+    "resources.limits"
+)
 
 
 def found(annotations: dict[str, str]) -> list[tuple[str, str]]:
     problems = fraction_problems(view(pod(annotations=annotations)), RESOURCE_MAPPING)
-    return [(bad.key, bad.message) for bad in problems]
+    return [(bad.key, f"{bad.message}; {bad.remedy}") for bad in problems]
 
 
 @pytest.mark.parametrize("text", ["0.5", ".5", "0.25", "0.999", "00.1"])
@@ -31,13 +34,19 @@ def test_no_part_of_a_gpu(text: str) -> None:
 def test_memory_is_a_whole_number_of_mebibytes() -> None:
     assert found({"gpu-memory": "1000000000000"}) == []
     assert found({"gpu-memory": "2Gi"}) == [
-        ("gpu-memory", "must be a whole number of MiB from 1 to 1000000000000")
+        (
+            "gpu-memory",
+            'must be a whole number of MiB from 1 to 1000000000000; set for example gpu-memory: "60" (MiB)',
+        )
     ]
 
 
 def test_a_fraction_and_memory_at_once() -> None:
     assert found({"gpu-fraction": "0.5", "gpu-memory": "2000"}) == [
-        ("gpu-memory", "must not be set beside gpu-fraction: a GPU is shared by a fraction or by memory")
+        (
+            "gpu-memory",
+            "must not be set beside gpu-fraction: a GPU is shared by a fraction or by memory; remove it, or gpu-fraction",
+        )
     ]
 
 

@@ -166,6 +166,10 @@ NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at
         {"resources": [{"pattern": each, "measure": "devices"} for each in ("/gpu", "x.com/", "x.com/gpu")]},
         [f"resources[{index}].pattern: {NO_NAME}" for index in (0, 1)],
     ),
+    resource_in_fractions=(
+        {"resources": [{"pattern": "example.com/gpu", "measure": "fraction"}]},
+        ["resources[0].measure: must not be fraction: amounts of resources are whole numbers"],
+    ),
     resource_without_domain=(
         {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
         ["deviceClasses[0].resource: must be a resource name such as example.com/gpu"],

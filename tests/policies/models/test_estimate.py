@@ -196,6 +196,11 @@ def test_params(text: str, want: int) -> None:
 batch = partial(parse_count, what="batch size")
 
 
+def test_attention_in_words() -> None:
+    assert str(Attention(layers=32, kv_heads=8, head_size=128)) == "32 layers, 8 KV heads, head size 128"
+    assert str(Attention(layers=2, kv_heads=1, head_size=64)) == "2 layers, 1 KV head, head size 64"
+
+
 @cases(
     ("parse", "text", "want"),
     no_params=(parse_params, "", 'not ""'),

@@ -13,6 +13,11 @@ def declaring(*containers: JSON, **annotations: str) -> JSON:
     return pod(*containers, annotations={PREFIX + key: value for key, value in annotations.items()})
 
 
+def no_count(name: str, value: str, what: str, example: str) -> BadAnnotation:
+    message = f'must be a {what}, a whole number from 1 to 1000000000, not "{value}"'
+    return BadAnnotation(PREFIX + name, value, message, f'set for example {PREFIX}{name}: "{example}"')
+
+
 LLAMA = Attention(layers=32, kv_heads=8, head_size=128)
 
 
@@ -29,6 +34,14 @@ LLAMA = Attention(layers=32, kv_heads=8, head_size=128)
                 f"must stand beside {PREFIX}kv-heads and {PREFIX}head-size",
                 "set all three, or none",
             ),
+        ),
+    ),
+    attention_that_is_no_number=(
+        {"params": "8b", "layers": "many", "kv-heads": "0", "head-size": "-1"},
+        (
+            no_count("layers", "many", "number of layers", "32"),
+            no_count("kv-heads", "0", "number of KV heads", "8"),
+            no_count("head-size", "-1", "head size", "128"),
         ),
     ),
     defaults=({"params": "7b"}, ModelShape(params=7 * 10**9, sequence=512)),

@@ -147,5 +147,5 @@ def test_config_json(config: JSON, want: tuple[int, int, int]) -> None:
     zero=({**LLAMA, "num_attention_heads": 0}, f"{NO_COUNT} num_attention_heads"),
 )
 def test_config_json_that_is_none(config: JSON, want: str) -> None:
-    with pytest.raises(EstimateError, match=want):
+    with pytest.raises(EstimateError, match=f"^{want}$"):
         attention_of_config(config)

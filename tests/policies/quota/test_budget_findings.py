@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policies.finding import Finding, Severity
 from policies.quota.amounts import Hard, Vector
 from policies.quota.budget import Budget, BudgetSpec, Period, Spending, moment
-from policies.quota.budget_findings import reservation_findings, workload_findings
+from policies.quota.budget_findings import how_long, how_much, reservation_findings, workload_findings
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import decide
 from policies.quota.quota_request import ReservationOutcome
@@ -105,6 +105,28 @@ def test_an_admitted_pod_is_warned_from_a_share_on(
     warnings = said(limits, found, ONE, used)
     assert [each.message for each in warnings] == ([want] if want else [])
     assert {(each.reason.name, each.severity) for each in warnings} <= {("BudgetLow", Severity.WARNING)}
+
+
+@cases(
+    ("period", "hours", "amount", "until"),
+    a_week_of_which_all_is_used=(
+        Period.WEEK,
+        100,
+        "100 of 100 GPU-hours used this week",
+        "nothing is left until 2026-12-01T00:00Z",
+    ),
+    a_month_of_which_some_is_left=(
+        Period.MONTH,
+        10,
+        "10 of 100 GPU-hours used this month",
+        "enough for the rest if no more is used than now",
+    ),
+)
+def test_a_budget_in_words(period: Period, hours: int, amount: str, until: str) -> None:
+    limits, found = budget(period, gpus=100), spending(spent=hours)
+
+    assert how_much(limits, found, ["gpus"]) == amount
+    assert how_long(limits, found, ["gpus"], {}) == until
 
 
 def test_nothing_is_said_of_a_period_that_has_ended() -> None:

@@ -149,7 +149,10 @@ def test_a_pod_that_names_its_node_gets_no_parts(document: JSON, before: JSON | 
     request = quota_request_for_pod("review", view(document), stored, OLD)
 
     demand = request.on(ledger(catalogue_version(OLD)), {})
-    assert [(each.path, each.value) for each in demand.denials] == [("spec.nodeName", "n")] * denied
+    assert [each.sentence() for each in demand.denials] == [
+        'spec.nodeName = "n": set nodeSelector kubernetes.io/hostname, or remove the limit; must be omitted beside a limit of '
+        "GPU memory: only the scheduler that shares GPUs holds a pod to its part [gpu-quota]"
+    ] * denied
 
 
 MAIN = {"name": "main"}

@@ -214,10 +214,11 @@ def test_idle_holders_come_first(holders: str, want: str) -> None:
 
 def test_an_unpinned_pod_is_told_the_class_that_costs_nothing() -> None:
     found = denial(pod(gpu_container("3")), {GPUS: 8, A100: 2}, {})
+    counted = found.details[-1]
 
     assert found.fix == (Edit(annotation_path(GPU_CLASS), "nvidia-t4"),)
     assert found.remedy.startswith(f"set {GPU_CLASS}: nvidia-t4")
-    assert found.details[-1].startswith("counted for nvidia-a100: ")
+    assert counted == "counted for nvidia-a100: it pins no GPU class"
 
 
 @cases(
@@ -306,6 +307,11 @@ WAIT = "wait until Deployment/chat releases 2 GPUs"
         ("Deployment", "chat"),
         "4",
         "set rollingUpdate.maxUnavailable: 1 for an update, or replicas: 2, or wait until one of its own pods has ended",
+    ),
+    its_own_replicas_of_a_statefulset=(
+        ("StatefulSet", "chat"),
+        "4",
+        "set replicas: 2 (its own pods hold the quota)",
     ),
     others_hold_what_it_lacks=(("StatefulSet", "chat"), "2", WAIT),
     all_is_held_by_another=(("Deployment", "train"), "4", WAIT),

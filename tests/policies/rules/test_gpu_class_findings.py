@@ -91,6 +91,12 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
 
 @cases(
     ("document", "options", "want"),
+    label_like_no_class=(
+        asking(**selecting("quantum")),
+        ANY,
+        'spec.nodeSelector[accelerator] = "quantum": remove it; should be a GPU class: the pod stays pending unless a node has '
+        "this label [gpu-class]",
+    ),
     misspelt_label=(
         asking(**selecting("nvidia-t5")),
         ANY,
@@ -310,7 +316,7 @@ def node_facts(*t4: NodeState) -> NodeFacts:
         asking("nvidia-t4"),
         ANY,
         [],
-        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS_HOLDING}"],
+        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS_HOLDING} (to uncordon one of them)"],
     ),
     none_of_its_nodes_has_it=(
         asking("nvidia-t4"),
@@ -329,7 +335,7 @@ def test_nodes_of_the_class(
 
     found = list(check(final, options, context(nodes=nodes)))
 
-    assert [each.message for each in found] == want
+    assert [each.message + (f" ({each.ask})" if each.ask else "") for each in found] == want
     assert all(each.severity is Severity.WARNING for each in found)
 
 

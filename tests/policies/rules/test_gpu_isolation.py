@@ -18,6 +18,7 @@ VOID = {"name": VARIABLE, "value": "void"}
 CLAIM = {"name": "gpu", "resourceClaimName": "shared-gpu"}
 CLAIMING = pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM])
 ELSEWHERE = {"configMapKeyRef": {"name": "gpus", "key": VARIABLE}}
+REPLACED = "beside a GPU request: it replaces the GPUs that the node assigns"
 KAI: JSON = {"annotations": {"gpu-fraction": "0.01"}, "schedulerName": "kai-scheduler"}
 """A pod to which KAI assigns a part of a GPU."""
 
@@ -147,18 +148,18 @@ def test_a_value_that_shows_gpus(name: str, value: str, harmless: str) -> None:
 
 @cases(
     ("document", "want"),
-    a_request=(pod(gpu_container("1")), "beside a GPU request"),
-    a_claim=(CLAIMING, "beside a GPU request"),
-    a_fraction=(pod(**KAI), "beside a GPU request"),
+    a_request=(pod(gpu_container("1")), REPLACED),
+    a_claim=(CLAIMING, REPLACED),
+    a_fraction=(pod(**KAI), REPLACED),
     a_fraction_that_the_default_scheduler_ignores=(
         pod(annotations={"gpu-fraction": "0.01"}),
-        "in a container that requests no GPU",
+        "in a container that requests no GPU: the GPUs that it sees belong to other pods",
     ),
 )
 def test_values_beside(document: JSON, want: str) -> None:
     [denied] = findings(with_variable(document, {"name": VARIABLE, "value": "all"}))
 
-    assert denied.message.startswith(f'{VARIABLE} must be "void" or unset {want}: ')
+    assert denied.message == f'{VARIABLE} must be "void" or unset {want}'
     assert findings(with_variable(document, VOID)) == []
 
 
@@ -298,11 +299,17 @@ PRIVILEGED = {"privileged": True}
 )
 def test_privileged_containers(document: JSON, want: list[int]) -> None:
     found = findings(document)
+    said = {(finding.message, finding.remedy) for finding in found}
 
     assert [(finding.path, finding.severity) for finding in found] == [
         (f"spec.containers[{index}].securityContext.privileged", Severity.WARNING) for index in want
     ]
-    assert all("sees every device of the node" in finding.message for finding in found)
+    assert said <= {
+        (
+            "should be false: a privileged container sees every device of the node, also the GPUs of other pods",
+            "remove it; CUDA and ROCm need no privileges",
+        )
+    }
 
 
 DEDICATED = gpu_toleration.GPUTolerationOptions(

@@ -62,6 +62,57 @@ def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Fin
     return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))
 
 
+CONTROLLER_LOG = "; if it persists, see its conditions and the log of `gpu-admission controller`"
+
+
+@cases(
+    ("reason", "message", "remedy", "ask"),
+    never_counted=(
+        VerdictReason.UNCOUNTED,
+        "quota team/default has not been counted yet: it, or a dimension of it, is new",
+        "try again in some seconds",
+        CONTROLLER_LOG,
+    ),
+    counted_by_a_catalogue_that_is_not_published=(
+        VerdictReason.OTHER_CATALOGUE,
+        "quota team/default is being recalculated: this replica cannot read the GPUClasses or resource names by which it was "
+        "counted",
+        "try again in some seconds, at most 50 while creations are in flight",
+        f"{CONTROLLER_LOG}, which publishes what replicas must read",
+    ),
+    reservations_of_another_release=(
+        VerdictReason.UNREADABLE,
+        "quota team/default cannot be decided: its ledger has reservations that cannot be read",
+        "try again in 50 s, within which the controller drops them",
+        "; if it persists, see its condition Ready and the log of `gpu-admission controller`",
+    ),
+    as_many_reservations_as_fit=(
+        VerdictReason.FULL,
+        "quota team/default cannot hold more reservations than it has now",
+        "try again in 50 s, within which each is counted or dropped",
+        "; if it persists, `gpu-admission controller` is not running",
+    ),
+    what_was_admitted_is_not_stored=(
+        VerdictReason.NOT_STORED,
+        "quota team/default admitted some in the last 10 min that were never stored: now those in creation may take half of "
+        "what is free",
+        "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota",
+        "; if it persists, see `gpu-admission doctor`",
+    ),
+    too_little_is_held_for_a_pod_whose_turn_it_is=(
+        VerdictReason.NOT_HELD,
+        "too little of quota team/default is held for the pod to remove its scheduling gate",
+        "wait, the controller tries again",
+        "",
+    ),
+)
+def test_a_ledger_that_does_not_decide(reason: VerdictReason, message: str, remedy: str, ask: str) -> None:
+    [denied] = findings(reason, [])
+
+    assert denied.message == f"{message}{ask}"
+    assert denied.remedy == remedy
+
+
 @pytest.mark.parametrize("reason", VerdictReason, ids=lambda reason: reason.value.replace(" ", "-"))
 def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason) -> None:
     shortfall = Shortfall("gpus", Fraction(1), Fraction(8), Fraction(0), Fraction(8))

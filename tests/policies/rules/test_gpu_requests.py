@@ -21,6 +21,13 @@ LIMIT = f"spec.containers[0].resources.limits[{GPU}]"
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
 
 
+def test_more_than_kubernetes_counts() -> None:
+    assert sentences(pod(gpu_container("1e16")))[0] == (
+        f'{LIMIT} (container "main") = "1e16": set {GPU}: 1; must be at most 9223372036854775: Kubernetes counts thousandths '
+        "in 64 bits [gpu-requests]"
+    )
+
+
 def request_alone(request: Any, resource: str = GPU) -> JSON:
     return container(resources={"requests": {resource: request}})
 
@@ -47,6 +54,7 @@ def test_fine_as_it_is(document: JSON) -> None:
     assert sentences(document, GPURequestsOptions(max_per_container=1000, max_per_pod=1000)) == []
 
 
+NO_LIMIT = "must have an equal limit: GPUs cannot be overcommitted"
 SMALLER = f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not"
 NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
 
@@ -67,6 +75,11 @@ NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
         "750m",
         '"750m" (0.75)',
         f"set {GPU}: 1, or nvidia.com/mig-7g.80gb: 1 (a slice), or {SMALLER} three quarters of one",
+    ),
+    a_third=(
+        "0.333",
+        '"0.333"',
+        f"set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or {SMALLER} 0.333 of one",
     ),
     and_a_half=("1.5", '"1.5"', f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them"),
     negative=("-1n", '"-1n"', f"set {GPU}: 1, or omit it; must not be negative"),
@@ -152,15 +165,21 @@ def test_request_and_limit_that_differ(limit: Any, request_: Any) -> None:
 
 @cases(
     ("options", "phase", "want"),
-    refused=(GPURequestsOptions(), Phase.MUTATE, [Severity.DENIAL]),
-    refused_in_templates=(GPURequestsOptions(), Phase.TEMPLATE, [Severity.DENIAL]),
+    refused=(GPURequestsOptions(), Phase.MUTATE, [(Severity.DENIAL, NO_LIMIT)]),
+    refused_in_templates=(GPURequestsOptions(), Phase.TEMPLATE, [(Severity.DENIAL, NO_LIMIT)]),
     to_be_completed=(GPURequestsOptions(complete_limits=True), Phase.MUTATE, []),
-    only_in_pods=(GPURequestsOptions(complete_limits=True), Phase.TEMPLATE, [Severity.WARNING]),
+    only_in_pods=(
+        GPURequestsOptions(complete_limits=True),
+        Phase.TEMPLATE,
+        [(Severity.WARNING, "must have an equal limit in a template: completeLimits adds it to pods only")],
+    ),
 )
-def test_request_without_limit(options: GPURequestsOptions, phase: Phase, want: list[Severity]) -> None:
+def test_request_without_limit(
+    options: GPURequestsOptions, phase: Phase, want: list[tuple[Severity, str]]
+) -> None:
     found = findings(pod(request_alone("2")), options, phase)
 
-    assert [finding.severity for finding in found] == want
+    assert [(finding.severity, finding.message) for finding in found] == want
     assert {finding.remedy for finding in found} <= {"add nvidia.com/gpu: 2 to resources.limits"}
 
 

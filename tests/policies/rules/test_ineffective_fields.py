@@ -114,6 +114,10 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
         {"annotations": {"gpu-admission.dev/team": "ml"}},
         f"metadata.annotations[gpu-admission.dev/team]: remove it; n{UNREAD}",
     ),
+    label_that_is_no_annotation_either=(
+        {"labels": {"gpu-admission.dev/team": "ml"}},
+        "metadata.labels[gpu-admission.dev/team]: remove it; has no effect as a label",
+    ),
     label=(
         {"labels": CLASS},
         "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "

@@ -193,26 +193,53 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
     assert changes == [f"initContainer {FETCHER}", "main: volumeMount /model-cache"]
 
 
+NO_USER = "is not from 1 to 2147483647; root is refused where pods are restricted"
 BROKEN = {"image": "", "endpoint": "ftp://host", "credentialsSecret": "My Secret"}
 
 
 @cases(
     ("fields", "want"),
-    relative_path=({"mountPath": "models"}, ["mountPath"]),
-    no_quantity=({"cacheSizeLimit": "many"}, ["cacheSizeLimit"]),
-    nothing_fits=({"cacheSizeLimit": "0"}, ["cacheSizeLimit"]),
-    resources=({"resources": {"cpu": "1m", "memory": "-1Gi"}}, ["resources.cpu", "resources.memory"]),
-    root=({"runAsUser": 0}, ["runAsUser"]),
-    no_user=({"runAsUser": 2**31}, ["runAsUser"]),
+    relative_path=({"mountPath": "models"}, ['mountPath: "models" is not an absolute path below /']),
+    no_quantity=(
+        {"cacheSizeLimit": "many"},
+        [
+            'cacheSizeLimit: "many" is not a Kubernetes quantity: expected a number and perhaps a suffix, such as 2, 500m or 16Gi'
+        ],
+    ),
+    nothing_fits=({"cacheSizeLimit": "0"}, ['cacheSizeLimit: "0" is less than 1Mi']),
+    resources=(
+        {"resources": {"cpu": "1m", "memory": "-1Gi"}},
+        ['resources.cpu: "1m" is less than 100m', 'resources.memory: "-1Gi" is less than 256Mi'],
+    ),
+    root=({"runAsUser": 0}, [f"runAsUser: 0 {NO_USER}"]),
+    no_user=({"runAsUser": 2**31}, [f"runAsUser: 2147483648 {NO_USER}"]),
     the_last_user=({"runAsUser": 2**31 - 1}, []),
     source=(
         {"sources": {"s3": BROKEN | {"env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y"}}}},
-        [f"sources.s3.{each}" for each in (*BROKEN, "env[NVIDIA_VISIBLE_DEVICES]", "env[1]")],
+        [
+            'sources.s3.image: "" is not a valid image name',
+            'sources.s3.endpoint: "ftp://host" is not a valid URL such as https://storage.example.com',
+            'sources.s3.credentialsSecret: "My Secret" is not a valid Secret name',
+            "sources.s3.env[NVIDIA_VISIBLE_DEVICES]: is set by this rule itself",
+            "sources.s3.env[1]: is not a valid variable name",
+        ],
     ),
     built_in=({}, []),
 )
 def test_options_are_checked_whole(fields: JSON, want: list[str]) -> None:
-    assert [path for path, _ in options(**fields).problems()] == want
+    assert [f"{path}: {problem}" for path, problem in options(**fields).problems()] == want
+
+
+def test_a_secret_in_plain_text_is_advised_against() -> None:
+    source = {"s3": {"env": {"AWS_SECRET_ACCESS_KEY": "hunter2hunter2", "AWS_REGION": "eu-1"}}}
+
+    assert list(options(sources=source).advice()) == [
+        (
+            "sources.s3.env[AWS_SECRET_ACCESS_KEY]",
+            "holds a secret in plain text, which all users who may read the policy or pods can see; name credentialsSecret "
+            "instead",
+        )
+    ]
 
 
 @pytest.mark.parametrize(

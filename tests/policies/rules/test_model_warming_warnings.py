@@ -94,22 +94,27 @@ def test_all_that_cannot_be_used_is_refused_at_once() -> None:
     assert {finding.severity for finding in findings} == {Severity.DENIAL}
 
 
+ANOTHER_PATH = f"name another path in annotation {PATH}"
+
+
 def mounting(annotations: dict[str, str]) -> JSON:
     mine = gpu_container(volumeMounts=[{"name": "mine", "mountPath": "/model-cache/"}])
     return pod(mine, annotations=annotations, volumes=[{"name": "mine", "emptyDir": {}}])
 
 
 @cases(
-    ("document", "path", "message"),
+    ("document", "path", "message", "remedy"),
     mount_path=(
         mounting(LLAMA),
         "spec.containers[0].volumeMounts[0].mountPath",
         "volume mine is mounted at /model-cache already",
+        ANOTHER_PATH,
     ),
     mount_path_written_otherwise=(
         mounting({**LLAMA, PATH: "/.//model-cache"}),
         "spec.containers[0].volumeMounts[0].mountPath",
         "volume mine is mounted at /.//model-cache already",
+        ANOTHER_PATH,
     ),
     volume_name=(
         pod(
@@ -119,6 +124,7 @@ def mounting(annotations: dict[str, str]) -> JSON:
         ),
         "spec.volumes",
         "the name gpu-admission-model is taken",
+        "give that volume another name",
     ),
     another_claim=(
         pod(
@@ -128,16 +134,19 @@ def mounting(annotations: dict[str, str]) -> JSON:
         ),
         "spec.volumes",
         "the name gpu-admission-model is taken",
+        "give that volume another name",
     ),
     container_name=(
         pod(gpu_container(name=FETCHER), annotations=LLAMA),
         "spec.containers[0].name",
         f"the name {FETCHER} is taken",
+        "give that container another name",
     ),
 )
-def test_what_is_taken_stays(document: JSON, path: str, message: str) -> None:
+def test_what_is_taken_stays(document: JSON, path: str, message: str, remedy: str) -> None:
     after, findings = run(document)
 
     assert after == document
     assert [(finding.severity, finding.path) for finding in findings] == [(Severity.WARNING, path)]
     assert findings[0].message == f"{message}, so the model is not fetched in advance"
+    assert findings[0].remedy == remedy

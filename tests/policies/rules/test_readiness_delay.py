@@ -277,7 +277,14 @@ def test_a_server_that_is_scaled_to_zero(
 
     found = list(check_workload(scaler, ONE_MINUTE, context()))
 
-    assert [each.message.partition(", some ")[2].partition(",")[0] for each in found] == want
+    assert [(each.message, each.remedy) for each in found] == [
+        (
+            f"the first request waits until a pod is placed and has loaded its model, some {load}, and a Service keeps no "
+            "requests",
+            "set minReplicas: 1, or put a queue before the server",
+        )
+        for load in want
+    ]
 
 
 @cases(

@@ -1,6 +1,8 @@
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.cases import cases
 from tests.webhook.commands.checking import (
@@ -15,6 +17,7 @@ from tests.webhook.commands.checking import (
     stream,
     words,
 )
+from webhook.commands import main
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 TOLERANT = GOOD + "  tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]\n"
@@ -151,6 +154,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
     assert changed["pods"] == [
         {
             "path": "",
+            "count": 1,
             "policy": {
                 "name": "built-in",
                 "version": "built-in",
@@ -244,3 +248,36 @@ def test_labels_are_those_of_the_namespaces_that_are_checked(tmp_path: Path) -> 
     ]
 
     assert codes == [1, 0, 0]
+
+
+KIND = """\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUResourceMapping
+metadata: {name: ours}
+spec:
+  workloadKinds:
+  - {group: example.com, kind: TrainingJob, pods: [{path: spec.podTemplate, replicas: [spec.size]}]}
+"""
+JOB = {"apiVersion": "example.com/v1", "kind": "TrainingJob", "metadata": {"name": "train"}}
+
+
+@cases(
+    ("size", "count", "want"),
+    as_written=(3, 3, "3 pods at spec.podTemplate"),
+    one=(1, 1, "1 pod at spec.podTemplate"),
+    by_a_parameter=("{{size}}", None, "an unknown number of pods at spec.podTemplate"),
+)
+def test_how_many_pods_are_counted_of_a_kind_of_ones_own(
+    size: object, count: int | None, want: str, tmp_path: Path
+) -> None:
+    (tmp_path / "kinds.yaml").write_text(KIND)
+    template = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
+    job = json.dumps({**JOB, "spec": {"size": size, "podTemplate": template}})
+    arguments = ["check", "-f", "-", "--config", str(tmp_path)]
+
+    (shown,) = json.loads(CliRunner().invoke(main, [*arguments, "-o", "json"], input=job).stdout)["objects"]
+
+    assert [(pods["path"], pods["count"]) for pods in shown["pods"]] == [("spec.podTemplate", count)]
+    assert want in [
+        line.strip() for line in CliRunner().invoke(main, arguments, input=job).stdout.splitlines()
+    ]

@@ -179,6 +179,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
         "pods": [
             {
                 "path": pod.place.path,
+                "count": pod.place.count.running,
                 "policy": _fields(pod.policy, "name", "version", "why", "templates"),
                 "exemption": pod.exemption and _fields(pod.exemption, "reason", "until"),
                 "findings": [_finding_document(manifest, found) for found in pod.findings],

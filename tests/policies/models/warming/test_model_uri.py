@@ -44,6 +44,7 @@ SECRET_REMEDY = (
 )
 
 
+IN_QUERY = "a signature or token in its query"
 NO_SOURCE, NO_MODEL = "is not from a supported source", "does not name a model of the hub"
 NO_FILE, NO_CHARACTER = "does not name a file", "holds a space"
 LONG = "s3://" + "m/" * 1100
@@ -55,16 +56,24 @@ LONG = "s3://" + "m/" * 1100
     no_scheme=("models/llama", NO_SOURCE, "write s3://"),
     ftp=("ftp://h/m", NO_SOURCE, "hf://owner/name"),
     upper_case=("S3://models/m", NO_SOURCE, "s3://"),
-    plain_http=("http://h/m", "is plain http", "use https://"),
+    plain_http=(
+        "http://h/m",
+        "is plain http, over which anyone on the way can replace the model",
+        "use https://",
+    ),
     no_bucket=("s3:///m", "does not name a valid bucket", "write s3://bucket/…"),
     claim_name=("pvc://Claim/m", "does not name a valid claim", "pvc://claim/…"),
     parent=("pvc://c/a/../b", 'holds ".."', "without it"),
-    hub_owner=("hf://gpt2", NO_MODEL, "hf://owner/name"),
-    hub_file=("hf://a/b/c", NO_MODEL, "hf://owner/name"),
+    hub_owner=("hf://gpt2", NO_MODEL, "write hf://owner/name or hf://owner/name@revision"),
+    hub_file=("hf://a/b/c", NO_MODEL, "write hf://owner/name or hf://owner/name@revision"),
     https_folder=("https://h/d/", NO_FILE, "fetched from s3"),
     https_host_only=("https://h", NO_FILE, "name one file"),
-    query_on_s3=("s3://models/a?b", "only https:// may have", "leave it out"),
-    bad_checksum=("https://h/m#sha256=12", "not a checksum", "64 hexadecimal"),
+    query_on_s3=(
+        "s3://models/a?b",
+        "has a query or fragment (? or #), which only https:// may have",
+        "leave it out",
+    ),
+    bad_checksum=("https://h/m#sha256=12", "has a fragment that is not a checksum", "64 hexadecimal"),
     expansion=("s3://models/$(HF_TOKEN)", NO_CHARACTER, "rename"),
     space=("s3://models/a b", NO_CHARACTER, "%-encoded"),
     not_ascii=("s3://models/ä", NO_CHARACTER, "%-encoded"),
@@ -80,21 +89,21 @@ def test_unusable(text: str, message: str, remedy: str) -> None:
 
 
 @cases(
-    ("text", "want"),
-    user_and_password=("https://bob:hunter2hunter2@h/m", "https://h/m"),
-    token_as_user=("https://hunter2hunter2@h/m", "https://h/m"),
-    key_with_slash_and_at=("s3://AKIA:hunter2/hun@ter2@models/m", "s3://models/m"),
-    key_with_slash=("s3://AKIA:hunter2/hunter2@models/m", "s3://models/m"),
-    presigned_s3=("https://h/m?X-Amz-Signature=hunter2", "https://h/m"),
-    shared_access_signature=("https://h/m?a=1&sig=hunter2#x", "https://h/m"),
-    token=("https://h/m?private_token=hunter2", "https://h/m"),
+    ("text", "want", "what"),
+    user_and_password=("https://bob:hunter2hunter2@h/m", "https://h/m", "credentials"),
+    token_as_user=("https://hunter2hunter2@h/m", "https://h/m", "credentials"),
+    key_with_slash_and_at=("s3://AKIA:hunter2/hun@ter2@models/m", "s3://models/m", "credentials"),
+    key_with_slash=("s3://AKIA:hunter2/hunter2@models/m", "s3://models/m", "credentials"),
+    presigned_s3=("https://h/m?X-Amz-Signature=hunter2", "https://h/m", IN_QUERY),
+    shared_access_signature=("https://h/m?a=1&sig=hunter2#x", "https://h/m", IN_QUERY),
+    token=("https://h/m?private_token=hunter2", "https://h/m", IN_QUERY),
 )
-def test_credentials_are_refused_and_not_repeated(text: str, want: str) -> None:
+def test_credentials_are_refused_and_not_repeated(text: str, want: str, what: str) -> None:
     found = parse_model_uri(text)
 
     assert isinstance(found, BadAnnotation)
     assert found.value == want
-    assert found.message.startswith("holds ")
+    assert found.message == f"holds {what}, which everyone who may see the pod can read"
     assert found.remedy == f"{SECRET_REMEDY}{text.partition(':')[0]}"
     assert "hunter2" not in found.value + found.message + found.remedy
 

@@ -1,0 +1,270 @@
+"""Changes each sentence of the product once, and names those that no test of their folder misses.
+
+`.venv/bin/python -m tests.sentences [FOLDER…]` judges folders (`policies`, `webhook/controller`; all without one) in a copy
+of this tree.
+
+A sentence is a literal, or a literal part of an f-string, with two words and more. To change it, one letter of it becomes a
+character that stands nowhere else, and one of its own for each sentence. So all sentences of a folder are changed at once: where
+an assertion fails that would hold with the letters put back, each character in the text that it compared would have made it fail
+alone. These sentences are asserted; the next round leaves them as they are, so that a test comes to its next assertion. What is
+left when no round finds more is changed again without the others, half by half, for the tests that still fail.
+"""
+
+import argparse
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+ROOT = Path(__file__).parent.parent
+FIRST_CHARACTER = 0x20000  # CJK, extension B: letters that can be printed, 42,720 of them
+_CHARACTER = re.compile("[\U00020000-\U0002a6df]")
+_WORD = re.compile(r"\W*([A-Za-z][a-z']+)\W*")
+_UNREAD_CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "startswith", "endswith")
+_QUICK = "not slow and not processes"
+_PAGES = tuple(
+    f"tests/test_docs.py::test_{name}"
+    for name in (
+        "the_reasons_of_findings_are_documented",
+        "what_is_not_exported_is_what_the_registry_says",
+        "rules_without_fixes_are_documented_with_the_cause",
+    )
+)
+"""Tests that hold tables of the documentation, made of sentences, to them."""
+_LOGGERS = ("log", "_log", "logger", "_logger", "LOG", "_LOG")
+
+
+class Sentence(NamedTuple):
+    """A literal part with words: the place in its file by line and column, and by order among those of its file."""
+
+    file: str
+    order: int
+    line: int
+    text: str
+
+
+class Round(NamedTuple):
+    """What a run of tests shows: the characters that an assertion missed, and by failed test those in its message."""
+
+    missed: frozenset[str]
+    failed: dict[str, list[str]]
+
+
+def folders() -> list[str]:
+    """Return the folders of the product whose sentences tests of one folder are to assert."""
+    rooms = [
+        f"webhook/{path.name}" for path in (ROOT / "webhook").iterdir() if (path / "__init__.py").exists()
+    ]
+    rooms.remove("webhook/tools")
+    tools = [
+        f"webhook/tools/{path.name}"
+        for path in (ROOT / "webhook/tools").iterdir()
+        if (path / "__init__.py").exists()
+    ]
+    return ["policies", "certs", *sorted(rooms), *sorted(tools)]
+
+
+def sentences(folder: str) -> list[Sentence]:
+    """Return the sentences of all files of a folder, by file and place."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return [sentence for path in files for sentence in sentences_of(path.relative_to(ROOT).as_posix())]
+
+
+def sentences_of(file: str) -> list[Sentence]:
+    """Return the sentences of a file."""
+    literals = _literals(ast.parse((ROOT / file).read_text("utf-8")))
+    return [
+        Sentence(file, order, literal.lineno, str(literal.value)) for order, literal in enumerate(literals)
+    ]
+
+
+def _literals(tree: ast.Module) -> list[ast.Constant]:
+    """Return the literals that users read. Whoever writes a regular expression or a log line writes for a program or operator."""
+    unread: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            unread.add(id(node.value))  # a docstring
+        elif isinstance(node, ast.Call) and _is_unread(node.func):
+            unread |= {id(part) for argument in node.args for part in ast.walk(argument)}
+        elif isinstance(node, ast.FunctionDef) and node.returns:
+            unread |= {id(part) for part in ast.walk(node.returns)}
+        elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
+            unread |= {id(part) for part in ast.walk(node.annotation)}
+        elif isinstance(node, ast.keyword) and node.arg in {"help", "description", "epilog", "metavar"}:
+            unread |= {id(part) for part in ast.walk(node.value)}  # tests/test_docs_commands.py
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in unread
+        and _words(node.value)
+    ]
+
+
+def _is_unread(function: ast.expr) -> bool:
+    if isinstance(function, ast.Attribute):
+        logger = function.value
+        name = logger.id if isinstance(logger, ast.Name) else ""
+        return function.attr in _UNREAD_CALLS or name in _LOGGERS
+    return isinstance(function, ast.Name) and function.id in {"AssertionError", "TypeVar", "cast"}
+
+
+def _words(text: str) -> list[str]:
+    words = [match[1] for word in text.split() if (match := _WORD.fullmatch(word))]
+    return words if len(words) > 1 else []
+
+
+def changed(text: str, character: str) -> str:
+    """Return a sentence with the middle letter of its longest word replaced: lengths and first letters stay."""
+    word = max(_words(text), key=len)
+    at = re.search(rf"(?<![A-Za-z]){re.escape(word)}(?![a-z])", text)
+    middle = (at.start() if at else text.index(word)) + len(word) // 2
+    return text[:middle] + character + text[middle + 1 :]
+
+
+class Copy:
+    """A copy of the tree, whose sentences can be changed."""
+
+    def __init__(self, root: Path, marked: Sequence[Sentence]) -> None:
+        """Copy the tree to `root`; `marked`: every sentence that will be changed, each by its own character."""
+        self._root = root
+        self.character = {sentence: chr(FIRST_CHARACTER + order) for order, sentence in enumerate(marked)}
+        self.sentence = {character: sentence for sentence, character in self.character.items()}
+        self._letters = {
+            character: sentence.text[changed(sentence.text, character).index(character)]
+            for character, sentence in self.sentence.items()
+        }
+        self._written: set[str] = set()
+        unneeded = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache", "dist", "build")
+        shutil.copytree(ROOT, root, ignore=unneeded, dirs_exist_ok=True)
+
+    def change(self, active: Collection[Sentence]) -> None:
+        """Change the active sentences; put all others back."""
+        files = {sentence.file for sentence in active}
+        for file in self._written - files:
+            shutil.copy(ROOT / file, self._root / file)
+        for file in files:
+            tree = ast.parse((ROOT / file).read_text("utf-8"))
+            literals = _literals(tree)
+            for sentence in active:
+                if sentence.file == file:
+                    literals[sentence.order].value = changed(sentence.text, self.character[sentence])
+            (self._root / file).write_text(ast.unparse(tree), "utf-8")
+        self._written = files
+
+    def run(self, tests: Sequence[str]) -> Round:
+        """Run tests on the copy as it is."""
+        answer = self._root / "sentences.json"
+        answer.unlink(missing_ok=True)
+        environment = {
+            **os.environ,
+            "GPU_ADMISSION_SENTENCES": str(answer),
+            "GPU_ADMISSION_LETTERS": json.dumps(self._letters),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CI": "1",
+        }
+        plugins = ("-p", "tests.sentence_reports", "-p", "no:cacheprovider")
+        command = [sys.executable, "-m", "pytest", "-q", *plugins, "--tb=no", "-m", _QUICK, *tests]
+        result = subprocess.run(
+            command, cwd=self._root, env=environment, capture_output=True, text=True, check=False
+        )
+        if not answer.exists():
+            raise RuntimeError(
+                f"pytest said nothing of its tests:\n{result.stdout[-3000:]}{result.stderr[-3000:]}"
+            )
+        shown = json.loads(answer.read_text("utf-8"))
+        return Round(frozenset(shown["missed"]), shown["failed"])
+
+
+def unasserted(folder: str, judged: Sequence[Sentence], say: Callable[[str], None]) -> list[Sentence]:
+    """Return those of the judged sentences of a folder that none of its tests misses."""
+    with tempfile.TemporaryDirectory(prefix="sentences-") as root:
+        copy = Copy(Path(root), judged)
+        left, tests = list(judged), [f"tests/{folder}", *_PAGES]
+        shown = Round(frozenset(), {})
+        while left and tests:
+            copy.change(left)
+            shown = copy.run(tests)
+            missed = {copy.sentence[character] for character in shown.missed}
+            say(
+                f"{folder}: {len(left)} changed, {len(shown.failed)} tests failed, {len(missed)} of them asserted"
+            )
+            left, tests = [sentence for sentence in left if sentence not in missed], sorted(shown.failed)
+            if not missed:
+                break
+        left, failed = _without_shown(copy, left, shown.failed, say)
+        copy.change(())
+        failed -= copy.run(sorted(failed)).failed.keys() if failed else set()
+        return _without_hidden(copy, left, failed, say)
+
+
+def _without_shown(
+    copy: Copy, left: list[Sentence], failed: dict[str, list[str]], say: Callable[[str], None]
+) -> tuple[list[Sentence], set[str]]:
+    """Return the sentences without those that alone make a test fail, in whose message they were, and the tests without any."""
+    tried: set[str] = set()
+    hidden = {test for test, characters in failed.items() if not characters}
+    suspects = {test: characters for test, characters in failed.items() if characters}
+    while suspects:
+        chosen = {test: characters[0] for test, characters in suspects.items()}
+        tried |= set(chosen.values())
+        copy.change([copy.sentence[character] for character in sorted({*chosen.values()})])
+        shown = copy.run(sorted(suspects))
+        alone = {copy.sentence[each[0]] for each in shown.failed.values() if len(each) == 1}
+        say(f"{len(chosen)} tests failed with sentences in their message: {len(alone)} of those are asserted")
+        left = [sentence for sentence in left if sentence not in alone]
+        suspects = {
+            test: untried
+            for test, each in suspects.items()
+            if (untried := [one for one in each if one not in tried])
+        }
+    return left, hidden
+
+
+def _without_hidden(
+    copy: Copy, left: list[Sentence], failed: set[str], say: Callable[[str], None]
+) -> list[Sentence]:
+    """Return the sentences without those that make one of these tests fail, which are found half by half."""
+    while failed and left:
+        copy.change(left)
+        failed &= copy.run(sorted(failed)).failed.keys()
+        culprits, test = left, min(failed, default="")
+        while test and len(culprits) > 1:
+            half = culprits[: len(culprits) // 2]
+            copy.change(half)
+            culprits = half if copy.run([test]).failed else culprits[len(half) :]
+        if test:
+            say(f"{test} misses {culprits[0].file}:{culprits[0].line}")
+            left = [sentence for sentence in left if sentence not in culprits]
+    return left
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge folders, and print the sentences that nothing asserts."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sentences", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "folders", nargs="*", metavar="FOLDER", help="folders of the product; all without one"
+    )
+    options = parser.parse_args(arguments)
+    count = 0
+    for folder in options.folders or folders():
+        for sentence in unasserted(folder, sentences(folder), partial(click.echo, err=True)):
+            count += 1
+            click.echo(f"{sentence.file}:{sentence.line}: {sentence.text!r}")
+    click.echo(f"{count} sentences that no test of their folder misses")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
