@@ -18,7 +18,7 @@ class Severity(Enum):
 class Reason(msgspec.Struct, frozen=True):
     """A stable name for programs: in audit lines, metrics, Events, SARIF and `status.details.causes`. And its meaning.
 
-    A reason stands in the file that gives it. `policies.registry` has all of them.
+    Each is declared in the file that uses it. `policies.registry` has all of them.
     """
 
     name: str

@@ -93,7 +93,7 @@ class Availability:
 
     @property
     def _recommended(self) -> Sequence[GPUClass]:
-        """The classes to recommend: those of the pod, or else the default, or else all; only allowed classes."""
+        """The allowed classes to recommend: of the pod, or else the default, or else all."""
         default = self._catalogue.resolve(self.use.default or "")
         return self._allowed(self.pinned or default or self.classes)
 
@@ -211,7 +211,7 @@ class Availability:
         return frozenset(name for name in there if vendor(name) in vendors)
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
-        """Complain if no node can have so many slices: the slices of one card times the cards of a node.
+        """Complain if the count exceeds the slices of a node: the slices of one card times the cards of a node.
 
         gpus_per_node: the cards of a node, for classes that do not state them.
         """
@@ -242,7 +242,7 @@ class Availability:
         return max(cards) if cards and len(cards) == len(self.classes) else None
 
     def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
-        """Complain if no node of the pod's class has so many cards."""
+        """Complain if the count exceeds the cards of each node of the pod's class."""
         most = self.cards_per_node(resource)
         if most is None or count <= most:
             return None

@@ -1,4 +1,4 @@
-"""Durations as text, such as `8h` or `1h30m`: those of the Gateway API (GEP-2257) in whole seconds."""
+"""Durations as text, such as `8h` or `1h30m`: the format of the Gateway API (GEP-2257), in whole seconds."""
 
 import re
 from functools import lru_cache

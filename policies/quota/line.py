@@ -78,7 +78,7 @@ def line_up(
     *,
     in_team: bool = False,
 ) -> InLine:
-    """Return the pods, of which those that replace ended ones go first. `now` is in ms since 1970.
+    """Return the line of these pods. Pods that replace ended ones go first. `now` is in ms since 1970.
 
     In a team, only pods of owners that recreate them go first: a Job with many pods could take the quota of other namespaces.
     """

@@ -33,7 +33,7 @@ from policies.quota.amounts import (
 )
 
 LIMIT = 384 * 1024
-"""Characters of the text at most. A creation takes 37 and those of `:pods/<name>`: some 3,700 fit with names of 63 characters,
+"""Maximum characters of the text. A creation takes 37, plus `:pods/<name>`: some 3,700 fit with names of 63 characters,
 1,300 with the longest names, and only 140 that each name 32 resources of their own. Every decision writes the whole ledger, and
 etcd takes 1.5 MiB."""
 
@@ -49,7 +49,7 @@ _NEWER_THAN, _COUNTED_BY, _NAMED = ">", "@", ":"
 _WAITING = "waiting"
 _LIFT = "/lift"
 _LONGEST_REMEMBERED = 256
-"""Characters of a head that `_remembered` keeps at most. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
+"""Maximum characters of a head that `_remembered` keeps. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
