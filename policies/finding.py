@@ -57,10 +57,10 @@ def short_path(path: str) -> str:
     `spec.template.spec.containers[0]` → `containers[0]`, `spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]` →
     `Worker…containers[0]`, `spec.template.metadata.annotations[x]` → `template.metadata.annotations[x]`.
     """
-    found = _TEMPLATE.fullmatch(path)
-    if found is None:
+    match = _TEMPLATE.fullmatch(path)
+    if match is None:
         return path
-    way, template, part, rest = found.groups()
+    way, template, part, rest = match.groups()
     steps = [step for step in (*way.split("."), template) if step and step not in _EVERY_WORKLOAD]
     inside = f"{part}{rest or ''}"
     below = inside.removeprefix("spec.") if inside != "spec" or steps else "template.spec"

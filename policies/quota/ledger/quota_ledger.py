@@ -241,7 +241,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """Characters of its reservations, marks and credits."""
         marks = sum(mark.size for mark in self.marks.values())
-        return self.reservations.size + marks + sum(each.size for each in self.credits)
+        return self.reservations.size + marks + sum(credit.size for credit in self.credits)
 
     def without_late_marks(self, now: int) -> "QuotaLedger":
         marks = {key: mark for key, mark in self.marks.items() if not mark.is_late(now)}
