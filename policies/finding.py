@@ -18,7 +18,7 @@ class Severity(Enum):
 class Reason(msgspec.Struct, frozen=True):
     """A stable name for programs: in audit lines, metrics, Events, SARIF and `status.details.causes`. And its meaning.
 
-    A reason stands in the file that gives it. `policies.registry` has all of them.
+    Each is declared in the file that uses it. `policies.registry` has all of them.
     """
 
     name: str
@@ -57,10 +57,10 @@ def short_path(path: str) -> str:
     `spec.template.spec.containers[0]` → `containers[0]`, `spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]` →
     `Worker…containers[0]`, `spec.template.metadata.annotations[x]` → `template.metadata.annotations[x]`.
     """
-    found = _TEMPLATE.fullmatch(path)
-    if found is None:
+    match = _TEMPLATE.fullmatch(path)
+    if match is None:
         return path
-    way, template, part, rest = found.groups()
+    way, template, part, rest = match.groups()
     steps = [step for step in (*way.split("."), template) if step and step not in _EVERY_WORKLOAD]
     inside = f"{part}{rest or ''}"
     below = inside.removeprefix("spec.") if inside != "spec" or steps else "template.spec"

@@ -179,8 +179,8 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the exemption of the first rule that has one."""
         if not self.exemptions:
             return None
-        found = (self.exemption(each.rule.id, now) for each in self.bindings)
-        return next((each for each in found if each is not None), None)
+        exemptions = (self.exemption(each.rule.id, now) for each in self.bindings)
+        return next((each for each in exemptions if each is not None), None)
 
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
         return next((each for each in self.exemptions if each.holds(rule_id, now)), None)

@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return the text with U+FFFD for what is not printable, but for its tabs and line breaks."""
+    """Return the text with U+FFFD for characters that are not printable. Tabs and line breaks stay."""
     return _escaped(text, lambda _: "\N{REPLACEMENT CHARACTER}")
 
 
@@ -44,6 +44,6 @@ def _escaped(text: str, escape: Callable[[str], str]) -> str:
 
 
 def _escaped_in_json(character: str) -> str:
-    """Return the escape of it: those of a surrogate pair for a character beyond the basic plane."""
+    """Return the escape of the character: two, a surrogate pair, beyond the basic plane."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

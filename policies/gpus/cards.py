@@ -84,7 +84,7 @@ def amounts(
 
     `readable` omits unreadable amounts (`demand.unreadable` finds them), `parse_quantity` raises QuantityError.
     """
-    found: Amounts = {}
+    positive: Amounts = {}
     for name, raw in (resources or {}).items():
         resource = resource_mapping.resource(name)
         quantity = read(raw) if resource else None
@@ -94,8 +94,8 @@ def amounts(
         is_implicit = name.startswith(IMPLICIT_DEVICE_CLASS)
         amount = Fraction(quantity.value) if is_implicit else Fraction(quantity.milli_value, 1000)
         if amount > 0:
-            found[resource] = amount
-    return found
+            positive[resource] = amount
+    return positive
 
 
 def container_amounts(container: Container, resource_mapping: ResourceMapping) -> Amounts:
@@ -146,23 +146,24 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
         if is_limit(resource):
             limits[vendor(resource.name)][resource] = amount
     shares = {name: _share(limit, card) for name, limit in limits.items()}
-    found: dict[GPUResource, Fraction] = {}
+    in_cards: dict[GPUResource, Fraction] = {}
     # HAMi's own webhook adds one GPU if a container requests only memory.
     without_devices = dict(limits)
     for resource, amount in requested.items():
         name = vendor(resource.name) if limits else ""
         if name in limits and resource.measure in _DIVISIBLE:
-            found[resource] = amount * shares[name]
+            in_cards[resource] = amount * shares[name]
             without_devices.pop(name, None)
         elif not is_limit(resource):
-            found[resource] = amount * card.weight(resource)
+            in_cards[resource] = amount * card.weight(resource)
     for name, limit in without_devices.items():
         # Only these measures can request more than one card.
         multiples = (
             amount / _UNITS_PER_CARD[r.measure] for r, amount in limit.items() if r.measure in _UNITS_PER_CARD
         )
-        found[next(iter(limit))] = max([shares[name], *multiples])  # under the first resource of the vendor
-    return found
+        first_of_vendor = next(iter(limit))
+        in_cards[first_of_vendor] = max([shares[name], *multiples])
+    return in_cards
 
 
 def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue) -> Fraction:

@@ -100,9 +100,9 @@ class ClaimRecord(msgspec.Struct, frozen=True):
 
 def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
     """Return the record of a claim or template in JSON. Raises msgspec.ValidationError."""
-    found = decode_claim(document) if kind == CLAIM else decode_claim_template(document)
-    claim = found.spec if isinstance(found, ResourceClaimTemplate) else found
-    metadata = found.metadata or Metadata()
+    stored = decode_claim(document) if kind == CLAIM else decode_claim_template(document)
+    claim = stored.spec if isinstance(stored, ResourceClaimTemplate) else stored
+    metadata = stored.metadata or Metadata()
     return ClaimRecord(
         metadata.uid or "",
         ClaimName(kind, metadata.namespace or "", metadata.name or ""),
@@ -132,14 +132,14 @@ def requested_by(
     pod: Pod, namespace: str, known: Callable[[ClaimName], DeviceClassNames | None]
 ) -> dict[str, DeviceClassNames]:
     """Return the DeviceClasses of the pod's claims that are `known`, by the claim's name in the pod."""
-    found: dict[str, DeviceClassNames] = {}
+    requested: dict[str, DeviceClassNames] = {}
     for each in pod.spec.resource_claims or ():
         kind = TEMPLATE if each.resource_claim_template_name else CLAIM
         name = each.resource_claim_template_name or each.resource_claim_name
         names = known(ClaimName(kind, namespace, name)) if name else None
         if names is not None:
-            found[each.name] = names
-    return found
+            requested[each.name] = names
+    return requested
 
 
 def without_other_claims(

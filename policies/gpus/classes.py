@@ -181,10 +181,12 @@ class ClassCatalogue:
 
         So a 1g.20gb of an 80 GB card is a quarter, not a seventh. Raises KeyError if the class lacks the profile.
         """
-        found = self._profiles[gpu_class.name, profile]
-        if found.weight is not None:
-            return parse_share(found.weight)
-        return max(Fraction(found.sevenths, SEVENTHS), Fraction(found.memory_gib, gpu_class.memory_gib))
+        profile_spec = self._profiles[gpu_class.name, profile]
+        if profile_spec.weight is not None:
+            return parse_share(profile_spec.weight)
+        return max(
+            Fraction(profile_spec.sevenths, SEVENTHS), Fraction(profile_spec.memory_gib, gpu_class.memory_gib)
+        )
 
     def nearest(self, word: str) -> str | None:
         word = word.strip().lower()[:_LONGEST_WORD]

@@ -1,6 +1,6 @@
 """Annotations that request a part of one GPU from a fraction scheduler (KAI, Run:ai).
 
-The validation is that of the schedulers: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
+They are validated as the schedulers do: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
 (`pkg/binder/plugins/gpusharing/gpu-request`) accept a decimal number between 0 and 1, and a whole number of MiB.
 """
 

@@ -17,12 +17,12 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 def by_words(whole: Iterable[str]) -> dict[str, str]:
     """Return the names of whole accelerators by their words, because people often write them without the domain."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for each in whole:
         domain, _, rest = each.partition("/")
         for words in (each, f"{domain.partition('.')[0]} {rest}", rest):
-            found.setdefault(_words(words), each)
-    return found
+            names.setdefault(_words(words), each)
+    return names
 
 
 def meant(

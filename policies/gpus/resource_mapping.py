@@ -39,7 +39,7 @@ class Measure(Enum):
     SHARES = "shares"
     """Time-sliced replicas of a device: places in a queue, not parts of a card."""
     SLICES = "slices"
-    """Hardware partitions (MIG). The `*` of the pattern stands for the profile."""
+    """Hardware partitions (MIG). The `*` of the pattern is the profile."""
     MEMORY_GIB = "memoryGiB"
     MEMORY_MIB = "memoryMiB"
     MEMORY_BYTES = "memoryBytes"
@@ -106,7 +106,7 @@ class DeviceClassPattern(Strict, frozen=True):
     """`spec.extendedResourceName` of the DeviceClass, "" if it has none, None if it is not known."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        # A * stands for one or more characters, so the name must be valid with a letter in its place.
+        # A * matches one or more characters, so the name must be valid with a letter instead.
         if self.pattern.count("*") > 1 or not is_dns_subdomain(self.pattern.replace("*", "x")):
             yield "pattern", "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
         if self.measure not in {Measure.DEVICES, Measure.NOTHING}:

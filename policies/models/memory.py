@@ -85,11 +85,11 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return a remedy: a larger slice, or a number of cards, on which the model fits. "" if there is none."""
-    found = placement(need.estimate, classes, need.gpus)
-    counts = found.in_one_node[-MAX_WAYS:]
+    placed = placement(need.estimate, classes, need.gpus)
+    counts = placed.in_one_node[-MAX_WAYS:]
     ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GB" for each in counts]
-    if need.profile is not None and found.slices:
-        ways.insert(0, f"a slice {found.slices[0].profile}")
+    if need.profile is not None and placed.slices:
+        ways.insert(0, f"a slice {placed.slices[0].profile}")
     return f"request {' or '.join(ways)}" if ways else ""
 
 

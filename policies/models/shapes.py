@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 LARGEST_COUNT = 10**9
-"""Bound of every number but that of parameters. It keeps the arithmetic short."""
+"""Maximum of every number except the number of parameters. It keeps the arithmetic short."""
 LARGEST_PARAMS = 10**15
 """Far more than any model has."""
 

@@ -93,7 +93,7 @@ class Availability:
 
     @property
     def _recommended(self) -> Sequence[GPUClass]:
-        """The classes to recommend: those of the pod, or else the default, or else all; only allowed classes."""
+        """The allowed classes to recommend: of the pod, or else the default, or else all."""
         default = self._catalogue.resolve(self.use.default or "")
         return self._allowed(self.pinned or default or self.classes)
 
@@ -211,7 +211,7 @@ class Availability:
         return frozenset(name for name in there if vendor(name) in vendors)
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
-        """Complain if no node can have so many slices: the slices of one card times the cards of a node.
+        """Complain if the count exceeds the slices of a node: the slices of one card times the cards of a node.
 
         gpus_per_node: the cards of a node, for classes that do not state them.
         """
@@ -242,7 +242,7 @@ class Availability:
         return max(cards) if cards and len(cards) == len(self.classes) else None
 
     def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
-        """Complain if no node of the pod's class has so many cards."""
+        """Complain if the count exceeds the cards of each node of the pod's class."""
         most = self.cards_per_node(resource)
         if most is None or count <= most:
             return None
@@ -360,9 +360,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     def on_resource(self, resource: GPUResource) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
-        found = self.availability.other_vendor(resource)
-        found = found or self.availability.unknown_slice(resource, is_closed=self.known_profiles_only)
-        return found or self.availability.without_node(resource, self.resource_mapping)
+        complaint = self.availability.other_vendor(resource)
+        complaint = complaint or self.availability.unknown_slice(resource, is_closed=self.known_profiles_only)
+        return complaint or self.availability.without_node(resource, self.resource_mapping)
 
     def on_container(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if a container requests too many."""
@@ -375,16 +375,16 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     def on_pod(self, resource: GPUResource, total: int, *, is_reported: bool = False) -> Iterator[Complaint]:
         """Complain if the pod requests too many for a pod or a node. `is_reported`: `on_container` complained already."""
         availability, most = self.availability, self._max_per_pod(resource)
-        found = [
+        complaints = [
             availability.too_many_slices(resource, total, self.gpus_per_node),
             availability.too_many_cards(resource, total),
         ]
         if most is not None and total > most and not is_reported:
             message, remedy = f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
-            found.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=most))
-        if not is_reported and not any(found):
-            found.append(availability.more_than_any_machine(resource, total, self.gpus_per_node))
-        return filter(None, found)
+            complaints.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=most))
+        if not is_reported and not any(complaints):
+            complaints.append(availability.more_than_any_machine(resource, total, self.gpus_per_node))
+        return filter(None, complaints)
 
     def may_exceed(self, resource: GPUResource, total: int) -> bool:
         """Whether `on_pod` may complain: cheap, and true of all slices."""

@@ -116,10 +116,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def would_take(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
         classes = self.catalogue.resolve(name)
-        has_nodes = self.nodes is None or any(self.has_nodes(each, self.pod) for each in classes)
+        has_nodes = self.nodes is None or any(self.has_nodes(gpu_class, self.pod) for gpu_class in classes)
         values = label_values(classes, None, self.label_key)
         is_open = bool(values) and admits(self.pod, self.label_key, values)
-        return is_open and has_nodes and all(self.allows(each) and self.offers(each) for each in classes)
+        return (
+            is_open
+            and has_nodes
+            and all(self.allows(gpu_class) and self.offers(gpu_class) for gpu_class in classes)
+        )
 
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources. If the nodes are known, return only those with nodes."""
@@ -134,12 +138,12 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def values_of(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
-        with_nodes = [value for each in classes if (value := self._with_nodes(each, classes))]
-        return dict(with_nodes or [self._label_value((each,), each.name) for each in classes])
+        with_nodes = [value for gpu_class in classes if (value := self._with_nodes(gpu_class, classes))]
+        return dict(with_nodes or [self._label_value((gpu_class,), gpu_class.name) for gpu_class in classes])
 
     def can_name_nodes(self, classes: Collection[GPUClass]) -> bool:
         """Whether the name of one of the classes, or of its family, puts a pod on nodes that exist or can be created."""
-        return any(self._with_nodes(each, classes) for each in classes)
+        return any(self._with_nodes(gpu_class, classes) for gpu_class in classes)
 
     def _with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> LabelValue | None:
         """Return the class if it has nodes, or else its family: nodes may have only the family's label.

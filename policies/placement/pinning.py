@@ -43,8 +43,8 @@ def pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex = NO_NODES) ->
     if attributes.get("pinned_by") is not catalogue:
         attributes["pinning"] = _pinning(pod, catalogue, NO_NODES)
         attributes["pinned_by"] = catalogue
-    found: Pinning | None = attributes["pinning"]
-    return found
+    cached: Pinning | None = attributes["pinning"]
+    return cached
 
 
 def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning | None:
@@ -82,13 +82,13 @@ def named_nodes(pod: Pod) -> frozenset[NodeReference]:
     if pod.spec.node_name:
         return frozenset({(NODE_NAME, pod.spec.node_name)})
     selected = pod.node_selector.get(HOSTNAME)
-    found = {(HOSTNAME, selected)} if selected else set()
+    references = {(HOSTNAME, selected)} if selected else set()
     for term in pod.required_terms:
         for key, requirements in ((HOSTNAME, term.match_expressions), (NODE_NAME, term.match_fields)):
             for each in requirements or ():
                 if each.key == key and each.operator == "In":
-                    found.update((key, value) for value in each.values or ())
-    return frozenset(found) if len(found) <= MAX_NODES else frozenset({TOO_MANY})
+                    references.update((key, value) for value in each.values or ())
+    return frozenset(references) if len(references) <= MAX_NODES else frozenset({TOO_MANY})
 
 
 def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Durations as text, such as `8h` or `1h30m`: those of the Gateway API (GEP-2257) in whole seconds."""
+"""Durations as text, such as `8h` or `1h30m`: the format of the Gateway API (GEP-2257), in whole seconds."""
 
 import re
 from functools import lru_cache
@@ -10,10 +10,10 @@ MUST = 'must be a duration of at least a second, such as "8h" or "1h30m"'
 @lru_cache(maxsize=256)  # the same few of a policy's options
 def duration_seconds(text: str) -> int | None:
     """Return the seconds. None if the text does not have this form, or says `0s`."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         return None
-    hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    hours, minutes, seconds = (int(each or 0) for each in match.groups())
     return hours * 3600 + minutes * 60 + seconds or None
 
 

@@ -1,6 +1,6 @@
 """Field paths as Kubernetes prints them (`field.Path` of k8s.io/apimachinery), and JSON pointers.
 
-`spec.containers[0].resources.limits[nvidia.com/gpu]`: indices, and keys with a dot or a slash, stand in brackets without quotes.
+`spec.containers[0].resources.limits[nvidia.com/gpu]`: indices, and keys with a dot or a slash, are in brackets without quotes.
 """
 
 import re
@@ -58,7 +58,7 @@ def with_value(data: Any, parts: Parts, value: Any) -> Any:
 
 
 def with_edit(data: Any, parts: Parts, value: Any) -> Any:
-    """Return a copy of the data with the value in its place; None removes what is there, and optional fields that are empty then.
+    """Return a copy of the data with the value at the path. None removes the field, and optional parents that become empty.
 
     Missing parents become maps, and what is in the place of a parent stays.
     """

@@ -83,8 +83,8 @@ def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
     """
     if not changes:
         return []
-    found = {(what, path[:-1]): path for path, what in _described(pod) if what in changes}
-    return sorted((path, what) for (what, _), path in found.items())
+    paths = {(what, path[:-1]): path for path, what in _described(pod) if what in changes}
+    return sorted((path, what) for (what, _), path in paths.items())
 
 
 def _described(pod: Pod) -> Described:

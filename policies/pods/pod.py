@@ -29,7 +29,7 @@ class Strict(View, frozen=True, forbid_unknown_fields=True):
 
 
 class Named(View, frozen=True):
-    """An object of which only the name is read: a scheduling gate, the OS, a claim of a container."""
+    """An object with only its name: a scheduling gate, the OS, a claim of a container."""
 
     name: str = ""
 

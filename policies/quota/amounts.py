@@ -1,7 +1,7 @@
 """Amounts by name (demand, usage, limits of a quota), exact and never negative.
 
 Keys are flat, by the dimensions of `Hard`: `gpus`, `classes/<class or family>`, `resources/<resource name>`. A key that is left
-out is zero. As text an amount is what `str(Fraction)` makes of it: "3", "2/7"; what people write may be a decimal, too.
+out is zero. The text of an amount is that of `str(Fraction)`: "3", "2/7". People may also write a decimal.
 """
 
 import operator
@@ -46,7 +46,7 @@ _WHOLE_HOURS_FROM = 10
 _LEAST_SHOWN = Fraction(1, 100)
 
 _MAX_DIGITS = 400
-"""Digits of one number at most. Sums of shares have long denominators: that of 40 odd weights has 360 digits."""
+"""Maximum of digits of a number. Sums of shares have long denominators: for 40 odd weights, 360 digits."""
 
 _MOST = 10**_MAX_DIGITS
 _AMOUNT = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}([./][0-9]{{1,{_MAX_DIGITS}}})?")
@@ -71,7 +71,7 @@ def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
 
 
 def total_of_shared(vectors: Iterable[Vector]) -> Vector:
-    """Return the sum of many vectors, of which most are the same object: a thousand pods of one Job share theirs."""
+    """Return the sum of many vectors. Most are the same object: a thousand pods of one Job share their vector."""
     counts: Counter[int] = Counter()
     by_identity: dict[int, Vector] = {}
     for vector in vectors:
@@ -109,7 +109,7 @@ def texts(vector: Mapping[str, Fraction]) -> dict[str, str]:
 
 
 def format_amount(amount: Fraction) -> str:
-    """Return the amount for people, with two decimals at most: `3`, `0.5`, `3.29`; `<0.01` for less, which is not nothing."""
+    """Return the amount for people, with at most two decimals: `3`, `0.5`, `3.29`; `<0.01` for a smaller one."""
     if amount and amount < _LEAST_SHOWN:
         return f"<{float(_LEAST_SHOWN)}"
     whole, hundredths = divmod(int(amount * 100 + Fraction(1, 2)), 100)
@@ -174,7 +174,7 @@ def limits_of(hard: Hard) -> Vector:
 
 
 def unreadable(hard: Hard, at: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, message) for each amount that is none. `at` is the path of `hard`."""
+    """Yield (path, message) for each invalid amount. `at` is the path of `hard`."""
     for _, path, raw in raw_limits(hard):
         try:
             parse_amount(raw)

@@ -102,11 +102,11 @@ def _spent(
     facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
     field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
-    found = partial(Finding, rule=RULE_ID, reason=BUDGET_SPENT, ask=f"to raise {field}")
+    finding = partial(Finding, rule=RULE_ID, reason=BUDGET_SPENT, ask=f"to raise {field}")
     if path:
         message = f"its pods will be denied, the budget is spent: {facts}"
-        return found(path=path, severity=Severity.WARNING, message=message)
-    return found(message=f"exceeded budget: {facts}", remedy=f"wait until then{other}")
+        return finding(path=path, severity=Severity.WARNING, message=message)
+    return finding(message=f"exceeded budget: {facts}", remedy=f"wait until then{other}")
 
 
 def _low(

@@ -1,6 +1,6 @@
-"""The catalogue: one document, under a digest, of all that demand depends on besides pods, nodes and quotas.
+"""The catalogue: one document with all that demand depends on besides pods, nodes and quotas, and its digest.
 
-The digest is that of the document's text, which omits defaults. So a release with more or fewer fields reads the document under
+The digest is that of the document's text, which omits defaults. So a release with other fields reads the document under
 the same digest, unless a class uses a field that this release does not know.
 """
 
@@ -38,7 +38,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CatalogueVersion(msgspec.Struct, frozen=True):
-    """What demand was computed from: the digest of a catalogue, and `unclassified_pods` of the quota."""
+    """The inputs of demand: the digest of a catalogue, and `unclassified_pods` of the quota."""
 
     digest: str
     unclassified_pods: UnclassifiedPods

@@ -34,7 +34,7 @@ PROTECTED_CLAIM = Reason(
 )
 
 MAX_DEVICES = 32
-"""Devices that `allocationMode: All` counts as: the maximum of one claim (`AllocationResultsMaxSize`)."""
+"""`allocationMode: All` counts as this number of devices, the maximum of one claim (`AllocationResultsMaxSize`)."""
 
 MAX_REQUESTS, MAX_ALTERNATIVES = 32, 8
 """Limits of the API server (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`); they bound the work of one claim."""

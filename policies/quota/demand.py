@@ -1,6 +1,6 @@
 """Demand of a pod: one pure function for reviews, counts and checks.
 
-The vector always has all keys, whatever a quota limits: `resources/` has every GPU resource by the API server's own arithmetic,
+The vector always has all keys, for any quota: `resources/` has every GPU resource by the API server's own arithmetic,
 `gpus` the sum in whole cards, and `classes/` the same by class. The pod counts for
 
 - the class of the node in `nodeName`, which the scheduler or the author wrote;
@@ -126,7 +126,7 @@ def pod_demand(
         )
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
-    if len(requested) > MAX_RESOURCES:  # only a pod that admission never saw has so many
+    if len(requested) > MAX_RESOURCES:  # only a pod that was not reviewed
         demand = _upper_bound(cards_on, candidates, unclassified_pods)
     else:
         by_memory = sum(map(len, read.values())) <= MAX_BY_MEMORY
@@ -149,7 +149,7 @@ def resources_demand(
 ) -> Demand:
     """Return the demand, without plain counts, of resources that are `cards_on(card)` cards on each kind of card.
 
-    Unless `by_memory`, an amount of memory counts as a whole card, whatever memory the class has.
+    Unless `by_memory`, an amount of memory counts as a whole card.
     """
     cards_on = lru_cache(maxsize=None)(cards_on)  # most classes have the same kind of card
 

@@ -106,7 +106,7 @@ def fit_result(
       not depend on the number are found.
     """
     requested = demands(workload.target or workload, catalogues, ledger.unclassified_pods)
-    found = [
+    failures = [
         replace(failed, share=share)
         for share, hard, held in _levels(ledger)
         if (
@@ -115,7 +115,7 @@ def fit_result(
             )
         )
     ]
-    return min(found, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
+    return min(failures, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
 
 
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamShare | None, Vector, Vector]]:
@@ -138,9 +138,9 @@ def _failure(
     is_stored: bool,
 ) -> FitResult | None:
     """Return the worst failure of one quota, which grants `hard`. `held` of it is held; None if that is not known."""
-    found = _too_large(requested, hard)
-    if found is not None or held is None:
-        return found
+    failure = _too_large(requested, hard)
+    if failure is not None or held is None:
+        return failure
     if is_stored or workload.target:
         own = existing(workload.target or workload, requested)
         if own is None:
@@ -149,12 +149,12 @@ def _failure(
     written = [(each, each.running) for each in requested]
     largest = [(each, each.count.most or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW
-    found = _shortage(then if workload.target else now, written, hard, held) or _shortage(
+    failure = _shortage(then if workload.target else now, written, hard, held) or _shortage(
         then, largest, hard, held
     )
-    if found is None and (workload.group, workload.kind) == ("apps", "Deployment"):
-        found = _surge(value_at(workload.data, ("spec",)), written, hard, held)
-    return found
+    if failure is None and (workload.group, workload.kind) == ("apps", "Deployment"):
+        failure = _surge(value_at(workload.data, ("spec",)), written, hard, held)
+    return failure
 
 
 def demands(
@@ -165,19 +165,19 @@ def demands(
     A pod that would be denied has no demand. A pod that names a node may run on any class. The result is empty for an object with
     more than MAX_TEMPLATES.
     """
-    found: list[TemplateDemand] = []
+    demanded: list[TemplateDemand] = []
     for each in workload.pods:
         if each.denied or (each.count.running == 0 and not each.count.most):
             continue
-        if len(found) == MAX_TEMPLATES:
+        if len(demanded) == MAX_TEMPLATES:
             return ()
         demand = pod_demand(each.admitted, catalogues, unclassified_pods)
         amounts = demand.vector
         if named_nodes(each.admitted):
             amounts = {key: amount for key, amount in amounts.items() if not key.startswith(CLASSES)}
         if amounts and not demand.denials:
-            found.append(TemplateDemand(each.path, amounts, each.count))
-    return tuple(found)
+            demanded.append(TemplateDemand(each.path, amounts, each.count))
+    return tuple(demanded)
 
 
 def running(requested: Iterable[TemplateDemand]) -> Vector:
@@ -205,14 +205,14 @@ def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector 
     field = _EXISTING.get((workload.group, workload.kind))
     if field is None:
         return None
-    found = _map(value_at(workload.data, ("status",))).get(field, 0)
-    if isinstance(found, list):
-        return {key: amount * len(found) for key, amount in running(requested).items()}
+    stated = _map(value_at(workload.data, ("status",))).get(field, 0)
+    if isinstance(stated, list):
+        return {key: amount * len(stated) for key, amount in running(requested).items()}
     written = _map(value_at(workload.data, ("spec",))).get("replicas", 1) if field == "replicas" else None
     of = written if isinstance(written, int) else sum(each.running for each in requested)
-    if not isinstance(found, int) or not of:
+    if not isinstance(stated, int) or not of:
         return None
-    return {key: amount * Fraction(found, of) for key, amount in running(requested).items()}
+    return {key: amount * Fraction(stated, of) for key, amount in running(requested).items()}
 
 
 def _too_large(requested: Sequence[TemplateDemand], hard: Vector) -> FitResult | None:
@@ -287,9 +287,9 @@ def _surge(
         unavailable = _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False)
         if replicas and surge and unavailable == 0:
             beside = total([held, demand.times(replicas)])
-            found = _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
+            shortage = _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
             # With one replica less, the new pod of the update fits.
-            return found and replace(found, starting=replicas - 1)
+            return shortage and replace(shortage, starting=replicas - 1)
     return None
 
 

@@ -78,7 +78,7 @@ def line_up(
     *,
     in_team: bool = False,
 ) -> InLine:
-    """Return the pods, of which those that replace ended ones go first. `now` is in ms since 1970.
+    """Return the line of these pods. Pods that replace ended ones go first. `now` is in ms since 1970.
 
     In a team, only pods of owners that recreate them go first: a Job with many pods could take the quota of other namespaces.
     """
@@ -209,14 +209,14 @@ def _entries(
 ) -> Iterator[QueueEntry]:
     lifts = ledger.reservations.lifts
     by_gang: dict[str, list[Waiter]] = {}
-    for each in sorted(waiters, key=_sort_key):
-        if each.gang in gangs:
-            by_gang.setdefault(each.gang, []).append(each)
+    for waiter in sorted(waiters, key=_sort_key):
+        if waiter.gang in gangs:
+            by_gang.setdefault(waiter.gang, []).append(waiter)
         else:
-            yield QueueEntry((each,), continues_gang=False)
+            yield QueueEntry((waiter,), continues_gang=False)
     for key, members in by_gang.items():
         gang = gangs[key]
-        has_begun = any(each.uid in lifts and lifts[each.uid].is_begun_lift for each in members)
+        has_begun = any(waiter.uid in lifts and lifts[waiter.uid].is_begun_lift for waiter in members)
         if not gang.running and not has_begun:
             size = gang.size or len(members)
             needed, beyond_size = tuple(members[:size]), tuple(members[size:])
@@ -225,7 +225,7 @@ def _entries(
             )
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
-        yield from (QueueEntry((each,), continues_gang=each.uid in lifts) for each in members)
+        yield from (QueueEntry((waiter,), continues_gang=waiter.uid in lifts) for waiter in members)
 
 
 def _under_both_catalogues(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> QuotaLedger:
@@ -234,10 +234,10 @@ def _under_both_catalogues(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -
     if version is None:
         return ledger
     unmarked = {
-        held.id: Reservation(held.id, maximum((held.demand, each.demand)), catalogue=version)
+        held.id: Reservation(held.id, maximum((held.demand, waiter.demand)), catalogue=version)
         for entry in entries
-        for each in entry.waiters
-        if (held := lifts.get(each.uid)) is not None and held.is_lift and held.catalogue != version
+        for waiter in entry.waiters
+        if (held := lifts.get(waiter.uid)) is not None and held.is_lift and held.catalogue != version
     }
     if not unmarked:
         return ledger
@@ -364,11 +364,11 @@ class NamespaceLine:
     def _find_head(self) -> None:
         self.head = None
         while self._entries and self.head is None:
-            found = self._head_or_standing(self._entries[-1])
-            if isinstance(found, Head):
-                self.head = found
+            head_or_standing = self._head_or_standing(self._entries[-1])
+            if isinstance(head_or_standing, Head):
+                self.head = head_or_standing
             else:
-                self._assign_place(self._entries.pop(), found)
+                self._assign_place(self._entries.pop(), head_or_standing)
 
     def _assign_place(self, entry: QueueEntry, standing: Standing) -> bool:
         """Place the entry in line. Return whether nobody may pass it."""
@@ -397,26 +397,26 @@ class NamespaceLine:
 
     def _head_or_standing(self, entry: QueueEntry) -> Head | Standing:
         lacking = [each for each in entry.waiters if self._unheld.of(each)]
-        found: Head | Standing
+        result: Head | Standing
         if entry.obstacle is not None:
-            found = entry.obstacle
+            result = entry.obstacle
         elif not lacking:
-            found = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
+            result = Standing.ON_HOLD if self._queue.hold else Standing.STARTING
         elif entry.missing:
-            found = Standing.INCOMPLETE
+            result = Standing.INCOMPLETE
         elif (never := self._never_fits(entry)) is not None:
-            found = never
+            result = never
         elif self._queue.hold:
-            found = Standing.ON_HOLD
+            result = Standing.ON_HOLD
         elif self._spent and not self._spent.isdisjoint(entry.demand):
-            found = Standing.BUDGET_SPENT
+            result = Standing.BUDGET_SPENT
         elif self._blocked:
-            found = Standing.BEHIND
+            result = Standing.BEHIND
         elif (waits := self._waits.get(id(entry.demand))) is not None and not self._may_block(entry):
-            found = waits
+            result = waits
         else:
-            found = self._head(entry, lacking) or Standing.NEXT
-        return found
+            result = self._head(entry, lacking) or Standing.NEXT
+        return result
 
     def _never_fits(self, entry: QueueEntry) -> Standing | None:
         """Return why the entry can never be held, None if it can. Equal pods share their demand, so it is compared once."""
@@ -441,5 +441,5 @@ class NamespaceLine:
     def _reservations(self, waiters: Sequence[Waiter]) -> Reservations:
         version = self.ledger.next_catalogue or ""
         return Reservations.of(
-            *(Reservation(lift_id(each.uid), each.demand, catalogue=version) for each in waiters)
+            *(Reservation(lift_id(waiter.uid), waiter.demand, catalogue=version) for waiter in waiters)
         )

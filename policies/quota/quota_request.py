@@ -279,5 +279,5 @@ def demand_input(pod: Pod) -> bytes:
     ]
     placement = (spec.node_selector, spec.affinity, spec.node_name)
     state = pod.is_terminal, waits(pod)
-    found = containers, spec.resources, spec.overhead, placement, pod.annotations, state
-    return msgspec.json.encode(found, order="deterministic")
+    fields = containers, spec.resources, spec.overhead, placement, pod.annotations, state
+    return msgspec.json.encode(fields, order="deterministic")

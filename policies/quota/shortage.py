@@ -264,11 +264,11 @@ def largest_namespaces(share: TeamShare, key: str, limit: int | None = None, *, 
 
     A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. said: an item to omit.
     """
-    found = []
+    namespaces = []
     for name, amount in share.largest(key)[:limit]:
         is_guaranteed = amount == share.team.guaranteed_to(name).get(key)
-        found.append(f"{name} {format_amount(amount)}{' (guaranteed)' if is_guaranteed else ''}")
-    return ", ".join(each for each in found if each != said)
+        namespaces.append(f"{name} {format_amount(amount)}{' (guaranteed)' if is_guaranteed else ''}")
+    return ", ".join(each for each in namespaces if each != said)
 
 
 def _left(each: Shortfall) -> Fraction:
@@ -381,10 +381,10 @@ def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, 
     """
     for ranked in (idle_first(holders), largest_first(holders)):
         left, names = missing, list[str]()
-        for each in ranked:
-            if left > 0 and each.name != controlled_by:
-                left -= Fraction(each.amount)
-                names.append(holder_title(each, now))
+        for holder in ranked:
+            if left > 0 and holder.name != controlled_by:
+                left -= Fraction(holder.amount)
+                names.append(holder_title(holder, now))
         if left <= 0 and len(names) <= NAMES_LISTED:
             return names
     return []
@@ -392,10 +392,10 @@ def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, 
 
 def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fraction]) -> Vector:
     """Return the minimum of each dimension, because GPUQuota and team may both be exceeded."""
-    found: Vector = {}
+    least: Vector = {}
     for each in shortfalls:
-        found[each.key] = min(amount(each), found.get(each.key, amount(each)))
-    return found
+        least[each.key] = min(amount(each), least.get(each.key, amount(each)))
+    return least
 
 
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
@@ -414,13 +414,13 @@ def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shor
     """Return how many pods of the controller fit, if its running pods are why no further one fits; else None."""
     if controlled_by.partition("/")[0] not in KEEPING:
         return None
-    found = [
+    replicas = [
         floor(each.maximum_hard / each.requested)
         for each in shortfalls
         for holder in ledger.holders.get(each.key, ())
         if holder.name == controlled_by and Fraction(holder.amount) + each.requested > each.maximum_hard
     ]
-    return min(found, default=None)
+    return min(replicas, default=None)
 
 
 def _details(
@@ -446,7 +446,7 @@ def _details(
 
 def _largest_holders(ledger: QuotaLedger, key: str) -> str:
     largest = largest_first(ledger.holders.get(key, ()))[:MAX_HOLDERS]
-    return ", ".join(f"{each.name} {format_amount(Fraction(each.amount))}" for each in largest)
+    return ", ".join(f"{holder.name} {format_amount(Fraction(holder.amount))}" for holder in largest)
 
 
 def _by_text(keys: Iterable[str], text_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:

@@ -2,9 +2,9 @@
 
 Each namespace has a line of its own (`policies.quota.line`). The heads of these lines start in this order:
 
-  1. the rest of a gang of which some pods have started, and a replacement of a pod that ended lately;
-  2. what is within the guarantee of its namespace, which takes nothing from the others;
-  3. that of the namespace with the smallest dominant share of `hard` beyond its guarantee;
+  1. the rest of a gang that has started in part, and a replacement of a pod that ended lately;
+  2. a head within the guarantee of its namespace, which takes nothing from the others;
+  3. the head of the namespace with the smallest dominant share of `hard` beyond its guarantee;
   4. the oldest.
 
 While a head does not fit its team, nobody behind it starts, except within a guarantee. Under BestEffortFIFO that holds only once

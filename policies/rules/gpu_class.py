@@ -163,9 +163,9 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     is_bound = context.is_update and pod.spec.node_name  # its annotations have no effect any more
     if is_bound or not context.resource_mapping.pod_requests_gpus(pod):
         return
-    found = list(_findings(_case(pod, options, context), options, context))
-    for each in found:
-        yield each if _is_accepted(each, found, pod, options, context) else _without_fix(each)
+    findings = list(_findings(_case(pod, options, context), options, context))
+    for each in findings:
+        yield each if _is_accepted(each, findings, pod, options, context) else _without_fix(each)
 
 
 def _is_accepted(

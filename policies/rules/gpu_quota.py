@@ -132,18 +132,14 @@ def check_reservation(
         yield queued(namespace, outcome, now)
     elif verdict.reason in _IN_LINE:
         joins = queues(options) and request.before is None
-        found = in_line(namespace, verdict.reason, ledger, outcome.request, joins=joins)
-        yield replace(found, details=tuple(why_not_queued(request, queues=queues(options))))
+        finding = in_line(namespace, verdict.reason, ledger, outcome.request, joins=joins)
+        yield replace(finding, details=tuple(why_not_queued(request, queues=queues(options))))
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
-        found = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
+        finding = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
         is_safe = request.pod is None or not depends_on_gpu_count(request.pod)
-        details = (
-            (*found.details, *why_not_queued(request, queues=queues(options)))
-            if verdict.must_wait
-            else found.details
-        )
-        yield replace(found, fix=found.fix if is_safe else (), details=details)
+        notes = why_not_queued(request, queues=queues(options)) if verdict.must_wait else ()
+        yield replace(finding, fix=finding.fix if is_safe else (), details=(*finding.details, *notes))
     else:
         yield undecided(namespace, ledger, verdict.reason)
 
@@ -161,8 +157,8 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
         yield replace(denial, severity=Severity.WARNING)
     if excesses := exceeds(demand.vector, ledger.maximum_hard):
         # In the words of ResourceQuota.
-        requested = ", ".join(f"{each.key}={format_amount(each.amount)}" for each in excesses)
-        limited = ", ".join(f"{each.key}={format_amount(each.hard)}" for each in excesses)
+        requested = ", ".join(f"{excess.key}={format_amount(excess.amount)}" for excess in excesses)
+        limited = ", ".join(f"{excess.key}={format_amount(excess.hard)}" for excess in excesses)
         yield Finding(
             rule=RULE_ID,
             reason=QUOTA_CAN_NEVER_FIT,

@@ -153,11 +153,11 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             # If limit and request are equal, only the limit is reported.
             differing = [limit] if limit and request and request.same_as(limit) else [limit, request]
             shape = [f for each in differing if each for f in number_findings(each, availability, context)]
-            found = shape or [
+            findings = shape or [
                 *pair_findings(limit, request, options, context),
                 *size_findings(counted, bounds),
             ]
-            yield from (fixes.checked(each, counted) for each in found)
+            yield from (fixes.checked(each, counted) for each in findings)
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds, fixes)
     yield from annotation_findings(pod, context)

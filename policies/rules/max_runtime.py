@@ -88,8 +88,8 @@ class MaxRuntimeOptions(RuleOptions, frozen=True):
         pinned = pinning(pod, catalogue) if self.by_class else None
         classes = catalogue.named(pinned.classes) if pinned is not None else ()
         named = [self.by_class.get(each.name) or self.by_class.get(each.family) for each in classes]
-        found = [self._effective(each or Runtimes()) for each in named] or [self._effective(Runtimes())]
-        defaults, longest = zip(*found, strict=True)
+        runtimes = [self._effective(each or Runtimes()) for each in named] or [self._effective(Runtimes())]
+        defaults, longest = zip(*runtimes, strict=True)
         return (None if None in defaults else max(defaults), None if None in longest else max(longest))
 
     def _effective(self, of_class: Runtimes) -> tuple[int | None, int | None]:

@@ -67,7 +67,7 @@ OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDIT
 PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: ", None: ""}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
-"""Groups of workloads of Kubernetes itself: where their pods are and how many is no question."""
+"""Groups of workloads of Kubernetes itself: the kind itself says where their pods are, and how many."""
 SUMMARY = {
     ManifestVerdict.REFUSED: "refused",
     ManifestVerdict.CHANGED: "would change",

@@ -112,7 +112,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _of_servers(self) -> ServerCredentials:
-        """The credentials of the first server that has some for the source.
+        """The credentials of the first server with credentials for the source.
 
         References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
         """
@@ -122,7 +122,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _credentials(self) -> ServerCredentials:
-        """Credentials in the policy's Secret, or else those of the servers, unless others could read their token."""
+        """Credentials in the policy's Secret, or else of the servers, unless others could read their token."""
         secret = self.source.secret_for(self.uri)
         if secret is None:
             is_exposed = self.source.exposes_token(self.uri.scheme)

@@ -119,7 +119,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class FetchResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits and requests of the init container. They do not add to those of the pod: the larger one counts."""
+    """Limits and requests of the init container. They are not added to the requests of the pod: the larger one counts."""
 
     cpu: int | str = "1"
     memory: int | str = "1Gi"

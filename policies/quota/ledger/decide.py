@@ -142,7 +142,7 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
     def must_wait(self) -> bool:
         """Whether the request fits the quota, but not now, or not before others."""
         can_fit = self.reason is VerdictReason.EXCEEDED and not any(
-            each.can_never_fit for each in self.shortfalls
+            shortfall.can_never_fit for shortfall in self.shortfalls
         )
         return can_fit or self.reason in {VerdictReason.OTHERS_WAIT, VerdictReason.NOT_STORED}
 
@@ -318,7 +318,7 @@ class _Batch:
         if share is None or not self._ledger.is_bound(self._now) or self._is_guaranteed(reservation, share):
             return False
         reserved = total((self._reserved, self._growth(reservation)))
-        lifts = total(each.demand for each in self._ledger.reservations.lifts.values())
+        lifts = total(lift.demand for lift in self._ledger.reservations.lifts.values())
         in_flight, held = positive_difference(reserved, lifts), total((self._ledger.used or {}, reserved))
         limited = reservation.demand.keys() & share.team.hard
         return any(in_flight.get(key, NOTHING) > share.free(key, held[key]) for key in limited)
@@ -354,11 +354,11 @@ class _Batch:
     def _shortfalls(self, reservation: Reservation, growth: Vector) -> tuple[Shortfall, ...]:
         """Return the dimensions that are exceeded when the reservation adds `growth` to what is reserved."""
         used, hard, share = self._ledger.used or {}, self._ledger.hard, self._ledger.share
-        found, of_team = [], []
+        own, of_team = [], []
         for key, requested in sorted(reservation.demand.items()):
             reserved = self._reserved.get(key, NOTHING)
             if key in hard and used[key] + reserved + growth.get(key, NOTHING) > hard[key]:
-                found.append(Shortfall(key, requested, used[key], reserved, hard[key]))
+                own.append(Shortfall(key, requested, used[key], reserved, hard[key]))
             if share is None or key not in share.team.hard:
                 continue
             if share.free(key, used[key] + reserved + growth.get(key, NOTHING)) < 0:
@@ -373,4 +373,4 @@ class _Batch:
                         guaranteed_to_others=share.guaranteed_to_others[key],
                     )
                 )
-        return (*found, *of_team)
+        return (*own, *of_team)

@@ -145,7 +145,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limited(self) -> frozenset[str]:
-        """The dimensions of `hard`, and those of the team's."""
+        """The dimensions of `hard`, and of `hard` of the team."""
         return frozenset((*self.hard, *(self.share.team.hard if self.share else ())))
 
     @property
@@ -155,7 +155,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The dimensions that are counted and shown: `gpus`, the limited ones, and those of the budget."""
+        """The dimensions that are counted and shown: `gpus`, limited ones, and keys of the budget."""
         return tuple(sorted({*self.limited, *(self.budget.granted if self.budget else ()), GPUS}))
 
     def spent_keys(self, now: int = 0) -> frozenset[str]:
@@ -241,7 +241,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """Characters of its reservations, marks and credits."""
         marks = sum(mark.size for mark in self.marks.values())
-        return self.reservations.size + marks + sum(each.size for each in self.credits)
+        return self.reservations.size + marks + sum(credit.size for credit in self.credits)
 
     def without_late_marks(self, now: int) -> "QuotaLedger":
         marks = {key: mark for key, mark in self.marks.items() if not mark.is_late(now)}

@@ -26,7 +26,7 @@ from policies.quota.ledger.quota_ledger import UNSTORED_MS, Holder, QuotaLedger,
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations, lift_id
 
 STORED_NAMES_LIMIT = 64 * 1024
-"""`QuotaLedger.stored_names` has at most so many characters: some 600 names of 63 characters with three dimensions."""
+"""Maximum characters of `QuotaLedger.stored_names`: some 600 names of 63 characters with three dimensions."""
 
 SPENDING_MS = 300_000
 """Maximum time between writes of what is spent of a budget. A write takes the API server some 2 ms."""

@@ -33,7 +33,7 @@ from policies.quota.amounts import (
 )
 
 LIMIT = 384 * 1024
-"""Characters of the text at most. A creation takes 37 and those of `:pods/<name>`: some 3,700 fit with names of 63 characters,
+"""Maximum characters of the text. A creation takes 37, plus `:pods/<name>`: some 3,700 fit with names of 63 characters,
 1,300 with the longest names, and only 140 that each name 32 resources of their own. Every decision writes the whole ledger, and
 etcd takes 1.5 MiB."""
 
@@ -49,7 +49,7 @@ _NEWER_THAN, _COUNTED_BY, _NAMED = ">", "@", ":"
 _WAITING = "waiting"
 _LIFT = "/lift"
 _LONGEST_REMEMBERED = 256
-"""Characters of a head that `_remembered` keeps at most. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
+"""Maximum characters of a head that `_remembered` keeps. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -115,9 +115,9 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         entries: dict[str, _Entry] = {}
         unreadable = []
         for line in text.split(_LINES) if text else ():
-            found = _parsed(line)
-            if found and entries.keys().isdisjoint(found):
-                entries.update(found)
+            parsed = _parsed(line)
+            if parsed and entries.keys().isdisjoint(parsed):
+                entries.update(parsed)
             else:
                 unreadable.append(line)
         return cls(entries, tuple(unreadable))
@@ -181,13 +181,13 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _largest(self) -> dict[str, Vector]:
-        found: dict[str, Vector] = {}
+        largest: dict[str, Vector] = {}
         for entry in self._entries.values():
             if entry.name:
-                before = found.setdefault(entry.name, entry.head.demand)
+                before = largest.setdefault(entry.name, entry.head.demand)
                 if before is not entry.head.demand:
-                    found[entry.name] = maximum((before, entry.head.demand))
-        return found
+                    largest[entry.name] = maximum((before, entry.head.demand))
+        return largest
 
     @cached_property
     def _heads(self) -> "dict[str, _Head]":
@@ -269,8 +269,8 @@ def _parsed(line: str) -> dict[str, _Entry]:
         return {}
     # Neither a uid nor a name in Kubernetes has a colon or a space.
     items = [item.partition(_NAMED) for item in ids.split(_ITEMS)]
-    found = {key: _Entry(head, name) for key, named, name in items if key and bool(name) == bool(named)}
-    return found if len(found) == len(items) else {}
+    entries = {key: _Entry(head, name) for key, named, name in items if key and bool(name) == bool(named)}
+    return entries if len(entries) == len(items) else {}
 
 
 def _parsed_head(text: str) -> _Head | None:

@@ -1,6 +1,6 @@
 """The ledgers of a team's namespaces, in one object: every compare-and-swap replaces all of them.
 
-So one swap decides about the quota of a namespace and about that of its team.
+So one swap decides about the quotas of a namespace and of its team.
 """
 
 import operator
