@@ -175,7 +175,10 @@ class ServingCertificate(_Reloaded):
             # Not required: the kubelet's probes have none. An intermediate authority can be trusted alone, as by Go.
             context.verify_mode = ssl.CERT_OPTIONAL
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        not_after = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+        try:
+            not_after = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+        except ValueError as error:
+            raise StartupError(f"{certificate} must begin with a certificate that can be read") from error
         self._context, self.state = context, CertificateState(not_after, None)
 
 

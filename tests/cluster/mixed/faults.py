@@ -12,6 +12,9 @@ from tests.cluster.mixed.world import QUEUE, Change, Fault, World, label
 from tests.cluster.quota.teams import TEAMS
 from tests.controlplane.client import accepted
 
+OVERLAP_SECONDS = 3.0
+"""A controller that is started is ready for so long before the other one is killed: docs/operate/budget.md."""
+
 
 def kill_the_leader(world: World) -> None:
     """Kill it, let the other one take over, and kill that when the first one is back: somebody watches at every moment."""
@@ -20,8 +23,10 @@ def kill_the_leader(world: World) -> None:
     world.plane.processes.kill(leader.name)
     time.sleep(3.0)
     leader.start()
+    ready = time.time()
     assert eventually(lambda: is_leader(other), seconds=60)
-    time.sleep(2.0)
+    assert eventually(lambda: world.has_written_since(ready), seconds=60)
+    time.sleep(OVERLAP_SECONDS)
     world.plane.processes.kill(other.name)
     time.sleep(1.0)
     other.start()

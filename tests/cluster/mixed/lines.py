@@ -9,8 +9,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tests.cluster.mixed.facts import Facts, Namespace, Pod, Pods, Row, TeamRow, Write
+from tests.cluster.pulse import Writes, delay
 
 CREDIT_SECONDS = 60.0
+WRITES = 4
+"""From one count to the start of the next pod: the count, what is held for the pod, the removal of its gate, and its review."""
 
 
 class Unit(NamedTuple):
@@ -308,9 +311,16 @@ def idle(facts: Facts) -> Iterator[Spell]:
 
 
 def late(
-    facts: Facts, spells: Iterable[Spell], faults: Sequence[tuple[float, float]], seconds: float
+    facts: Facts,
+    spells: Iterable[Spell],
+    faults: Sequence[tuple[float, float]],
+    seconds: float,
+    writes: Writes = (),
 ) -> list[Spell]:
-    """Return what lasted for longer than that, from the first count of its namespace on that came after a fault."""
+    """Return what lasted for longer than that, from the first count of its namespace on that came after a fault.
+
+    What the machine added to it, by `writes` of the same time, is not counted.
+    """
     found = []
     for spell in spells:
         limit = spell.began
@@ -323,7 +333,8 @@ def late(
                     if (row := write.rows.get(spell.namespace)) is not None and row.is_counted
                 )
                 limit = next(counts, end)
-        if spell.began + spell.seconds > limit + seconds:
+        ended = spell.began + spell.seconds
+        if ended - delay(WRITES, writes, limit, ended) > limit + seconds:
             found.append(spell)
     return found
 
@@ -396,14 +407,19 @@ def _counts(facts: Facts, namespace: str) -> Iterator[float]:
 
 
 class Lookback:
-    """Returns how old what a ledger says may be at a time: two seconds, or since before a fault during which nobody counts."""
+    """Returns how old what a ledger says may be at a time: two seconds, or since before a fault during which nobody counts.
 
-    def __init__(self, faults: Sequence[tuple[float, float]], seconds: float = 2.5) -> None:
-        self._faults, self._seconds = faults, seconds
+    What the machine added to two seconds, by `writes` of the same time, is added.
+    """
+
+    def __init__(
+        self, faults: Sequence[tuple[float, float]], writes: Writes = (), seconds: float = 2.5
+    ) -> None:
+        self._faults, self._writes, self._seconds = faults, writes, seconds
 
     def __call__(self, at: float, counted: float | None = None) -> float:
         """Return the time. `counted`: that of the last count, if it is known: after a fault, it takes some time."""
-        since = at - self._seconds
+        since = at - self._seconds - delay(WRITES, self._writes, at - self._seconds, at)
         for begin, end in sorted(self._faults, reverse=True):
             if begin <= at and since <= end:
                 since = min(since, begin - self._seconds)

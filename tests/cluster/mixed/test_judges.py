@@ -221,6 +221,15 @@ def test_what_lasts_too_long(steps: list[Step], late: list[str]) -> None:
     assert seen == late
 
 
+def test_what_a_busy_machine_adds_does_not_count() -> None:
+    found = read(SECOND, row(3, 1, 0, waiting=1), row(9, 1, waiting=1, _1="x-2/lift"))  # six seconds
+    (spell,) = lines.idle(found)
+
+    assert lines.late(found, [spell], [], 2.0, [(4.0, 4.9)]) == [spell], "four writes of 0.9 s"
+    assert lines.late(found, [spell], [], 2.0, [(4.0, 5.1)]) == []
+    assert lines.late(found, [spell], [], 2.0, [(9.5, 12.0)]) == [spell], "a write of another time"
+
+
 def closed(waits_for_team: bool, at: float) -> list[Step]:
     """Have a pod of b wait, for the team or for its own quota, until some time."""
     hard = None if waits_for_team else 1

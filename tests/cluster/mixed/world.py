@@ -24,7 +24,8 @@ from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Command, eventually, is_leader, published_catalogues
 from tests.cluster.mixed.recording import Recording
-from tests.cluster.mixed.tenants import KINDS, TEAM_SPECS, Tenant, waits
+from tests.cluster.mixed.tenants import BUDGETED, KINDS, TEAM_SPECS, Tenant, waits
+from tests.cluster.pulse import Writes, pulse
 from tests.cluster.quota import history
 from tests.cluster.quota.quotas import gpu_quota
 from tests.cluster.quota.teams import LABEL, TEAMS, team_document
@@ -52,6 +53,7 @@ class World:
     controllers: list[Command]
     tenants: dict[str, Tenant]
     recording: Recording
+    writes: Writes
     faults: list[tuple[float, float, str]] = field(default_factory=list)
     """When a fault began and ended, in seconds since 1970."""
 
@@ -96,6 +98,11 @@ class World:
         leader = eventually(self._leader, seconds=60)
         assert leader is not None
         return leader
+
+    def has_written_since(self, at: float) -> bool:
+        """Whether all that was spent until then is in the ledgers."""
+        spent = [_ledger(self.tenants[name]) for name in BUDGETED]
+        return all(each and each.spending and each.spending.until > 1000 * at for each in spent)
 
     def other(self, controller: Command) -> Command:
         return next(each for each in self.controllers if each is not controller)
@@ -228,7 +235,8 @@ def world(every: float, names: tuple[str, ...] = tuple(KINDS), replicas: int = 2
             command.kubeconfig = plane.account_kubeconfig(INSTALLATION, CONTROLLER)
             command.start()
         tenants = {name: Tenant(plane, name, KINDS[name], every) for name in names}
-        found = World(plane, webhooks, controllers, tenants, recording)
+        writes = started.enter_context(pulse(plane))
+        found = World(plane, webhooks, controllers, tenants, recording, writes)
         found.policy(QUEUE)
         _grant(found)
         yield found

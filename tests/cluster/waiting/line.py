@@ -1,5 +1,6 @@
 """A namespace in which pods wait in line for quota."""
 
+import time
 from typing import Any
 
 from policies.quota.waiting import GATE
@@ -45,12 +46,31 @@ class Line(Namespace):
         return accepted(self.client.get(self.path("pods", name)))
 
     def waits(self, name: str) -> bool:
-        gates = self.get(name)["spec"].get("schedulingGates") or []
-        return GATE in [gate["name"] for gate in gates]
+        return _is_gated(self.get(name))
+
+    def in_a_later_second(self, name: str, gpus: int = 1, **options: Any) -> str:
+        """Create a pod that is behind all before: a creationTimestamp has whole seconds, and uids decide about equal ones."""
+        time.sleep(1.1)
+        return self.pod(name, gpus, **options)
+
+    def waiting(self) -> set[str]:
+        """Return the names of all who wait."""
+        pods = accepted(self.client.get(self.path("pods")))["items"]
+        return {pod["metadata"]["name"] for pod in pods if _is_gated(pod)}
+
+    def is_counted(self) -> bool:
+        """Whether the ledger soon counts all who wait. Until then, no turn of a team, and no other namespace, knows of them."""
+        return eventually(lambda: self.ledger_object().waiting == len(self.waiting()))
 
     def remove_gates(self, name: str) -> tuple[int, Any]:
         """Try to remove all scheduling gates of a pod."""
         return self.client.patch(self.path("pods", name), {"spec": {"schedulingGates": []}})
 
     def starts(self, *names: str, seconds: float = 30) -> bool:
-        return eventually(lambda: not any(map(self.waits, names)), seconds=seconds)
+        return eventually(
+            lambda: self.waiting().isdisjoint(names) and all(map(self.get, names)), seconds=seconds
+        )
+
+
+def _is_gated(pod: Any) -> bool:
+    return GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates") or []]

@@ -37,7 +37,7 @@ def wait_for(line: Line, gpus: int, number: int = WAITING) -> list[str]:
 
 
 def still_wait(line: Line, names: list[str]) -> bool:
-    return all(map(line.waits, names))
+    return line.waiting() >= {*names}
 
 
 class Team:

@@ -177,10 +177,11 @@ def test_the_longest_runtime_holds_for_pods_that_come_later_than_those_that_wait
     for name in ("first", "second"):
         a.pod(name, restartPolicy="Never")
     a.pod("next", restartPolicy="Never")
-    time.sleep(1.1)  # a creationTimestamp has whole seconds
-    b.pod("long", restartPolicy="Never", activeDeadlineSeconds=72 * HOUR)
+    b.in_a_later_second("long", restartPolicy="Never", activeDeadlineSeconds=72 * HOUR)
     assert a.waits("next")
     assert b.waits("long")
+    assert a.is_counted()
+    assert b.is_counted()
     apply(readable, BOUNDED.format(team.name, 1, 1))
     assert eventually(lambda: _deadline(readable, a) == HOUR)
     assert a.waits("next")

@@ -61,8 +61,8 @@ def test_a_credit_is_used_once_though_the_leader_is_another(plane: ControlPlane,
     one, other = started(), started()
     web = Web(plane)
     web.comes_first()
-    web.delete_pod("web-0")
     web.replica("web-1")
+    web.delete_pod("web-0")
     assert web.starts("web-1")
     assert not web.ended
     web.replica("web-2")

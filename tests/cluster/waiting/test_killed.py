@@ -1,7 +1,5 @@
 """A controller is killed while it removes the gates of a gang. Another one goes on: the gang starts whole, and before others."""
 
-import time
-
 import pytest
 
 from policies.quota.ledger.decide import Line, ReservationRequest
@@ -69,8 +67,7 @@ def test_a_gang_starts_whole_though_the_controller_is_killed(
     names = [f"gang-{number}" for number in range(PODS)]
     for name in names:
         team.pod(name, metadata=metadata)
-    time.sleep(1.1)  # a creationTimestamp has whole seconds
-    team.pod("rival")
+    team.in_a_later_second("rival")
     assert all(map(team.waits, [*names, "rival"]))
     configuration = load_directory(webhook.config)
     with Running(plane, lease=CONTROLLER, api=account_api(plane), configuration=configuration) as other:

@@ -12,10 +12,12 @@ from policies.quota.waiting import GATE
 from tests.cases import cases
 from tests.cluster.controllers import Counting, eventually
 from tests.cluster.quota.quotas import in_force
-from tests.cluster.waiting.queueing import QUEUE, SOON, Team, spec_of
+from tests.cluster.waiting.queueing import QUEUE, SOON, Team, counted, spec_of, team
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import JSON_PATCH, accepted
 from webhook.commands import main, release
+
+__all__ = ["counted", "team"]
 
 
 def test_without_its_quota_nobody_waits(team: Team) -> None:
@@ -169,8 +171,7 @@ def test_a_pod_that_brings_the_gate_starts_where_nobody_waits(
 
 def test_a_pod_that_brings_the_gate_where_others_wait_stands_behind_them(team: Team) -> None:
     first, second = team.queue()
-    time.sleep(1.1)  # a creationTimestamp has whole seconds
-    accepted(team.create({"metadata": {"name": "own"}, "spec": spec_of(gpus=1, schedulingGates=OWN_GATE)}))
+    team.in_a_later_second("own", schedulingGates=OWN_GATE)
 
     team.delete_pod("holder")
 

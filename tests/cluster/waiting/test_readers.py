@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -43,8 +42,7 @@ def test_a_job_that_waits_in_line(jobs: Line, full_plane: ControlPlane) -> None:
     jobs.pod("holder", 6)
     accepted(jobs.client.post(f"/apis/batch/v1/namespaces/{jobs.name}/jobs", job("train", 4)))
     assert eventually(lambda: places(jobs) == [("Job/train", 4, "Next")]), places(jobs)
-    time.sleep(1.1)  # a creationTimestamp has whole seconds
-    jobs.pod("notebook", 1)
+    jobs.in_a_later_second("notebook")
     assert eventually(lambda: places(jobs) == [("Job/train", 4, "Next"), ("Pod/notebook", 1, "Behind")])
     namespaced = "-n", jobs.name
 

@@ -26,8 +26,7 @@ def test_a_forged_owner_lets_nobody_go_first(line: Line, owner: JSON) -> None:
     in_force(line, {"gpus": "1"})
     line.pod("first", metadata={"ownerReferences": [owner]})
     line.pod("victim")
-    time.sleep(1.1)  # a creationTimestamp has whole seconds
-    line.pod("second", metadata={"ownerReferences": [owner]})
+    line.in_a_later_second("second", metadata={"ownerReferences": [owner]})
     line.delete_pod("first")
     assert line.starts("victim")
     assert line.waits("second")

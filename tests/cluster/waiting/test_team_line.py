@@ -82,9 +82,10 @@ def test_the_namespace_that_holds_less_goes_first(plane: ControlPlane, teams: li
     two.pod("a")
     one.pod("next")
     assert one.waits("next")
-    time.sleep(SECOND)
-    two.pod("next")
+    two.in_a_later_second("next")
     assert two.waits("next")
+    assert one.is_counted()
+    assert two.is_counted()
 
     one.delete_pod("a")
     assert two.starts("next", seconds=10)

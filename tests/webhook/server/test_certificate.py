@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.issue import KeyPair
 from tests.cases import cases
@@ -88,6 +89,18 @@ def test_broken_pair_keeps_the_one_before(
         _, pair = new_pair()
         write(directory, pair)
         assert served_serial(server) == pair.certificate.serial_number
+
+
+def test_a_certificate_that_openssl_reads_and_we_do_not(tmp_path: Path) -> None:
+    """It ends in the 25th hour of a day."""
+    _, pair = new_pair()
+    der = pair.certificate.public_bytes(Encoding.DER)
+    end = f"{pair.certificate.not_valid_after_utc:%y%m%d%H%M%S}Z".encode()
+    assert end in der
+    (tmp_path / "tls.key").write_bytes(pair.key_pem())
+    (tmp_path / "tls.crt").write_text(ssl.DER_cert_to_PEM_cert(der.replace(end, end[:6] + b"24" + end[8:])))
+    with pytest.raises(StartupError, match=r"tls\.crt must begin with a certificate that can be read$"):
+        ServingCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
 
 
 @cases(("file", "content", "want"), key_of_another=KEY_OF_ANOTHER, no_key=NO_KEY)
