@@ -82,7 +82,7 @@ def _wrong_field(schema: Schema, step: str, rest: Steps, at: Steps) -> str:
     if step != EVERY_KEY:
         return f"{_shown(at)} has no field {step}{suggestion(step, list(fields)) if fields else ''}"
     wrong = [_wrong(member, rest, (*at, name)) for name, member in fields.items()]
-    return (wrong or [f"{_shown(at)} is no map"])[-1] if all(wrong) else ""
+    return (wrong or [f"{_shown(at)} is not a map"])[-1] if all(wrong) else ""
 
 
 def _is_open(schema: Schema) -> bool:

@@ -25,7 +25,7 @@ OWNED = {"ownerReferences": [OWNER]}
 OF_THE_EXPORTER = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x"}
 
 
-class Cluster:
+class IdleTeam:
     def __init__(self, plane: ControlPlane, exporters: Exporters) -> None:
         self.team, self.exporters = Namespace(plane), exporters
         in_force(self.team, {"gpus": "16"})
@@ -90,30 +90,30 @@ def test_idle_holders_are_named_until_they_work_and_while_they_are_measured(
             prometheus=client, idle_after=WINDOW, every=second, rules_interval=ASSUMED_INTERVAL
         )
         with Running(quotas, measuring=measuring):
-            cluster = Cluster(quotas, exporters)
+            idle_team = IdleTeam(quotas, exporters)
 
-            assert cluster.becomes(Job_train="4", Pod_restarted="1", Pod_slice="1/4")
+            assert idle_team.becomes(Job_train="4", Pod_restarted="1", Pod_slice="1/4")
             named = {"train-0", "train-1", "restarted", "slice"}
-            assert eventually(lambda: cluster.events().keys() == named, seconds=SECONDS)
-            message = cluster.events()["train-0"]["message"]
+            assert eventually(lambda: idle_team.events().keys() == named, seconds=SECONDS)
+            message = idle_team.events()["train-0"]["message"]
             assert message.startswith("has been idle for 0 min: 2 GPUs, each under 5 % busy; ")
-            first = cluster.since("Pod/restarted")
+            first = idle_team.since("Pod/restarted")
 
             # An exporter that is away for some seconds leaves a gap: what the pod did in it is not known.
             exporters.pages.pop("node-2")
-            assert cluster.becomes(Job_train="4", Pod_slice="1/4")
-            cluster.serve()
-            assert cluster.becomes(Job_train="4", Pod_restarted="1", Pod_slice="1/4")
-            assert cluster.since("Pod/restarted") > first
+            assert idle_team.becomes(Job_train="4", Pod_slice="1/4")
+            idle_team.serve()
+            assert idle_team.becomes(Job_train="4", Pod_restarted="1", Pod_slice="1/4")
+            assert idle_team.since("Pod/restarted") > first
 
-            cluster.serve(train=50)
-            assert cluster.becomes(Pod_restarted="1", Pod_slice="1/4")
+            idle_team.serve(train=50)
+            assert idle_team.becomes(Pod_restarted="1", Pod_slice="1/4")
 
             running.close()
             shown = eventually(
-                lambda: (idle := cluster.team.status().idle) and idle.measured and idle, seconds=SECONDS
+                lambda: (idle := idle_team.team.status().idle) and idle.measured and idle, seconds=SECONDS
             )
             assert shown
             assert (shown.gpus, shown.holders) == (None, ())
             assert shown.measured == f"Prometheus at {client.url} refused the connection"
-            assert cluster.becomes()
+            assert idle_team.becomes()

@@ -9,10 +9,21 @@ from tests.cluster.controllers import Running, published_catalogues
 from tests.cluster.waiting.line import POLICY, Line, account_api, let_account_do_all
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
-from tests.controlplane.webhook import serving
+from tests.controlplane.webhook import Webhook, serving
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import load_directory
+
+
+@contextmanager
+def queueing_webhook(plane: ControlPlane, policies: str = POLICY) -> Iterator[Webhook]:
+    install_quota_kind(plane.client())
+    let_account_do_all(plane)
+    with (
+        published_catalogues(plane),
+        serving(plane, policies, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
+    ):
+        yield webhook
 
 
 @contextmanager
@@ -20,11 +31,8 @@ def queueing(
     plane: ControlPlane, policies: str = POLICY, *, api: ApiClient | None = None
 ) -> Iterator[Running]:
     """Run both. `api` is that of the controller, left out: of the ServiceAccount that serve expects."""
-    install_quota_kind(plane.client())
-    let_account_do_all(plane)
     with (
-        published_catalogues(plane),
-        serving(plane, policies, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
+        queueing_webhook(plane, policies) as webhook,
         Running(
             plane,
             lease=CONTROLLER,
@@ -34,6 +42,13 @@ def queueing(
         ) as running,
     ):
         yield running
+
+
+@pytest.fixture(scope="module")
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    """Run `serve` without a controller."""
+    with queueing_webhook(plane) as webhook:
+        yield webhook
 
 
 @pytest.fixture(scope="module")

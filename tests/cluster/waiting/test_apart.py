@@ -207,6 +207,7 @@ def test_the_pods_of_a_daemonset_have_their_turn_beside_those_of_another_namespa
     team.delete()
 
 
+@pytest.mark.slow
 def test_a_mark_whose_owner_stays_away_holds_nothing_for_long(plane: ControlPlane) -> None:
     line = Line(plane)
     in_force(line, {"gpus": "1"})

@@ -6,31 +6,19 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.cluster.controllers import Running, eventually, published_catalogues
+from tests.cluster.controllers import Running, eventually
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.gangs import reference
-from tests.cluster.waiting.line import POLICY, Line, account_api, let_account_do_all
+from tests.cluster.waiting.line import Line, account_api
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
-from tests.controlplane.gpuquota import install_quota_kind
-from tests.controlplane.webhook import Webhook, serving
+from tests.controlplane.webhook import Webhook
 from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import load_directory
 
 TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "web"}]}}
 SPEC = {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
 Started = Callable[[], Running]
-
-
-@pytest.fixture(scope="module")
-def webhook(plane: ControlPlane) -> Iterator[Webhook]:
-    install_quota_kind(plane.client())
-    let_account_do_all(plane)
-    with (
-        published_catalogues(plane),
-        serving(plane, POLICY, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
-    ):
-        yield webhook
 
 
 @pytest.fixture

@@ -1,37 +1,24 @@
 """A controller is killed while it removes the gates of a gang. Another one goes on: the gang starts whole, and before others."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from policies.quota.ledger.decide import Line, ReservationRequest
 from policies.quota.ledger.reservations import Reservation, lift_id
 from tests.all_faults import longer
-from tests.cluster.controllers import Command, Running, eventually, gpus, published_catalogues
+from tests.cluster.controllers import Command, Running, eventually, gpus
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.gangs import create, member, pod_group
-from tests.cluster.waiting.line import POLICY, account_api, let_account_do_all
 from tests.cluster.waiting.line import Line as Team
+from tests.cluster.waiting.line import account_api
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import INSTALLATION, install_quota_kind
-from tests.controlplane.webhook import Webhook, serving
+from tests.controlplane.gpuquota import INSTALLATION
+from tests.controlplane.webhook import Webhook
 from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import load_directory
 
 PODS = 8
 TAKES_UP_SECONDS = 10
 """Of a new leader, on a busy machine. What was admitted expires 40 s later only."""
-
-
-@pytest.fixture(scope="module")
-def webhook(plane: ControlPlane) -> Iterator[Webhook]:
-    install_quota_kind(plane.client())
-    let_account_do_all(plane)
-    with (
-        published_catalogues(plane),
-        serving(plane, POLICY, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
-    ):
-        yield webhook
 
 
 def admit_lifts(team: Team, names: list[str]) -> None:

@@ -7,6 +7,8 @@ does not queue creates a pod with one GPU again and again: the team has room for
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -45,15 +47,21 @@ def running(plane: ControlPlane) -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture
-def team(running: Running, plane: ControlPlane) -> Iterator[Team]:
-    """Four GPUs, of which somebody holds one."""
+@contextmanager
+def four_gpus(running: Running, plane: ControlPlane) -> Iterator[Team]:
+    """Have a team of four GPUs, of which somebody holds one."""
     assert not running.unready()
     team = Team(plane, 4, "cv", "rogue-denies", "denies")
     team.lines["denies"].pod("holder")
     assert uses(team.lines["denies"], 1)
     yield team
     team.delete()
+
+
+@pytest.fixture
+def team(running: Running, plane: ControlPlane) -> Iterator[Team]:
+    with four_gpus(running, plane) as team:
+        yield team
 
 
 def denied(line: Line, seconds: float = SECONDS) -> tuple[int, list[str]]:
@@ -66,16 +74,28 @@ def denied(line: Line, seconds: float = SECONDS) -> tuple[int, list[str]]:
             found.append(answer["message"])
         else:
             line.delete_pod("late")
-        time.sleep(0.1)
+        time.sleep(0.3)
     return tries, found
 
 
-def repeated(attempt: Callable[[int], Any], every: float, stop: threading.Event) -> None:
-    number = 0
-    while not stop.is_set():
-        attempt(number)
-        number += 1
-        stop.wait(every)
+@contextmanager
+def repeated(attempt: Callable[[int], Any], every: float) -> Iterator[None]:
+    stop = threading.Event()
+
+    def repeat() -> None:
+        number = 0
+        while not stop.is_set():
+            attempt(number)
+            number += 1
+            stop.wait(every)
+
+    rogue = threading.Thread(target=repeat)
+    rogue.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        rogue.join()
 
 
 def take_name(line: Line) -> None:
@@ -145,32 +165,42 @@ def tried_out(line: Line, _: ControlPlane) -> Callable[[int], Any]:
     return lambda number: line.create({"metadata": {"name": f"dry-{number}"}, "spec": POD}, {"dryRun": "All"})
 
 
-@pytest.mark.parametrize(
-    ("where", "attack", "every"),
-    [
-        pytest.param("cv", name_that_is_taken, 1.9, id="a name that is taken"),
-        pytest.param("cv", name_that_is_taken, 0.1, id="a name that is taken, ten times a second"),
-        pytest.param("rogue-denies", name_that_is_taken, 1.9, id="a gate where nobody waits"),
-        pytest.param("cv", refused_by_a_resource_quota, 0.5, id="refused by a ResourceQuota"),
-        pytest.param("cv", created_and_deleted_beside_a_full_quota, 0.2, id="created and deleted"),
-        pytest.param("cv", of_a_namespace_without_gpus, 0.5, id="of a namespace without GPUs"),
-        pytest.param("cv", that_others_may_pass, 1.0, id="BestEffortFIFO"),
-        pytest.param("cv", of_a_gang_that_stays_incomplete, 0.5, id="an incomplete gang"),
-        pytest.param("cv", under_another_gate, 0.5, id="another gate"),
-        pytest.param("cv", tried_out, 0.2, id="dry runs"),
-    ],
-)
+ATTACKS: dict[str, tuple[str, Attack, float]] = {
+    "a name that is taken": ("cv", name_that_is_taken, 1.9),
+    "a name that is taken, ten times a second": ("cv", name_that_is_taken, 0.1),
+    "a gate where nobody waits": ("rogue-denies", name_that_is_taken, 1.9),
+    "refused by a ResourceQuota": ("cv", refused_by_a_resource_quota, 0.5),
+    "created and deleted": ("cv", created_and_deleted_beside_a_full_quota, 0.2),
+    "of a namespace without GPUs": ("cv", of_a_namespace_without_gpus, 0.5),
+    "BestEffortFIFO": ("cv", that_others_may_pass, 1.0),
+    "an incomplete gang": ("cv", of_a_gang_that_stays_incomplete, 0.5),
+    "another gate": ("cv", under_another_gate, 0.5),
+    "dry runs": ("cv", tried_out, 0.2),
+}
+"""In which namespace, what is attempted there, and every how many seconds."""
+
+
+@pytest.fixture(scope="module")
+def beside_attacks(running: Running, plane: ControlPlane) -> dict[str, tuple[int, list[str]]]:
+    """Return what came of pods beside each attack. Up to five go on at the same time, each on a team of its own."""
+
+    def attacked(team: Team, attempt: Callable[[int], Any], every: float) -> tuple[int, list[str]]:
+        with repeated(attempt, every):
+            return denied(team.lines["denies"])
+
+    with ExitStack() as teams, ThreadPoolExecutor(5) as pool:
+        begun = {}
+        for name, (where, attack, every) in ATTACKS.items():
+            team = teams.enter_context(four_gpus(running, plane))
+            begun[name] = pool.submit(attacked, team, attack(team.lines[where], plane), every)
+        return {name: each.result() for name, each in begun.items()}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
 def test_who_does_not_wait_for_the_team_closes_nobody(
-    team: Team, where: str, attack: Attack, every: float, plane: ControlPlane
+    attack: str, beside_attacks: dict[str, tuple[int, list[str]]]
 ) -> None:
-    attempt, stop = attack(team.lines[where], plane), threading.Event()
-    rogue = threading.Thread(target=repeated, args=(attempt, every, stop))
-    rogue.start()
-    try:
-        tries, denials = denied(team.lines["denies"])
-    finally:
-        stop.set()
-        rogue.join()
+    tries, denials = beside_attacks[attack]
 
     assert tries > SECONDS
     assert denials == []
@@ -178,10 +208,8 @@ def test_who_does_not_wait_for_the_team_closes_nobody(
 
 def test_creations_that_are_never_stored_leave_a_part_of_the_team(team: Team, plane: ControlPlane) -> None:
     """Until the first of them has expired, they hold what they asked for."""
-    attempt, stop = name_that_is_taken(team.lines["rogue-denies"], plane, asks_for(3)), threading.Event()
-    rogue = threading.Thread(target=repeated, args=(attempt, 3.0, stop))
-    rogue.start()
-    try:
+    attempt = name_that_is_taken(team.lines["rogue-denies"], plane, asks_for(3))
+    with repeated(attempt, 3.0):
         _, before = denied(team.lines["denies"], 8.0)
         ledger = team.lines["rogue-denies"].ledger_object
         assert eventually(lambda: ledger().is_bound(int(time.time() * 1000)), seconds=60)
@@ -189,9 +217,6 @@ def test_creations_that_are_never_stored_leave_a_part_of_the_team(team: Team, pl
         _, denials = denied(team.lines["denies"], 2 * SECONDS)
         # Until the deletion of the last pod is counted, there is no room for it anyway.
         assert eventually(lambda: "never stored" in attempt(0)[1]["message"])
-    finally:
-        stop.set()
-        rogue.join()
 
     assert before, "it is an attack"
     assert denials == []

@@ -21,7 +21,7 @@ HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number")
 BOTH = (MUTATE, VALIDATE)
 
 
-class Cluster:
+class DryRunApi:
     """An API server that answers the first pod with the error, and traces of these calls; the second pod is rejected."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Cluster:
 def test_a_failure_has_a_reason_and_its_remedy(
     error: errors.ApiError | str, calls: tuple[str, ...], want: str
 ) -> None:
-    result = probe(cast(ApiClient, Cluster(error or None, calls)), "team")  # type: ignore[arg-type]
+    result = probe(cast(ApiClient, DryRunApi(error or None, calls)), "team")  # type: ignore[arg-type]
 
     assert (result.reason, result.ok) == (want, False)
     assert result.remedy == REMEDIES[want].format(namespace="team")
@@ -85,7 +85,7 @@ def test_a_failure_has_a_reason_and_its_remedy(
 def test_a_failed_call_with_a_known_cause_has_the_remedy_of_the_cause() -> None:
     refused = errors.ApiError(f"failed calling webhook {MUTATING}: connection refused")
 
-    result = probe(cast(ApiClient, Cluster(refused, ())), "team")
+    result = probe(cast(ApiClient, DryRunApi(refused, ())), "team")
 
     assert (result.reason, result.remedy) == (
         "call-failed",
@@ -94,14 +94,14 @@ def test_a_failed_call_with_a_known_cause_has_the_remedy_of_the_cause() -> None:
 
 
 def test_patches_that_are_not_in_the_final_pod_are_a_failure() -> None:
-    result = probe(cast(ApiClient, Cluster(None, BOTH, patched=False)), "team")
+    result = probe(cast(ApiClient, DryRunApi(None, BOTH, patched=False)), "team")
 
     assert result.reason == "not-patched"
     assert result.message == "the annotations of the mutating webhook are not in the final pod"
 
 
 def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> None:
-    result = probe(cast(ApiClient, Cluster(None, BOTH)), "team")
+    result = probe(cast(ApiClient, DryRunApi(None, BOTH)), "team")
 
     called = (f"{MUTATING} is called", f"{VALIDATING} is called")
     assert result.proved == (*called, "patches are applied", "half a GPU is rejected with our message")
@@ -122,7 +122,7 @@ OURS, OTHERS = "that injections persist: the canary itself was rejected: ", "exc
     by_another=(OTHERS, BOTH, f"{OURS}{OTHERS}"),
 )
 def test_a_rejected_canary_proves_the_calls_before(error: str, calls: tuple[str, ...], want: str) -> None:
-    result = probe(cast(ApiClient, Cluster(errors.Forbidden(error), calls)), "team")
+    result = probe(cast(ApiClient, DryRunApi(errors.Forbidden(error), calls)), "team")
 
     assert (result.reason, result.open[0]) == ("", want)
     assert f"{OURS}{error}" in result.open
@@ -143,10 +143,10 @@ NOT_REFUSED = f"{MUTATING} did not reject half a GPU: "
 def test_half_a_gpu_must_be_rejected(
     enforces: bool, half: errors.ApiError | None, want: tuple[str, ...]
 ) -> None:
-    cluster = Cluster(None, BOTH)
-    cluster.enforces, cluster.half = ("gpu-requests",) if enforces else (), half
+    api = DryRunApi(None, BOTH)
+    api.enforces, api.half = ("gpu-requests",) if enforces else (), half
 
-    result = probe(cast(ApiClient, cluster), "team")
+    result = probe(cast(ApiClient, api), "team")
 
     assert (result.reason, result.message)[: len(want)] == want
     is_open = "that an invalid pod is rejected: gpu-requests is not enforced in team" in result.open
@@ -164,17 +164,17 @@ SELECTS = {"matchLabels": {"gpu": "yes"}}
     ours_selects_all=([OTHER, {"name": MUTATING}], None),
 )
 def test_both_pods_have_labels_that_our_webhook_selects(webhooks: list[Any] | None, want: Any) -> None:
-    cluster = Cluster(None, BOTH)
-    cluster.webhooks = webhooks
+    api = DryRunApi(None, BOTH)
+    api.webhooks = webhooks
 
-    probe(cast(ApiClient, cluster), "team")
+    probe(cast(ApiClient, api), "team")
 
-    assert [each or None for each in cluster.labels] == [want, want]
+    assert [each or None for each in api.labels] == [want, want]
 
 
 def test_only_a_leader_runs_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
     leads, probed = [False, True, True, False, True], list[bool]()
-    cluster, stopping = cast(ApiClient, Cluster(None, BOTH)), threading.Event()
+    api, stopping = cast(ApiClient, DryRunApi(None, BOTH)), threading.Event()
     is_leading = False
 
     def probing(api: ApiClient, namespace: str) -> CanaryResult:
@@ -194,7 +194,7 @@ def test_only_a_leader_runs_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
             stopping.set()
 
     monkeypatch.setattr(stopping, "wait", wait)
-    CanaryLoop(cluster, "team", 60.0, is_leader, CollectorRegistry()).run(stopping)
+    CanaryLoop(api, "team", 60.0, is_leader, CollectorRegistry()).run(stopping)
 
     assert probed == [True, True], "as soon as it leads, and then once a period"
 
@@ -247,10 +247,10 @@ def test_labels_that_the_webhook_selects(selector: Any, want: dict[str, str]) ->
     our_toleration=(["node.kubernetes.io/not-ready", "nvidia.com/gpu"], ""),
 )
 def test_injections_are_in_the_final_pod(tolerated: list[str], want: str) -> None:
-    cluster = Cluster(None, BOTH)
-    cluster.injects, cluster.tolerations = ("gpu-toleration",), [{"key": each} for each in tolerated]
+    api = DryRunApi(None, BOTH)
+    api.injects, api.tolerations = ("gpu-toleration",), [{"key": each} for each in tolerated]
 
-    result = probe(cast(ApiClient, cluster), "team")
+    result = probe(cast(ApiClient, api), "team")
 
     assert result.reason == want
     assert (result.message == "the injections of gpu-toleration are not in the final pod") is bool(want)

@@ -25,7 +25,7 @@ OTHERS = new_state(TERMS, BEGIN)
 NAME = SecretName("gpu-admission", "gpu-admission-certificates")
 
 
-class Cluster:
+class PublishedCertificate:
     """What `ClusterSecret` and `ClusterConfigurations` read."""
 
     def __init__(self) -> None:
@@ -56,44 +56,44 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
+def published() -> PublishedCertificate:
+    return PublishedCertificate()
 
 
 @pytest.fixture
-def ready(cluster: Cluster) -> Cluster:
-    cluster.content = encode(OURS)
-    cluster.publish(OURS.bundle())
-    assert cluster.refresh() == []
-    return cluster
+def ready(published: PublishedCertificate) -> PublishedCertificate:
+    published.content = encode(OURS)
+    published.publish(OURS.bundle())
+    assert published.refresh() == []
+    return published
 
 
-def test_what_is_waited_for_is_said_one_after_the_other(cluster: Cluster) -> None:
-    assert cluster.refresh() == [f"waiting for the Secret {NAME}"]
-    assert cluster.server.state is None
+def test_what_is_waited_for_is_said_one_after_the_other(published: PublishedCertificate) -> None:
+    assert published.refresh() == [f"waiting for the Secret {NAME}"]
+    assert published.server.state is None
     ServingCertificate(
-        cluster.server.certificate, cluster.server.key
+        published.server.certificate, published.server.key
     )  # something to answer liveness probes with
 
-    cluster.content = encode(OURS)
-    assert cluster.refresh() == [f"there is no {kind} zz-gpu-admission" for kind in KINDS]
+    published.content = encode(OURS)
+    assert published.refresh() == [f"there is no {kind} zz-gpu-admission" for kind in KINDS]
     assert OURS.leaf is not None
-    assert cluster.served() == OURS.leaf.certificate_pem()
+    assert published.served() == OURS.leaf.certificate_pem()
 
-    cluster.publish(b"")
-    assert cluster.refresh() == [
+    published.publish(b"")
+    assert published.refresh() == [
         f"the caBundle of the {kind} zz-gpu-admission does not verify the certificate" for kind in KINDS
     ]
-    cluster.bundles["MutatingWebhookConfiguration"] = OURS.bundle()
-    assert cluster.refresh() == [
+    published.bundles["MutatingWebhookConfiguration"] = OURS.bundle()
+    assert published.refresh() == [
         "the caBundle of the ValidatingWebhookConfiguration zz-gpu-admission does not verify the certificate"
     ]
-    cluster.publish(OURS.bundle())
-    assert cluster.refresh() == []
+    published.publish(OURS.bundle())
+    assert published.refresh() == []
 
 
 def test_a_pair_with_a_fault_is_refused_and_the_one_before_kept(
-    ready: Cluster, caplog: pytest.LogCaptureFixture
+    ready: PublishedCertificate, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = ready.served()
     ready.content = SecretContent({**encode(OURS).data, CERTIFICATE: b"nothing"}, {})
@@ -111,7 +111,7 @@ def test_a_pair_with_a_fault_is_refused_and_the_one_before_kept(
     assert ready.server.state.last_error is None
 
 
-def test_a_leaf_of_an_authority_that_is_not_published_waits(ready: Cluster) -> None:
+def test_a_leaf_of_an_authority_that_is_not_published_waits(ready: PublishedCertificate) -> None:
     assert OTHERS.leaf is not None
     before = ready.served()
     ready.content = encode(OTHERS)
@@ -126,7 +126,7 @@ def test_a_leaf_of_an_authority_that_is_not_published_waits(ready: Cluster) -> N
     assert ready.server.authority_not_after == OTHERS.authority.certificate.not_valid_after_utc.timestamp()
 
 
-def test_a_bundle_that_refuses_us_takes_readiness_only_after_a_while(ready: Cluster) -> None:
+def test_a_bundle_that_refuses_us_takes_readiness_only_after_a_while(ready: PublishedCertificate) -> None:
     ready.publish(OTHERS.bundle())
     assert ready.refresh() == []
     assert ready.refresh(29 * SECOND) == []
@@ -136,7 +136,7 @@ def test_a_bundle_that_refuses_us_takes_readiness_only_after_a_while(ready: Clus
 
 
 @pytest.mark.parametrize("gone", ["secret", "configurations"])
-def test_what_is_deleted_takes_no_readiness(ready: Cluster, gone: str) -> None:
+def test_what_is_deleted_takes_no_readiness(ready: PublishedCertificate, gone: str) -> None:
     before = ready.served()
     if gone == "secret":
         ready.content = None
@@ -146,7 +146,7 @@ def test_what_is_deleted_takes_no_readiness(ready: Cluster, gone: str) -> None:
     assert ready.served() == before
 
 
-def test_time_alone_takes_readiness_only_by_expiry(ready: Cluster) -> None:
+def test_time_alone_takes_readiness_only_by_expiry(ready: PublishedCertificate) -> None:
     ready.now += 89 * DAY
     assert ready.server.unready() == [], "nothing was heard from the API server for 89 days"
     ready.now += DAY
@@ -167,6 +167,6 @@ def test_the_file_is_for_its_owner_and_swaps_certificate_and_key_at_once() -> No
     assert list(root.iterdir()) == [file.path]
 
 
-def test_the_throw_away_certificate_is_nobodys(cluster: Cluster) -> None:
-    assert x509.load_pem_x509_certificate(cluster.served()).not_valid_after_utc <= BEGIN + DAY
-    assert not issued_by(cluster.served(), OURS.bundle(), BEGIN)
+def test_the_throw_away_certificate_is_nobodys(published: PublishedCertificate) -> None:
+    assert x509.load_pem_x509_certificate(published.served()).not_valid_after_utc <= BEGIN + DAY
+    assert not issued_by(published.served(), OURS.bundle(), BEGIN)

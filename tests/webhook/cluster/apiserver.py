@@ -1,9 +1,14 @@
-"""A TLS server that answers as a test says, for answers that the real API server gives very rarely."""
+"""The one fake API server: a TLS server that answers as a test says.
+
+Use it for what a real one does too rarely (failures, slow and malformed answers, kinds that are not installed), and where a table
+has more rows than a real one could be started for. All else is tested in `tests/cluster/`, on a real API server.
+"""
 
 import json
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -52,10 +57,51 @@ def answering(objects: Mapping[str, Any]) -> Callable[[Request], Answer]:
         if found is None:
             return status(404, f"no {request.path}", "NotFound")
         if isinstance(found, list):
-            found = {"metadata": {"resourceVersion": "1"}, "items": found}
+            return collection(found)
         return found if isinstance(found, Answer) else Answer(json.dumps(found).encode())
 
     return answer
+
+
+def collection(items: Sequence[Any]) -> Answer:
+    return Answer(json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
+
+
+def group(*versions: str) -> Answer:
+    """Return what the API server says of an API group with these versions."""
+    return Answer(json.dumps({"versions": [{"version": version} for version in versions]}).encode())
+
+
+class Collections:
+    """Answers lists and watches of these objects, by plural, or with the `Answer` of a plural. Other kinds are not installed.
+
+    `events` are what the watch of a plural reports before it falls silent, until `ended`. `answers` are by path. `read` answers
+    everything else, whose paths are in `reads`.
+    """
+
+    def __init__(self, **objects: Sequence[Any] | Answer) -> None:
+        self.objects = objects
+        self.answers: dict[str, Answer] = {}
+        self.events: defaultdict[str, list[bytes]] = defaultdict(list)
+        self.ended = threading.Event()
+        self.read = answering({})
+        self.reads: list[str] = []
+
+    def __call__(self, request: Request) -> Answer:
+        if request.path in self.answers:
+            return self.answers[request.path]
+        plural = request.path.rpartition("/")[2]
+        if plural not in self.objects:
+            self.reads.append(request.path)
+            return self.read(request)
+        found = self.objects[plural]
+        if isinstance(found, Answer):
+            return found
+        return (
+            Answer(stream=self.events[plural], wait=self.ended)
+            if "watch" in request.query
+            else collection(found)
+        )
 
 
 def page(names: list[str], revision: str, more: str = "") -> Answer:

@@ -32,7 +32,7 @@ class Reading(msgspec.Struct):
     lines: list[ObjectVersion[Item]]
 
 
-class World:
+class LaggingCollection:
     """A server with its history, a watch that lags behind and begins anew, and lists that take their time."""
 
     def __init__(self, random: Random) -> None:
@@ -154,12 +154,12 @@ class World:
 def test_what_has_a_position_is_the_collection_at_that_revision(seed: int) -> None:
     positions, timed = 0, 0
     for each in range(100):
-        world = World(Random(f"{seed}/{each}"))  # noqa: S311 - the same in every run
+        lagging = LaggingCollection(Random(f"{seed}/{each}"))  # noqa: S311 - the same in every run
         for _ in range(60):
-            world.step()
-            positions += world.held.position("red") != NOWHERE
-        world.end()
-        timed += world.timed
+            lagging.step()
+            positions += lagging.held.position("red") != NOWHERE
+        lagging.end()
+        timed += lagging.timed
     assert positions > 3_000
     assert timed > 50
 

@@ -15,7 +15,7 @@ from webhook.quota.documents import quota_reference
 TEAM = quota_reference("team", "uid-of-quota")
 
 
-class World:
+class WrittenEvents:
     def __init__(self) -> None:
         self.writer, self.lost = Writer(), 0
         self.events = EventQueue(cast(EventWriter, self.writer), self.lose)
@@ -29,64 +29,66 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def written() -> WrittenEvents:
+    return WrittenEvents()
 
 
-def test_what_is_waiting_at_the_end_is_written(world: World) -> None:
-    world.writer.answers.set()
+def test_what_is_waiting_at_the_end_is_written(written: WrittenEvents) -> None:
+    written.writer.answers.set()
     for number in range(9):
-        world.warn(number)
-    world.events.stop()
-    assert [each.message for each in world.writer.requested] == [f"{number}" for number in range(9)]
-    assert {each.count for each in world.writer.requested} == {1}
-    about = world.writer.requested[0].regarding
+        written.warn(number)
+    written.events.stop()
+    assert [each.message for each in written.writer.requested] == [f"{number}" for number in range(9)]
+    assert {each.count for each in written.writer.requested} == {1}
+    about = written.writer.requested[0].regarding
     assert (about.kind, about.name, about.namespace, about.uid) == (
         *("GPUQuota", "default"),
         *("team", "uid-of-quota"),
     )
-    assert world.lost == 0
+    assert written.lost == 0
 
 
-def test_an_event_has_its_own_times_or_the_present(world: World) -> None:
-    world.writer.answers.set()
+def test_an_event_has_its_own_times_or_the_present(written: WrittenEvents) -> None:
+    written.writer.answers.set()
     begin = datetime.now(UTC)
     first, last = begin - timedelta(hours=2), begin - timedelta(hours=1)
-    world.events.put(EventRecord(regarding=TEAM, reason="Exceeded", message="1", first=first, last=last))
-    world.warn(2)
-    world.events.stop()
-    past, present = world.writer.requested
+    written.events.put(EventRecord(regarding=TEAM, reason="Exceeded", message="1", first=first, last=last))
+    written.warn(2)
+    written.events.stop()
+    past, present = written.writer.requested
     assert (past.first, past.last) == (first, last)
     assert present.first is None
     assert begin <= present.last
 
 
-def test_what_does_not_fit_into_the_queue_is_counted(world: World) -> None:
-    world.warn(-1)
-    assert eventually(world.events._waiting.empty), "it is being written"
+def test_what_does_not_fit_into_the_queue_is_counted(written: WrittenEvents) -> None:
+    written.warn(-1)
+    assert eventually(written.events._waiting.empty), "it is being written"
     for number in range(510):
-        world.warn(number)
-    assert world.lost == 10
-    world.writer.answers.set()
-    world.events.stop()
-    assert len(world.writer.requested) == 501
+        written.warn(number)
+    assert written.lost == 10
+    written.writer.answers.set()
+    written.events.stop()
+    assert len(written.writer.requested) == 501
 
 
-def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
-    world.writer.answers.set()
-    world.warn(0, "Refused")
-    world.warn(1)
-    world.events.stop()
-    assert (len(world.writer.requested), world.lost) == (2, 1)
+def test_what_the_api_server_does_not_take_is_counted(written: WrittenEvents) -> None:
+    written.writer.answers.set()
+    written.warn(0, "Refused")
+    written.warn(1)
+    written.events.stop()
+    assert (len(written.writer.requested), written.lost) == (2, 1)
 
 
 @cases("waiting", one_under_way=0, a_full_queue=500)
-def test_the_end_waits_for_no_api_server(world: World, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_waits_for_no_api_server(
+    written: WrittenEvents, waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events, "STOP_SECONDS", 0.01)
-    world.warn(-1)
-    assert eventually(world.events._waiting.empty), "it is being written"
+    written.warn(-1)
+    assert eventually(written.events._waiting.empty), "it is being written"
     for number in range(waiting):
-        world.warn(number)
-    world.events.stop()
-    assert world.writer.requested == []
-    world.writer.answers.set()
+        written.warn(number)
+    written.events.stop()
+    assert written.writer.requested == []
+    written.writer.answers.set()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Collections, Request, status
 from webhook.cluster import informer
 from webhook.cluster.api import METADATA, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
@@ -32,25 +32,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def running(folder: Path, one: Callable[[Request], Answer]) -> Iterator[tuple[Namespaces, ApiServer]]:
     """Serve one namespace, `known`; `one` answers for reads of others."""
-    ended = threading.Event()
-
-    def answer(request: Request) -> Answer:
-        if "watch" in request.query:
-            return Answer(stream=[], wait=ended)
-        if request.path == "/api/v1/namespaces":
-            listed = {"metadata": {"resourceVersion": "5"}, "items": [namespace("known", team="ml", a="b")]}
-            return Answer(json.dumps(listed).encode())
-        return one(request)
-
-    with ApiServer(folder, answer) as server:
+    cluster = Collections(namespaces=[namespace("known", team="ml", a="b")])
+    cluster.read = one
+    with ApiServer(folder, cluster) as server:
         namespaces = Namespaces(server.client())
         assert namespaces.all() is None
-        namespaces.informer.start(ended)
+        namespaces.informer.start(cluster.ended)
         assert eventually(lambda: namespaces.informer.synced)
         try:
             yield namespaces, server
         finally:
-            ended.set()
+            cluster.ended.set()
 
 
 def test_what_the_watch_has_seen_is_not_asked_for(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ CONFIGURATIONS = [
 ]
 
 
-class Cluster:
+class GatedPods:
     """Pods by name with their gates, which it removes as it is asked to; `kept` puts our gate back so many times."""
 
     def __init__(self, *, kept: int = 0, denied: str = "", **pods: list[str]) -> None:
@@ -63,19 +63,19 @@ def collection(items: list[dict[str, Any]]) -> dict[str, Any]:
     return {"metadata": {"resourceVersion": "1"}, "items": items}
 
 
-def run(folder: Path, cluster: Cluster, *arguments: str) -> Result:
-    with ApiServer(folder, cluster.answer) as server:
+def run(folder: Path, gated: GatedPods, *arguments: str) -> Result:
+    with ApiServer(folder, gated.answer) as server:
         return CliRunner().invoke(main, ["release", *arguments, "--kubeconfig", str(server.kubeconfig())])
 
 
 @pytest.mark.parametrize("where", [("--all",), ("-n", "team")], ids=["everywhere", "one-namespace"])
 def test_it_removes_our_gate_and_no_other(tmp_path: Path, where: tuple[str, ...]) -> None:
-    cluster = Cluster(one=[GATE], two=["example.com/other", GATE], other=["example.com/other"], free=[])
+    gated = GatedPods(one=[GATE], two=["example.com/other", GATE], other=["example.com/other"], free=[])
 
-    result = run(tmp_path, cluster, *where)
+    result = run(tmp_path, gated, *where)
 
     assert (result.exit_code, result.output) == (0, "released 2 pods\n")
-    assert cluster.pods == {
+    assert gated.pods == {
         "one": [],
         "two": ["example.com/other"],
         "other": ["example.com/other"],
@@ -84,7 +84,7 @@ def test_it_removes_our_gate_and_no_other(tmp_path: Path, where: tuple[str, ...]
 
 
 def test_nobody_waits(tmp_path: Path) -> None:
-    result = run(tmp_path, Cluster(free=[]), "--all")
+    result = run(tmp_path, GatedPods(free=[]), "--all")
 
     assert (result.exit_code, result.output) == (0, "no pod waits in line for quota\n")
 
@@ -94,26 +94,26 @@ def test_a_replica_that_does_not_know_yet_of_the_pause_is_waited_for(
 ) -> None:
     monkeypatch.setattr(release, "PAUSE", 0.01)
 
-    result = run(tmp_path, Cluster(kept=2, one=[GATE]), "--all")
+    result = run(tmp_path, GatedPods(kept=2, one=[GATE]), "--all")
 
     assert (result.exit_code, result.output) == (0, "released 1 pod\n")
 
 
 @cases(
-    ("cluster", "want"),
+    ("gated", "want"),
     put_back=(
-        Cluster(kept=1_000, one=[GATE]),
+        GatedPods(kept=1_000, one=[GATE]),
         "team/one: the webhook put the gate back: pause the policies first: gpu-admission pause --for 1h --reason",
     ),
-    denied=(Cluster(denied="pods is forbidden", one=[GATE]), "team/one: denied: pods is forbidden"),
+    denied=(GatedPods(denied="pods is forbidden", one=[GATE]), "team/one: denied: pods is forbidden"),
 )
 def test_a_pod_that_still_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, want: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gated: GatedPods, want: str
 ) -> None:
     monkeypatch.setattr(release, "SECONDS", 0.05)
     monkeypatch.setattr(release, "PAUSE", 0.01)
 
-    result = run(tmp_path, cluster, "--all")
+    result = run(tmp_path, gated, "--all")
 
     assert result.exit_code == 1
     assert " ".join(result.output.split()).startswith(want)
@@ -121,17 +121,17 @@ def test_a_pod_that_still_waits(
 
 
 def test_as_json(tmp_path: Path) -> None:
-    result = run(tmp_path, Cluster(one=[GATE]), "-n", "team", "-o", "json")
+    result = run(tmp_path, GatedPods(one=[GATE]), "-n", "team", "-o", "json")
 
     assert json.loads(result.output) == [{"pod": "team/one", "result": "released", "message": ""}]
 
 
 def test_an_uninstallation_takes_the_webhook_away_first(tmp_path: Path) -> None:
-    cluster = Cluster(one=[GATE])
+    gated = GatedPods(one=[GATE])
     for _ in range(2):  # a Job may run it again
-        result = run(tmp_path, cluster, "--all", "--uninstall")
+        result = run(tmp_path, gated, "--all", "--uninstall")
         assert result.exit_code == 0
-    assert (cluster.configurations, cluster.pods) == (set(), {"one": []})
+    assert (gated.configurations, gated.pods) == (set(), {"one": []})
 
 
 @cases(
@@ -141,11 +141,11 @@ def test_an_uninstallation_takes_the_webhook_away_first(tmp_path: Path) -> None:
     a_part_of_an_uninstallation=(("-n", "team", "--uninstall"), "--uninstall needs --all"),
 )
 def test_what_cannot_be_meant(tmp_path: Path, arguments: tuple[str, ...], want: str) -> None:
-    cluster = Cluster(one=[GATE])
-    result = run(tmp_path, cluster, *arguments)
+    gated = GatedPods(one=[GATE])
+    result = run(tmp_path, gated, *arguments)
 
     assert (result.exit_code, want in result.stderr) == (2, True), result.stderr
-    assert (cluster.configurations, cluster.pods) == ({*CONFIGURATIONS}, {"one": [GATE]})
+    assert (gated.configurations, gated.pods) == ({*CONFIGURATIONS}, {"one": [GATE]})
 
 
 def test_without_rights_nothing_is_released(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Which documents of a cluster are in force, and the source that follows them, on a scripted API server."""
 
-import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
@@ -12,7 +10,7 @@ import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import ApiServer, Collections, group, status
 from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
 from webhook.configuration import cluster_source, dynamic_resources
@@ -26,39 +24,19 @@ POLICY = {
     "metadata": {"name": "default", "uid": "1", "generation": 1, "resourceVersion": "4"},
     "spec": {"rules": {"gpu-requests": {"maxPerPod": 1}}},
 }
-GONE = status(404, "the server could not find the requested resource")
-
-
-class Cluster:
-    """An API server with what `items` says by plural; None: there is no such kind."""
-
-    def __init__(self, folder: Path) -> None:
-        self.items: dict[str, list[Any] | None] = {}
-        self.answer: Answer | None = None
-        self.forbidden: set[str] = set()
-        self.ended = threading.Event()
-        self.server = ApiServer(folder, self._answer)
-
-    def _answer(self, request: Request) -> Answer:
-        plural = request.path.rpartition("/")[2]
-        if plural == "resource.k8s.io" and self.answer is None:
-            versions = [{"version": "v1"}] if self.items.get("deviceclasses", []) is not None else []
-            return Answer(json.dumps({"versions": versions}).encode()) if versions else GONE
-        if plural in self.forbidden:
-            return status(403, f"{plural} is forbidden")
-        found = self.items.get(plural, [])
-        if self.answer is not None or found is None:
-            return self.answer or GONE
-        if "watch" in request.query:
-            return Answer(stream=[], wait=self.ended)
-        return Answer(json.dumps({"metadata": {"resourceVersion": "5"}, "items": found}).encode())
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path)
-    with cluster.server:
-        yield cluster
+def cluster() -> Collections:
+    cluster = Collections(gpupolicies=[], gpuclasses=[], gpuresourcemappings=[], deviceclasses=[])
+    cluster.answers["/apis/resource.k8s.io"] = group("v1")
+    return cluster
+
+
+@pytest.fixture
+def server(tmp_path: Path, cluster: Collections) -> Iterator[ApiServer]:
+    with ApiServer(tmp_path, cluster) as server:
+        yield server
         cluster.ended.set()
 
 
@@ -69,18 +47,18 @@ def states() -> list[ConfigurationState]:
 
 @pytest.fixture
 def source(
-    cluster: Cluster, states: list[ConfigurationState], monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, states: list[ConfigurationState], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ClusterSource]:
     monkeypatch.setattr(informer, "TIMINGS", QUICK)
-    source = ClusterSource(cluster.server.client(), states.append)
+    source = ClusterSource(server.client(), states.append)
     yield source
     source.stop()
 
 
 def test_documents_are_in_force_once_all_kinds_were_listed(
-    cluster: Cluster, source: ClusterSource, states: list[ConfigurationState]
+    cluster: Collections, source: ClusterSource, states: list[ConfigurationState]
 ) -> None:
-    cluster.items["gpupolicies"] = [POLICY]
+    cluster.objects["gpupolicies"] = [POLICY]
     waited = source.must_wait
 
     source.start()
@@ -102,8 +80,8 @@ FAST = {
 }
 
 
-def test_device_classes_are_part_of_what_is_in_force(cluster: Cluster, source: ClusterSource) -> None:
-    cluster.items["deviceclasses"] = [FAST]
+def test_device_classes_are_part_of_what_is_in_force(cluster: Collections, source: ClusterSource) -> None:
+    cluster.objects["deviceclasses"] = [FAST]
     without = source.configuration
 
     source.start()
@@ -116,9 +94,9 @@ def test_device_classes_are_part_of_what_is_in_force(cluster: Cluster, source: C
 
 
 def test_a_cluster_without_device_classes_has_the_digest_of_the_documents(
-    cluster: Cluster, source: ClusterSource
+    cluster: Collections, source: ClusterSource
 ) -> None:
-    cluster.items["deviceclasses"] = None
+    cluster.answers.clear()
     without = source.configuration.resource_mapping.digest
 
     source.start()
@@ -129,10 +107,10 @@ def test_a_cluster_without_device_classes_has_the_digest_of_the_documents(
 
 
 def test_documents_are_in_force_before_built_in_ones_would_be_where_device_classes_may_not_be_read(
-    cluster: Cluster, source: ClusterSource, monkeypatch: pytest.MonkeyPatch
+    cluster: Collections, source: ClusterSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.forbidden = {"deviceclasses"}
-    cluster.items["gpupolicies"] = [POLICY]
+    cluster.objects["deviceclasses"] = status(403, "deviceclasses is forbidden")
+    cluster.objects["gpupolicies"] = [POLICY]
     clock = [monotonic()]
     for module in (cluster_source, dynamic_resources):
         monkeypatch.setattr(module, "monotonic", lambda: clock[0])
@@ -145,8 +123,8 @@ def test_documents_are_in_force_before_built_in_ones_would_be_where_device_class
     assert [policy.name for policy in source.configuration.policies.policies] == ["default"]
 
 
-def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, source: ClusterSource) -> None:
-    cluster.items["gpuclasses"] = None
+def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Collections, source: ClusterSource) -> None:
+    del cluster.objects["gpuclasses"]
 
     source.start()
     source.wait()
@@ -154,15 +132,19 @@ def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, sourc
     assert not source.state.read
     assert readiness_details(source)["from"] == "cluster"
     assert source.configuration.policies.policies == ()
-    cluster.items["gpuclasses"] = []
+    cluster.objects["gpuclasses"] = []
     assert eventually(lambda: source.state.read)
 
 
 def test_an_api_server_that_is_away_is_waited_for_but_not_forever(
-    cluster: Cluster, source: ClusterSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: ApiServer,
+    cluster: Collections,
+    source: ClusterSource,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(cluster_source, "START_SECONDS", 2.0)
-    cluster.answer = status(503, "starting")
+    server.answer = lambda _: status(503, "starting")
 
     source.start()
     waited = source.must_wait
@@ -173,7 +155,7 @@ def test_an_api_server_that_is_away_is_waited_for_but_not_forever(
     assert eventually(
         lambda: "documents could not be read yet: the built-in ones are in force" in caplog.messages
     )
-    cluster.answer = None
+    server.answer = cluster
     assert eventually(lambda: source.state.read)
 
 

@@ -95,7 +95,7 @@ OF_SPEC = "must be one of suspend, workers, roles, fixed, raw"
     ),
     keys_of_no_map=(
         kind("spec.suspend.*"),
-        [f"pods[0].path: {NOT_THERE}spec.suspend is no map"],
+        [f"pods[0].path: {NOT_THERE}spec.suspend is not a map"],
     ),
     below_what_has_no_fields=(
         kind("spec.suspend.template"),

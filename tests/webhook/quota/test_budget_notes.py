@@ -1,7 +1,7 @@
 """What is noted of deleted quotas: kept until the period ends, never replaced by less, and lost rather than in the way."""
 
 import logging
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -10,41 +10,15 @@ from msgspec.structs import replace
 from policies.quota.budget import Spending
 from tests.budgets import MONTH, T4, at, spending
 from tests.cases import cases
+from tests.webhook.quota.config_map_api import ConfigMapApi
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import BUDGETS
 from webhook.quota.budget_notes import ATTEMPTS, BudgetNotes
 
-PATH = f"/api/v1/namespaces/gpu-admission/configmaps/{BUDGETS}"
 NOON = at("2026-11-26T12:00:00")
 SPENT, LATER = spending(spent=7, unknown=1, until=NOON), spending(spent=8, until=NOON + 1)
 AWAY = errors.Unreachable("connection refused")
-
-
-class ConfigMapApi:
-    """The two calls, on one ConfigMap. `fails` are errors of the next writes, None for none."""
-
-    def __init__(
-        self, *fails: errors.ApiError | None, missing: bool = False, data: dict[str, str] | None = None
-    ) -> None:
-        self.data, self.version, self.fails, self.missing = data or {}, 1, list(fails), missing
-
-    def get(self, path: str, **_: Any) -> bytes:
-        assert path == PATH
-        if self.missing:
-            raise errors.NotFound("not found")
-        metadata = {"name": BUDGETS, "resourceVersion": str(self.version)}
-        return msgspec.json.encode({"metadata": metadata, **({"data": self.data} if self.data else {})})
-
-    def patch(self, path: str, body: bytes, **_: Any) -> None:
-        assert path == PATH
-        if self.fails and (failure := self.fails.pop(0)) is not None:
-            raise failure
-        change = msgspec.json.decode(body)
-        assert change["metadata"]["resourceVersion"] == str(self.version)
-        merged = {**self.data, **change["data"]}
-        self.data = {key: value for key, value in merged.items() if value is not None}
-        self.version += 1
 
 
 def notes(api: ConfigMapApi) -> BudgetNotes:
@@ -56,14 +30,14 @@ def text(of: Spending) -> str:
 
 
 def test_what_is_noted_is_read_of_its_namespace_only() -> None:
-    api = ConfigMapApi()
+    api = ConfigMapApi(BUDGETS)
     notes(api).put("team", SPENT)
     assert notes(api).get("team") == SPENT
     assert notes(api).get("other") is None
 
 
 def test_keys_of_which_nothing_is_spent_are_not_noted() -> None:
-    api = ConfigMapApi()
+    api = ConfigMapApi(BUDGETS)
     notes(api).put("team", replace(SPENT, spent={**SPENT.spent, T4: 0}, unknown={**SPENT.unknown, T4: 0}))
     assert api.data == {"team": text(SPENT)}
 
@@ -81,38 +55,44 @@ def test_keys_of_which_nothing_is_spent_are_not_noted() -> None:
     ),
 )
 def test_what_becomes_of_notes(before: dict[str, Spending], put: Spending, want: dict[str, Spending]) -> None:
-    api = ConfigMapApi(data={namespace: text(each) for namespace, each in before.items()})
+    api = ConfigMapApi(BUDGETS, {namespace: text(each) for namespace, each in before.items()})
     notes(api).put("team", put)
     assert api.data == {namespace: text(each) for namespace, each in want.items()}
 
 
 def test_a_note_that_cannot_be_read_is_replaced() -> None:
-    api = ConfigMapApi(data={"team": "{", "other": "none"})
+    api = ConfigMapApi(BUDGETS, {"team": "{", "other": "none"})
     assert notes(api).get("team") is None
     notes(api).put("team", SPENT)
     assert api.data == {"team": text(SPENT)}
 
 
 def test_a_note_is_written_again_after_a_conflict() -> None:
-    api = ConfigMapApi(errors.Conflict("modified"), errors.Conflict("modified"))
+    api = ConfigMapApi(BUDGETS, {}, *[None, errors.Conflict("modified")] * 2)
     notes(api).put("team", SPENT)
     assert notes(api).get("team") == SPENT
 
 
 @cases(
     ("fails", "error"),
-    the_api_server_is_away=([AWAY], errors.Unreachable),
-    others_keep_writing=([errors.Conflict("modified")] * ATTEMPTS, errors.Conflict),
+    the_api_server_is_away=([None, AWAY], errors.Unreachable),
+    others_keep_writing=([None, errors.Conflict("modified")] * ATTEMPTS, errors.Conflict),
 )
-def test_an_error_that_may_pass_is_raised(fails: list[errors.ApiError], error: type[Exception]) -> None:
-    with pytest.raises(error):
-        notes(ConfigMapApi(*fails)).put("team", SPENT)
-
-
-@cases("api", missing=ConfigMapApi(missing=True), forbidden=ConfigMapApi(errors.Forbidden("no right")))
-def test_an_error_that_stays_does_not_keep_a_quota_from_being_deleted(
-    api: ConfigMapApi, caplog: pytest.LogCaptureFixture
+def test_an_error_that_may_pass_is_raised(
+    fails: list[errors.ApiError | None], error: type[Exception]
 ) -> None:
+    with pytest.raises(error):
+        notes(ConfigMapApi(BUDGETS, {}, *fails)).put("team", SPENT)
+
+
+MISSING = errors.NotFound("not found")
+
+
+@cases("fails", missing=[MISSING, MISSING], forbidden=[None, errors.Forbidden("no right")])
+def test_an_error_that_stays_does_not_keep_a_quota_from_being_deleted(
+    fails: list[errors.ApiError | None], caplog: pytest.LogCaptureFixture
+) -> None:
+    api = ConfigMapApi(BUDGETS, {}, *fails)
     with caplog.at_level(logging.ERROR):
         notes(api).put("team", SPENT)
     assert "team: what is spent of its budget is lost" in caplog.text

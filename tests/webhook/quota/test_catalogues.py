@@ -1,9 +1,8 @@
 """Published catalogues: what is read on demand, what is believed, and what becomes of a ConfigMap that others write."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
-import msgspec
 import pytest
 
 from policies.gpus.classes import ClassCatalogue
@@ -13,6 +12,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from tests.builders import CLASSES, RESOURCE_MAPPING, quota_ledger
 from tests.cases import cases
+from tests.webhook.quota.config_map_api import ConfigMapApi
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
@@ -22,39 +22,7 @@ from webhook.quota.catalogues import PublishedCatalogues
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 THEIRS = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
 OUR_DIGEST, THEIR_DIGEST = catalogue_digest(OURS), catalogue_digest(THEIRS)
-PATH = f"/api/v1/namespaces/gpu-admission/configmaps/{CATALOGUES}"
 AWAY = errors.Unreachable("connection refused")
-
-
-class ConfigMapApi:
-    """The two calls, on one ConfigMap. `fails` are errors of the next calls, None for none."""
-
-    def __init__(self, **data: str) -> None:
-        self.data: dict[str, str] = data
-        self.version = 1
-        self.calls: list[str] = []
-        self.fails: list[Exception | None] = []
-
-    def get(self, path: str, **_: Any) -> bytes:
-        self._called("get", path)
-        metadata = {"name": CATALOGUES, "resourceVersion": str(self.version)}
-        return msgspec.json.encode({"metadata": metadata, **({"data": self.data} if self.data else {})})
-
-    def patch(self, path: str, body: bytes, **_: Any) -> bytes:
-        self._called("patch", path)
-        change = msgspec.json.decode(body)
-        if change["metadata"]["resourceVersion"] != str(self.version):
-            raise errors.Conflict("the object has been modified")
-        merged = {**self.data, **change["data"]}
-        self.data = {key: value for key, value in merged.items() if value is not None}
-        self.version += 1
-        return body
-
-    def _called(self, verb: str, path: str) -> None:
-        assert path == PATH
-        self.calls.append(verb)
-        if self.fails and (failure := self.fails.pop(0)) is not None:
-            raise failure
 
 
 def published(api: ConfigMapApi) -> PublishedCatalogues:
@@ -78,7 +46,7 @@ def ledger(*digests: str) -> QuotaLedger:
 def test_what_a_ledger_names_is_read_on_demand(
     ledger_object: QuotaLedger, data: dict[str, PublishedCatalogue], found: set[str], calls: int
 ) -> None:
-    api = ConfigMapApi(**{digest: write_catalogue(each) for digest, each in data.items()})
+    api = ConfigMapApi(CATALOGUES, {digest: write_catalogue(each) for digest, each in data.items()})
 
     named = published(api).named_by(ledger_object, 1.0)
 
@@ -91,7 +59,7 @@ def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(catalogues, "REMEMBERED", 2)
     others = [PublishedCatalogue(ClassCatalogue([each]), RESOURCE_MAPPING) for each in CLASSES][:3]
     digests = [catalogue_digest(each) for each in others]
-    api = ConfigMapApi(**dict(zip(digests, map(write_catalogue, others), strict=True)))
+    api = ConfigMapApi(CATALOGUES, dict(zip(digests, map(write_catalogue, others), strict=True)))
     read = published(api)
 
     for number in (0, 0, 1, 0, 1, 2, 1, 0):
@@ -102,8 +70,7 @@ def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
 
 @cases("failure", unreachable=AWAY, overloaded=errors.Unavailable("overloaded"))
 def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception) -> None:
-    api = ConfigMapApi()
-    api.fails = [failure]
+    api = ConfigMapApi(CATALOGUES, {}, failure)
     with pytest.raises(LedgerError, match="the class catalogue of the quota could not be read") as raised:
         published(api).named_by(ledger(THEIR_DIGEST), 1.0)
     assert raised.value.transient
@@ -114,8 +81,7 @@ FORBIDDEN, MISSING = errors.Forbidden("no"), errors.NotFound("none")
 
 @cases("failure", forbidden=FORBIDDEN, missing=MISSING)
 def test_what_nobody_may_read_is_not_published(failure: Exception) -> None:
-    api = ConfigMapApi()
-    api.fails = [failure]
+    api = ConfigMapApi(CATALOGUES, {}, failure)
     assert published(api).named_by(ledger(THEIR_DIGEST), 1.0) == {}
 
 
@@ -133,8 +99,7 @@ RACED = errors.Conflict("the object has been modified")
 def test_a_catalogue_is_published_once(
     fails: list[Exception | None], done: bool, calls: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    api = ConfigMapApi(other="of somebody else")
-    api.fails = [*fails]
+    api = ConfigMapApi(CATALOGUES, {"other": "of somebody else"}, *fails)
     publisher = published(api)
 
     assert publisher.publish(OURS) is done
@@ -149,8 +114,7 @@ def test_a_catalogue_is_published_once(
 
 
 def test_an_api_server_that_is_away_may_publish_later() -> None:
-    api = ConfigMapApi()
-    api.fails = [AWAY]
+    api = ConfigMapApi(CATALOGUES, {}, AWAY)
 
     with pytest.raises(errors.Unreachable):
         published(api).publish(OURS)
@@ -162,7 +126,7 @@ def test_an_api_server_that_is_away_may_publish_later() -> None:
     removed_by_another_leader=lambda publisher: publisher.forget(),
 )
 def test_what_is_gone_is_published_again(notices: Callable[[PublishedCatalogues], object]) -> None:
-    api = ConfigMapApi()
+    api = ConfigMapApi(CATALOGUES)
     publisher = published(api)
     assert publisher.publish(OURS)
     api.data.clear()
@@ -178,7 +142,7 @@ def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
-    api = ConfigMapApi(theirs="1")
+    api = ConfigMapApi(CATALOGUES, {"theirs": "1"})
     publisher = published(api)
     publisher.prune(set())
     publisher.forget()
@@ -192,7 +156,7 @@ def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
 def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
-    api = ConfigMapApi(named="1", unnamed="2", later="3")
+    api = ConfigMapApi(CATALOGUES, {"named": "1", "unnamed": "2", "later": "3"})
     publisher = published(api)
 
     for seconds, named in (
@@ -210,7 +174,7 @@ def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.M
 def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
-    api = ConfigMapApi()
+    api = ConfigMapApi(CATALOGUES)
     found = published(api)
 
     assert [found.get(THEIR_DIGEST) for _ in range(3)] == [None, None, None]

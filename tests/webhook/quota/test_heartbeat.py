@@ -13,7 +13,7 @@ from webhook.quota.heartbeat import ALIVE_SECONDS, READ_EVERY, Heartbeat
 SECONDS = 1.0
 
 
-class World:
+class RenewedLease:
     """A Lease that a test renews, and a clock that it sets."""
 
     def __init__(self, folder: Path) -> None:
@@ -32,68 +32,70 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    with world.server:
-        yield world
+def lease(tmp_path: Path) -> Iterator[RenewedLease]:
+    lease = RenewedLease(tmp_path)
+    with lease.server:
+        yield lease
 
 
 @pytest.fixture
-def heartbeat(world: World) -> Heartbeat:
-    return Heartbeat(world.server.client(), "home", lambda: world.now)
+def heartbeat(lease: RenewedLease) -> Heartbeat:
+    return Heartbeat(lease.server.client(), "home", lambda: lease.now)
 
 
-def test_a_lease_that_is_renewed_is_alive(world: World, heartbeat: Heartbeat) -> None:
+def test_a_lease_that_is_renewed_is_alive(lease: RenewedLease, heartbeat: Heartbeat) -> None:
     for number in range(20):
-        world.renewed = f"2026-01-01T00:00:{number:02}.000000Z"
+        lease.renewed = f"2026-01-01T00:00:{number:02}.000000Z"
         assert heartbeat.is_alive(SECONDS)
-        world.now += READ_EVERY
+        lease.now += READ_EVERY
 
-    assert len(world.server.requests) == 20
+    assert len(lease.server.requests) == 20
 
 
-def test_a_lease_that_stays_the_same_is_not(world: World, heartbeat: Heartbeat) -> None:
+def test_a_lease_that_stays_the_same_is_not(lease: RenewedLease, heartbeat: Heartbeat) -> None:
     alive = []
     for _ in range(int(ALIVE_SECONDS / READ_EVERY) + 2):
         alive.append(heartbeat.is_alive(SECONDS))
-        world.now += READ_EVERY
+        lease.now += READ_EVERY
 
     assert alive == [True] * int(ALIVE_SECONDS / READ_EVERY) + [False] * 2
 
-    world.renewed = "2026-01-01T00:01:00.000000Z"
+    lease.renewed = "2026-01-01T00:01:00.000000Z"
     assert heartbeat.is_alive(SECONDS), "another controller leads"
 
 
-def test_it_is_read_at_most_every_few_seconds(world: World, heartbeat: Heartbeat) -> None:
+def test_it_is_read_at_most_every_few_seconds(lease: RenewedLease, heartbeat: Heartbeat) -> None:
     for _ in range(10):
         assert heartbeat.is_alive(SECONDS)
-        world.now += READ_EVERY / 10
+        lease.now += READ_EVERY / 10
 
-    assert len(world.server.requests) == 1
+    assert len(lease.server.requests) == 1
 
 
-def test_without_a_lease_nobody_is(world: World, heartbeat: Heartbeat) -> None:
-    world.renewed = None
+def test_without_a_lease_nobody_is(lease: RenewedLease, heartbeat: Heartbeat) -> None:
+    lease.renewed = None
 
     assert not heartbeat.is_alive(SECONDS)
 
 
-def test_while_the_lease_cannot_be_read_the_last_answer_holds(world: World, heartbeat: Heartbeat) -> None:
+def test_while_the_lease_cannot_be_read_the_last_answer_holds(
+    lease: RenewedLease, heartbeat: Heartbeat
+) -> None:
     assert heartbeat.is_alive(SECONDS)
 
-    world.is_down = True
-    world.now += ALIVE_SECONDS - 1
+    lease.is_down = True
+    lease.now += ALIVE_SECONDS - 1
     assert heartbeat.is_alive(SECONDS)
-    world.now += 1
+    lease.now += 1
     assert not heartbeat.is_alive(SECONDS)
 
 
 @pytest.mark.parametrize("quiet", [False, True], ids=["first", "after-a-quiet-time"])
-def test_all_threads_wait_for_an_answer(world: World, heartbeat: Heartbeat, quiet: bool) -> None:
+def test_all_threads_wait_for_an_answer(lease: RenewedLease, heartbeat: Heartbeat, quiet: bool) -> None:
     if quiet:
         assert heartbeat.is_alive(SECONDS)
-        world.now += 2 * ALIVE_SECONDS
-        world.renewed = "2026-01-01T00:02:00.000000Z"
+        lease.now += 2 * ALIVE_SECONDS
+        lease.renewed = "2026-01-01T00:02:00.000000Z"
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(heartbeat.is_alive(SECONDS))) for _ in range(8)]
     for thread in threads:
@@ -102,4 +104,4 @@ def test_all_threads_wait_for_an_answer(world: World, heartbeat: Heartbeat, quie
         thread.join(10)
 
     assert answers == [True] * 8
-    assert len(world.server.requests) == 1 + quiet
+    assert len(lease.server.requests) == 1 + quiet

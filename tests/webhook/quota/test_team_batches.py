@@ -36,7 +36,7 @@ def ledger(gpus: int, **fields: object) -> QuotaLedger:
     return quota_ledger(hard=vector(gpus=gpus), used=vector(gpus=0), class_catalogue="c", **fields)
 
 
-class World:
+class StoredTeam:
     """A team of namespaces a, b, …, and a namespace `apart` without a team."""
 
     def __init__(self, hard: int, namespaces: str, *, each: int = 1000, guaranteed: int = 0) -> None:
@@ -83,21 +83,21 @@ def reason(outcome: ReservationOutcome) -> VerdictReason | None:
 
 
 def test_a_namespace_is_denied_what_others_of_its_team_hold() -> None:
-    world = World(4, "ab")
-    replica = world.replica()
+    stored = StoredTeam(4, "ab")
+    replica = stored.replica()
     assert reason(reserve(replica, "a", "1", gpus=3)) is VerdictReason.RESERVED
     denied = reserve(replica, "b", "2", gpus=2)
     assert reason(denied) is VerdictReason.EXCEEDED
     assert denied.verdict is not None
     assert [each.team for each in denied.verdict.shortfalls] == [TEAM]
     assert reason(reserve(replica, "b", "3", gpus=1)) is VerdictReason.RESERVED
-    assert (world.held("a"), world.held("b")) == (["1"], ["3"])
+    assert (stored.held("a"), stored.held("b")) == (["1"], ["3"])
 
 
 def test_requests_of_all_namespaces_of_a_team_share_writes() -> None:
-    world = World(100, "abcde")
-    world.api.write_seconds = 0.002  # else each request is answered before the next one comes
-    replicas = [world.replica() for _ in range(3)]
+    stored = StoredTeam(100, "abcde")
+    stored.api.write_seconds = 0.002  # else each request is answered before the next one comes
+    replicas = [stored.replica() for _ in range(3)]
     with ThreadPoolExecutor(32) as pool:
         outcomes = list(
             pool.map(
@@ -106,16 +106,16 @@ def test_requests_of_all_namespaces_of_a_team_share_writes() -> None:
         )
     counts = Counter(map(reason, outcomes))
     assert counts == {VerdictReason.RESERVED: 100, VerdictReason.EXCEEDED: 60}
-    assert sum(len(world.held(namespace)) for namespace in "abcde") == 100
-    assert world.api.writes[OBJECT] < 100, "batches are larger than one"
+    assert sum(len(stored.held(namespace)) for namespace in "abcde") == 100
+    assert stored.api.writes[OBJECT] < 100, "batches are larger than one"
 
 
 def test_a_namespace_without_a_team_reads_and_writes_only_its_own_object() -> None:
-    world = World(4, "ab")
-    before = world.api.writes[OBJECT]
-    assert reason(reserve(world.replica(), "apart", "1", gpus=9)) is VerdictReason.RESERVED
-    assert world.api.writes[OBJECT] == before
-    assert world.held("apart") == ["1"]
+    stored = StoredTeam(4, "ab")
+    before = stored.api.writes[OBJECT]
+    assert reason(reserve(stored.replica(), "apart", "1", gpus=9)) is VerdictReason.RESERVED
+    assert stored.api.writes[OBJECT] == before
+    assert stored.held("apart") == ["1"]
 
 
 def leave(store: ClusterStore, namespace: str) -> None:
@@ -170,36 +170,36 @@ def _again(step: Callable[[], None]) -> None:
 
 
 def test_a_replica_finds_a_ledger_that_has_moved() -> None:
-    world = World(4, "ab")
-    replica = world.replica()
+    stored = StoredTeam(4, "ab")
+    replica = stored.replica()
     assert reason(reserve(replica, "a", "1", gpus=3)) is VerdictReason.RESERVED
-    leave(world.api.store(), "a")
+    leave(stored.api.store(), "a")
     assert reason(reserve(replica, "a", "2", gpus=9)) is VerdictReason.RESERVED, "its own quota has room"
     assert reason(reserve(replica, "b", "3", gpus=4)) is VerdictReason.RESERVED, (
         "it holds nothing there any more"
     )
-    join(world.api.store(), "a")
+    join(stored.api.store(), "a")
     assert reason(reserve(replica, "a", "4")) is VerdictReason.EXCEEDED
-    assert world.held("a") == ["1", "2"]
+    assert stored.held("a") == ["1", "2"]
 
 
 def test_while_it_moves_a_request_waits_and_then_says_so() -> None:
-    world = World(4, "ab")
-    store = world.api.store()
+    stored = StoredTeam(4, "ab")
+    store = stored.api.store()
     _frozen(store, "a")
     request = creation_request("1", vector(gpus=1), "c")
     with pytest.raises(LedgerError, match="the ledger of a is moving into or out of a team"):
-        world.replica().reserve("a", lambda _ledger, _published: request, monotonic() + 0.3)
+        stored.replica().reserve("a", lambda _ledger, _published: request, monotonic() + 0.3)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_over_or_lost_while_ledgers_move(seed: int) -> None:
-    world = World(40, "abc", each=1000)
-    replicas = [world.replica() for _ in range(2)]
+    stored = StoredTeam(40, "abc", each=1000)
+    replicas = [stored.replica() for _ in range(2)]
     stop = threading.Event()
 
     def mover() -> None:
-        store = world.api.store()
+        store = stored.api.store()
         while not stop.is_set():
             leave(store, "b")
             join(store, "b")
@@ -218,7 +218,7 @@ def test_nothing_is_over_or_lost_while_ledgers_move(seed: int) -> None:
         stop.set()
         thread.join()
     reserved = {f"{number}" for number, each in enumerate(outcomes) if reason(each) is VerdictReason.RESERVED}
-    held = {namespace: world.held(namespace) for namespace in "abc"}
+    held = {namespace: stored.held(namespace) for namespace in "abc"}
     assert {uid for ids in held.values() for uid in ids} == reserved
     assert len(held["a"]) + len(held["c"]) <= 40
 
@@ -229,8 +229,8 @@ def test_nothing_is_over_or_lost_while_ledgers_move(seed: int) -> None:
     in_a_move=({"leaving": frozenset({"a"})},),
 )
 def test_the_object_of_a_team_is_read_as_it_was_written(fields: dict[str, frozenset[str]]) -> None:
-    world = World(4, "ab", guaranteed=2)
-    found = world.team()
+    stored = StoredTeam(4, "ab", guaranteed=2)
+    found = stored.team()
     written = replace(found.team_ledgers, **fields)
-    world.api.store().swap_team(found.version, written, SECONDS)
-    assert world.team().team_ledgers == written
+    stored.api.store().swap_team(found.version, written, SECONDS)
+    assert stored.team().team_ledgers == written

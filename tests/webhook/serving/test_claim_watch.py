@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -14,7 +14,7 @@ from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Collections, group, status
 from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
 from webhook.serving.claim_watch import ClaimWatch, may_name_claims
@@ -44,30 +44,10 @@ def by_name(name: str, kind: str = CLAIM) -> ClaimName:
     return ClaimName(kind, "team", name)
 
 
-class Cluster:
-    """Answers as an API server with these claims and templates; `one` answers for reads of any."""
-
-    def __init__(self, *claims: JSON, templates: tuple[JSON, ...] = (), is_served: bool = True) -> None:
-        self.lists = {"resourceclaims": claims, "resourceclaimtemplates": templates}
-        self.is_served = is_served
-        self.one: Callable[[Request], Answer] = lambda _request: status(404, "not found", "NotFound")
-        self.events: list[JSON] = []
-        self.done = threading.Event()
-        self.reads: list[str] = []
-
-    def __call__(self, request: Request) -> Answer:
-        if request.path == "/apis/resource.k8s.io":
-            served = json.dumps({"versions": [{"version": "v1"}]}).encode()
-            return Answer(served) if self.is_served else status(404, "not found", "NotFound")
-        plural = request.path.removeprefix(f"{ROOT}/")
-        if plural not in self.lists:
-            self.reads.append(request.path)
-            return self.one(request)
-        if "watch" in request.query:
-            events = self.events if plural == "resourceclaims" else []
-            return Answer(stream=[json.dumps(each).encode() + b"\n" for each in events], wait=self.done)
-        items = self.lists[plural]
-        return Answer(json.dumps({"metadata": {"resourceVersion": "5"}, "items": items}).encode())
+def claims(*known: JSON, templates: Sequence[JSON] = ()) -> Collections:
+    cluster = Collections(resourceclaims=known, resourceclaimtemplates=templates)
+    cluster.answers["/apis/resource.k8s.io"] = group("v1")
+    return cluster
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +56,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
+def watching(folder: Path, cluster: Collections) -> Iterator[ClaimWatch]:
     with ApiServer(folder, cluster) as server:
         watch = ClaimWatch(server.client())
         stopping = threading.Event()
@@ -85,7 +65,7 @@ def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
             yield watch
         finally:
             stopping.set()
-            cluster.done.set()
+            cluster.ended.set()
             for thread in threading.enumerate():
                 if thread.name.startswith("watch resourceclaim"):
                     thread.join(10)
@@ -96,7 +76,7 @@ def requested(watch: ClaimWatch, name: ClaimName, seconds: float = 20.0) -> Any:
 
 
 def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
-    cluster = Cluster(claim("card", "gpu.example.com"), templates=(template("link", "nic.example.com"),))
+    cluster = claims(claim("card", "gpu.example.com"), templates=(template("link", "nic.example.com"),))
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("card")) and watch.known(by_name("link", TEMPLATE)))
         assert requested(watch, by_name("card")) == GPU
@@ -105,24 +85,25 @@ def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
 
 
 def test_thousands_of_claims_for_the_same_share_what_is_kept(tmp_path: Path) -> None:
-    cluster = Cluster(claim("one", "gpu.example.com"), claim("two", "gpu.example.com"))
+    cluster = claims(claim("one", "gpu.example.com"), claim("two", "gpu.example.com"))
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("two")))
         assert requested(watch, by_name("one")) is requested(watch, by_name("two"))
 
 
 def test_a_claim_that_is_made_anew_is_known_by_what_it_asks_for_now(tmp_path: Path) -> None:
-    cluster = Cluster(claim("mine", "nic.example.com"))
+    cluster = claims(claim("mine", "nic.example.com"))
     anew = claim("mine", "gpu.example.com", uid="another", resourceVersion="7")
     gone = claim("mine", "nic.example.com", resourceVersion="6")
-    cluster.events = [{"type": "DELETED", "object": gone}, {"type": "ADDED", "object": anew}]
+    events = [{"type": "DELETED", "object": gone}, {"type": "ADDED", "object": anew}]
+    cluster.events["resourceclaims"] = [json.dumps(each).encode() + b"\n" for each in events]
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: requested(watch, by_name("mine")) == GPU)
 
 
 def test_one_that_is_new_is_read_once_a_review(tmp_path: Path) -> None:
-    cluster = Cluster()
-    cluster.one = lambda _request: Answer(json.dumps(template("young", "gpu.example.com")).encode())
+    cluster = claims()
+    cluster.read = lambda _request: Answer(json.dumps(template("young", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: requested(watch, by_name("young", TEMPLATE)) == GPU)
         lookup = watch.lookup(monotonic() + 20)
@@ -145,8 +126,8 @@ def test_which_reviews_may_wait_for_a_claim(review: bytes, may: bool) -> None:
 def test_claims_made_for_pods_are_not_kept(tmp_path: Path) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "server", "uid": "u", "controller": True}
     made = claim("made", "gpu.example.com", ownerReferences=[owner])
-    cluster = Cluster(made, claim("own", "gpu.example.com"))
-    cluster.one = lambda _request: Answer(json.dumps(made).encode())
+    cluster = claims(made, claim("own", "gpu.example.com"))
+    cluster.read = lambda _request: Answer(json.dumps(made).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("own")))
         assert watch.known(by_name("made")) is None
@@ -165,8 +146,8 @@ def test_claims_made_for_pods_are_not_kept(tmp_path: Path) -> None:
 def test_what_stays_unknown(
     tmp_path: Path, name: ClaimName, answer: Answer, seconds: float, reads: int
 ) -> None:
-    cluster = Cluster(claim("known", "gpu.example.com"))
-    cluster.one = lambda _request: answer
+    cluster = claims(claim("known", "gpu.example.com"))
+    cluster.read = lambda _request: answer
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
         assert requested(watch, name, seconds) is None
@@ -179,7 +160,7 @@ def test_what_stays_unknown(
     too_many_device_classes=_spec(*(f"class-{n}.example.com" for n in range(9))),
 )
 def test_a_claim_that_may_be_for_anything_is_unknown_and_not_read_again(tmp_path: Path, spec: JSON) -> None:
-    cluster = Cluster({**claim("odd"), "spec": spec})
+    cluster = claims({**claim("odd"), "spec": spec})
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("odd")))
         assert requested(watch, by_name("odd")) is None
@@ -187,8 +168,8 @@ def test_a_claim_that_may_be_for_anything_is_unknown_and_not_read_again(tmp_path
 
 
 def test_a_review_reads_few_claims(tmp_path: Path) -> None:
-    cluster = Cluster(claim("known", "gpu.example.com"))
-    cluster.one = lambda _request: Answer(json.dumps(claim("any", "gpu.example.com")).encode())
+    cluster = claims(claim("known", "gpu.example.com"))
+    cluster.read = lambda _request: Answer(json.dumps(claim("any", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
         lookup = watch.lookup(monotonic() + 20)
@@ -201,8 +182,8 @@ def test_a_review_reads_few_claims(tmp_path: Path) -> None:
 
 def test_a_read_that_is_not_answered_is_given_up_in_time(tmp_path: Path) -> None:
     never = threading.Event()
-    cluster = Cluster(claim("known", "gpu.example.com"))
-    cluster.one = lambda _request: Answer(stream=[], wait=never)
+    cluster = claims(claim("known", "gpu.example.com"))
+    cluster.read = lambda _request: Answer(stream=[], wait=never)
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
         began = monotonic()
@@ -212,7 +193,8 @@ def test_a_read_that_is_not_answered_is_given_up_in_time(tmp_path: Path) -> None
 
 
 def test_nothing_is_known_or_read_where_no_claims_are_served(tmp_path: Path) -> None:
-    cluster = Cluster(is_served=False)
+    cluster = Collections()
     with watching(tmp_path, cluster) as watch:
+        assert eventually(lambda: bool(cluster.reads))
         assert requested(watch, by_name("any")) is None
-        assert cluster.reads == []
+        assert set(cluster.reads) == {"/apis/resource.k8s.io"}

@@ -15,7 +15,7 @@ from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.pod import Toleration
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import ApiServer, Collections, group, status
 from webhook.cluster import informer
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
@@ -31,10 +31,6 @@ INSTANCE = "karpenter.k8s.aws/instance-gpu-name"
 QUICK = WatchTimings(watch=1, silence=1, pause_least=0.05, pause_most=0.1)
 
 
-def listed(*items: dict[str, Any]) -> Answer:
-    return Answer(json.dumps({"metadata": {"resourceVersion": "5"}, "items": items}).encode())
-
-
 def node(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": name, "resourceVersion": "5", "labels": labels}}
 
@@ -42,30 +38,6 @@ def node(name: str, **labels: str) -> dict[str, Any]:
 def event(document: dict[str, Any], revision: int) -> bytes:
     metadata = {**document["metadata"], "resourceVersion": str(revision)}
     return json.dumps({"type": "MODIFIED", "object": {**document, "metadata": metadata}}).encode() + b"\n"
-
-
-class Cluster:
-    """Answers as an API server with these nodes and pools; `events` are what the watch tells then."""
-
-    def __init__(self, *nodes: dict[str, Any], pools: list[dict[str, Any]] | int | None = None) -> None:
-        self.nodes = list(nodes)
-        self.pools = pools
-        self.events: list[bytes] = []
-        self.done = threading.Event()
-
-    def __call__(self, request: Request) -> Answer:
-        if request.path == "/api/v1/nodes":
-            if "watch" in request.query:
-                return Answer(stream=self.events, wait=self.done)
-            return listed(*self.nodes)
-        if self.pools is None:
-            return status(404, "not found", "NotFound")
-        if isinstance(self.pools, int):
-            return status(self.pools, "nodepools is forbidden", "Forbidden")
-        if request.path == "/apis/karpenter.sh":
-            return Answer(json.dumps({"versions": [{"version": "v1"}, {"version": "v1beta1"}]}).encode())
-        assert request.path == "/apis/karpenter.sh/v1/nodepools"
-        return listed(*self.pools)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +48,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def watching(
-    folder: Path, cluster: Cluster, keys: Callable[[], LabelKeys] = lambda: KEYS
+    folder: Path, cluster: Collections, keys: Callable[[], LabelKeys] = lambda: KEYS
 ) -> Iterator[tuple[NodeWatch, ApiServer]]:
     stopping = threading.Event()
     with ApiServer(folder, cluster) as server:
@@ -86,7 +58,7 @@ def watching(
             yield watch, server
         finally:
             stopping.set()
-            cluster.done.set()
+            cluster.ended.set()
             for thread in threading.enumerate():
                 if thread.name == "nodes":
                     thread.join(10)
@@ -111,7 +83,9 @@ PASSING = (
     taints_that_go_by_themselves=({"taints": PASSING}, NodeState(resources=frozenset({"nvidia.com/gpu"}))),
 )
 def test_the_state_of_a_node(tmp_path: Path, spec: dict[str, Any], want: NodeState | None) -> None:
-    cluster = Cluster({**node("a", accelerator="t4"), "spec": spec, "status": {"capacity": GPUS}}, node("b"))
+    cluster = Collections(
+        nodes=[{**node("a", accelerator="t4"), "spec": spec, "status": {"capacity": GPUS}}, node("b")]
+    )
     with watching(tmp_path, cluster) as (watch, _):
         facts = eventually(watch.facts)
 
@@ -123,16 +97,16 @@ def test_facts_stay_the_same_object_until_a_node_changes_in_what_they_say(tmp_pa
     def seen(**status: Any) -> dict[str, Any]:
         return {**node("a", accelerator="t4"), "status": {"capacity": GPUS, **status}}
 
-    cluster = Cluster(seen(), {**node("b", accelerator="t4"), "status": {"capacity": GPUS}})
+    cluster = Collections(nodes=[seen(), {**node("b", accelerator="t4"), "status": {"capacity": GPUS}}])
     with watching(tmp_path, cluster) as (watch, _):
         facts = eventually(watch.facts)
         cordoned = {**node("b", accelerator="t4", **{HOSTNAME: "last"}), "spec": {"unschedulable": True}}
         heartbeat = seen(conditions=[{"type": "Ready", "lastHeartbeatTime": "2026-11-21T12:00:00Z"}])
         for revision, each in enumerate((heartbeat, {**cordoned, "status": {"capacity": GPUS}}), 6):
-            cluster.events.append(event(each, revision))
+            cluster.events["nodes"].append(event(each, revision))
         assert eventually(lambda: watch.index().find((HOSTNAME, "last")))
         assert watch.facts() is facts, "a heartbeat, and a cordon beside an equal node"
-        cluster.events.append(event({**seen(), "spec": {"unschedulable": True}}, 8))
+        cluster.events["nodes"].append(event({**seen(), "spec": {"unschedulable": True}}, 8))
         assert eventually(lambda: watch.facts() is not facts)
 
         found = watch.facts()
@@ -142,8 +116,12 @@ def test_facts_stay_the_same_object_until_a_node_changes_in_what_they_say(tmp_pa
 
 
 def test_only_the_labels_that_classes_go_by_are_kept_each_set_once(tmp_path: Path) -> None:
-    cluster = Cluster(
-        node("a", accelerator="t4", zone="x"), node("b", accelerator="t4", zone="y"), node("c", zone="x")
+    cluster = Collections(
+        nodes=[
+            node("a", accelerator="t4", zone="x"),
+            node("b", accelerator="t4", zone="y"),
+            node("c", zone="x"),
+        ]
     )
     with watching(tmp_path, cluster) as (watch, server):
         facts = eventually(watch.facts)
@@ -173,7 +151,7 @@ def test_labels_that_choose_hardware_are_known_and_names_of_nodes_are_not(tmp_pa
         "GPUPolicy", "default", {"rules": {"gpu-class": {"hardwareLabels": ["example.com/rack"]}}}
     )
     keys = keys_to_know(load_objects([policy]))
-    cluster = Cluster(node("a", **dict.fromkeys((*known, HOSTNAME, "pod-template-hash"), "x")))
+    cluster = Collections(nodes=[node("a", **dict.fromkeys((*known, HOSTNAME, "pod-template-hash"), "x"))])
     with watching(tmp_path, cluster, lambda: keys) as (watch, _):
         facts = eventually(watch.facts)
 
@@ -182,18 +160,20 @@ def test_labels_that_choose_hardware_are_known_and_names_of_nodes_are_not(tmp_pa
 
 
 def test_a_change_of_labels_is_known_at_once(tmp_path: Path) -> None:
-    cluster = Cluster(node("a", accelerator="t4"))
+    cluster = Collections(nodes=[node("a", accelerator="t4")])
     with watching(tmp_path, cluster) as (watch, _):
         assert eventually(watch.facts)
-        cluster.events.append(event(node("a", accelerator="h100"), 6))
+        cluster.events["nodes"].append(event(node("a", accelerator="h100"), 6))
         assert eventually(lambda: (found := watch.facts()) and found.values_of("accelerator") == {"h100"})
 
 
 def test_nodes_are_found_by_name_and_by_hostname(tmp_path: Path) -> None:
     t4, h100 = (("accelerator", "t4"),), (("accelerator", "h100"),)
-    cluster = Cluster(
-        node("a", accelerator="t4", **{HOSTNAME: "a"}),
-        node("b.example.com", accelerator="h100", **{HOSTNAME: "b"}),
+    cluster = Collections(
+        nodes=[
+            node("a", accelerator="t4", **{HOSTNAME: "a"}),
+            node("b.example.com", accelerator="h100", **{HOSTNAME: "b"}),
+        ]
     )
     with watching(tmp_path, cluster) as (watch, _):
         index = eventually(lambda: watch.index() is not NO_NODES and watch.index())
@@ -211,12 +191,12 @@ def test_nodes_are_found_by_name_and_by_hostname(tmp_path: Path) -> None:
 
 
 def test_a_node_that_is_labelled_anew_and_one_that_is_deleted(tmp_path: Path) -> None:
-    cluster = Cluster(node("a", accelerator="t4", **{HOSTNAME: "a"}), node("b", accelerator="t4"))
+    cluster = Collections(nodes=[node("a", accelerator="t4", **{HOSTNAME: "a"}), node("b", accelerator="t4")])
     changed = node("a", accelerator="h100", **{HOSTNAME: "renamed"})
     events = {"MODIFIED": changed, "DELETED": node("b")}
     for revision, (kind, document) in enumerate(events.items(), 6):
         document["metadata"]["resourceVersion"] = str(revision)
-        cluster.events.append(json.dumps({"type": kind, "object": document}).encode() + b"\n")
+        cluster.events["nodes"].append(json.dumps({"type": kind, "object": document}).encode() + b"\n")
     with watching(tmp_path, cluster) as (watch, _):
         assert eventually(lambda: watch.index().find((HOSTNAME, "renamed")) == {(("accelerator", "h100"),)})
         index = watch.index()
@@ -227,7 +207,7 @@ def test_a_node_that_is_labelled_anew_and_one_that_is_deleted(tmp_path: Path) ->
 
 
 def test_nothing_is_known_before_the_first_list(tmp_path: Path) -> None:
-    with ApiServer(tmp_path, Cluster()) as server:
+    with ApiServer(tmp_path, Collections(nodes=[])) as server:
         watch = NodeWatch(server.client(), lambda: KEYS)
 
         assert watch.facts() is None
@@ -236,7 +216,10 @@ def test_nothing_is_known_before_the_first_list(tmp_path: Path) -> None:
 
 def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Path) -> None:
     keys = [KEYS]
-    with watching(tmp_path, Cluster(node("a", accelerator="t4", pool="x")), lambda: keys[0]) as (watch, _):
+    with watching(tmp_path, Collections(nodes=[node("a", accelerator="t4", pool="x")]), lambda: keys[0]) as (
+        watch,
+        _,
+    ):
         assert eventually(watch.facts)
         keys[0] = LabelKeys(frozenset({"pool"}))
         facts = eventually(lambda: (found := watch.facts()) and found.keys == keys[0] and found)
@@ -269,7 +252,9 @@ def requirements(*found: tuple[str, str, list[str]]) -> dict[str, Any]:
 )
 def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want: Any) -> None:
     pool = {"metadata": {"name": "gpu"}, "spec": {"template": template}}
-    with watching(tmp_path, Cluster(pools=[pool])) as (watch, _):
+    cluster = Collections(nodes=[], nodepools=[pool])
+    cluster.answers["/apis/karpenter.sh"] = group("v1", "v1beta1")
+    with watching(tmp_path, cluster) as (watch, _):
         facts = eventually(watch.facts)
 
     assert facts
@@ -279,7 +264,8 @@ def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want:
 def test_pools_that_may_not_be_seen_leave_everything_unsaid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster = Cluster(node("a", accelerator="t4"), pools=403)
+    cluster = Collections(nodes=[node("a", accelerator="t4")])
+    cluster.answers["/apis/karpenter.sh"] = status(403, "nodepools is forbidden", "Forbidden")
     with watching(tmp_path, cluster) as (watch, server):
         eventually(lambda: len([r for r in server.requests if r.path == "/apis/karpenter.sh"]) > 1)
         facts = watch.facts()

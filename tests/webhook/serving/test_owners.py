@@ -32,32 +32,24 @@ def body(document: JSON) -> Answer:
     return Answer(json.dumps(document).encode())
 
 
-class Cluster:
-    """Answers every read with `answer`, and counts the paths."""
+TRAIN = body({"metadata": {"uid": uid("train")}, "spec": {"activeDeadlineSeconds": 600}})
 
-    def __init__(self, answer: Answer | None = None) -> None:
-        self.answer = answer or body(
-            {"metadata": {"uid": uid("train")}, "spec": {"activeDeadlineSeconds": 600}}
-        )
-        self.reads: list[str] = []
 
-    def __call__(self, request: Request) -> Answer:
-        self.reads.append(request.path)
-        return self.answer
+def always(answer: Answer = TRAIN) -> Callable[[Request], Answer]:
+    return lambda _request: answer
 
 
 def test_a_deadline_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster()
-    with ApiServer(tmp_path, cluster) as server:
+    with ApiServer(tmp_path, always()) as server:
         owners = OwnerDeadlines(server.client())
         found = [owners.lookup(monotonic() + 10)("team", reference(), JOB) for _ in range(3)]
-        read = list(cluster.reads)
+        read = [each.path for each in server.requests]
         monkeypatch.setattr(owner_deadlines, "monotonic", lambda: monotonic() + owner_deadlines.OWNER_SECONDS)
         owners.lookup(monotonic() + 100)("team", reference(), JOB)
 
     assert found == [600] * 3
     assert read == ["/apis/batch/v1/namespaces/team/jobs/train"]
-    assert len(cluster.reads) == 2
+    assert len(server.requests) == 2
 
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
@@ -65,20 +57,19 @@ DEEP = b"[" * 5_000 + b"]" * 5_000
 
 def test_a_deeply_nested_job_does_not_hide_its_deadline(tmp_path: Path) -> None:
     document = b'{"metadata":{"uid":"%s"},"spec":{"activeDeadlineSeconds":600,"a":%s}}'
-    cluster = Cluster(Answer(document % (uid("train").encode(), DEEP)))
-    with ApiServer(tmp_path, cluster) as server:
+    answer = Answer(document % (uid("train").encode(), DEEP))
+    with ApiServer(tmp_path, always(answer)) as server:
         assert OwnerDeadlines(server.client()).lookup(monotonic() + 10)("team", reference(), JOB) == 600
 
 
 def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner_deadlines, "MAX_OWNERS", 2)
-    cluster = Cluster()
-    with ApiServer(tmp_path, cluster) as server:
+    with ApiServer(tmp_path, always()) as server:
         owners = OwnerDeadlines(server.client())
         for name in ("a", "b", "c", "c", "a"):
             owners.lookup(monotonic() + 10)("team", reference(name), JOB)
 
-    assert [path[-1] for path in cluster.reads] == ["a", "b", "c", "a"]
+    assert [each.path[-1] for each in server.requests] == ["a", "b", "c", "a"]
 
 
 @cases(
@@ -86,16 +77,15 @@ def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     a_job_without_deadline=(reference(), body({"metadata": {"uid": uid("train")}, "spec": {}}), 1),
     another_job_of_that_name=(reference(), body({"metadata": {"uid": "x"}, "spec": {"activeDeadlineSeconds": 9}}), 1),
     no_such_job=(reference(), status(404, "not found", "NotFound"), 1),
-    a_name_that_no_job_has=(reference("../../secrets"), None, 0),
-    a_uid_that_no_job_has=(reference(uid="x" * 1_000_000), None, 0),
-    a_version_that_none_has=(reference(api_version=f"batch/{'v' * 1_000_000}"), None, 0),
+    a_name_that_no_job_has=(reference("../../secrets"), TRAIN, 0),
+    a_uid_that_no_job_has=(reference(uid="x" * 1_000_000), TRAIN, 0),
+    a_version_that_none_has=(reference(api_version=f"batch/{'v' * 1_000_000}"), TRAIN, 0),
 )  # fmt: skip
-def test_no_deadline(tmp_path: Path, owner: OwnerReference, answer: Answer | None, reads: int) -> None:
-    cluster = Cluster(answer)
-    with ApiServer(tmp_path, cluster) as server:
+def test_no_deadline(tmp_path: Path, owner: OwnerReference, answer: Answer, reads: int) -> None:
+    with ApiServer(tmp_path, always(answer)) as server:
         assert OwnerDeadlines(server.client()).lookup(monotonic() + 10)("team", owner, JOB) is None
 
-    assert len(cluster.reads) == reads
+    assert len(server.requests) == reads
 
 
 @cases(
@@ -103,10 +93,10 @@ def test_no_deadline(tmp_path: Path, owner: OwnerReference, answer: Answer | Non
     no_right=(status(403, 'jobs "train" is forbidden', "Forbidden"), 10, "is forbidden"),
     not_json=(Answer(b"<html>"), 10, "malformed"),
     nested_too_deeply_and_not_json=(Answer(b'{"metadata":' * 10_000), 10, "malformed"),
-    no_time=(None, 0, "no time was left to ask the API server"),
+    no_time=(TRAIN, 0, "no time was left to ask the API server"),
 )
-def test_what_cannot_be_read(tmp_path: Path, answer: Answer | None, seconds: float, want: str) -> None:
-    with ApiServer(tmp_path, Cluster(answer)) as server:
+def test_what_cannot_be_read(tmp_path: Path, answer: Answer, seconds: float, want: str) -> None:
+    with ApiServer(tmp_path, always(answer)) as server:
         lookup = OwnerDeadlines(server.client()).lookup(monotonic() + seconds)
         with pytest.raises(OwnerUnread, match=want):
             lookup("team", reference(), JOB)
@@ -140,6 +130,5 @@ CHAT = LabelSelector(match_labels={"app": "chat"})
     no_time=(page(), 0, None),
 )
 def test_budgets(tmp_path: Path, answer: Answer, seconds: float, want: object) -> None:
-    cluster: Callable[[Request], Answer] = Cluster(answer)
-    with ApiServer(tmp_path, cluster) as server:
+    with ApiServer(tmp_path, always(answer)) as server:
         assert budgets_by(server.client(), "team", monotonic() + seconds) == want

@@ -22,7 +22,7 @@ class Listed(list[Any]):
         return [each for each in self if each is not None]
 
 
-class Cluster:
+class ListedObjects:
     """Answers lists from objects by plural; a plural that it lacks is forbidden."""
 
     def __init__(self, **objects: list[JSON]) -> None:
@@ -43,7 +43,7 @@ NOTHING: dict[str, list[JSON]] = {plural: [] for plural in f"{OWNERS} events pod
 
 
 def found(namespace: str = "ml", **objects: list[JSON]) -> Problems:
-    return read_problems(cast(ApiClient, Cluster(**{**NOTHING, **objects})), namespace, NOW)
+    return read_problems(cast(ApiClient, ListedObjects(**{**NOTHING, **objects})), namespace, NOW)
 
 
 def event(owner: str, message: str = WEBHOOK + "no", *, first: str = "08:10", count: int = 1) -> JSON:
@@ -241,7 +241,7 @@ def test_the_span_that_was_seen() -> None:
 
 @cases(("namespace", "where"), one=("ml", "-n ml"), all=("", "in all namespaces"))
 def test_what_may_not_be_read_is_said_and_then_events_count(namespace: str, where: str) -> None:
-    api = cast(ApiClient, Cluster(events=[event("Job/train")]))
+    api = cast(ApiClient, ListedObjects(events=[event("Job/train")]))
     problems = read_problems(api, namespace, NOW)
 
     assert [each.owner for each in problems.problems] == ["Job/train"]
