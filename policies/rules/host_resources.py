@@ -145,20 +145,26 @@ def complete(patch: PodPatch, name: str, shares: Sequence[Share], bounds: Resour
     for at, share in wanted.items():
         if held[at][0] == held[at][1]:  # more than the share will be lowered
             held[at] = min(held[at][0], share), min(held[at][1], share)
-    for at, share in wanted.items():
-        groups = list(_beside(places, at))
-        requests, limits = (
-            max(sum(held[each][kind] for each in group) for group in groups) for kind in (0, 1)
-        )
-        now = _held(places[at].container, name)
-        amount = _whole(name, bounds.at_most(min(share, left - requests), limits))
-        if now[0] != now[1]:
-            amount = max(amount, now[0])
-        if amount > 0 and bounds.allows_least(amount, requests):
-            limit = amount if now[0] == now[1] else max(amount, now[1])
-            _set(patch, places[at], name, (amount, limit), now)
-            now = amount, limit
-        held[at] = now
+    # What a later container gets may reach the minimum of a LimitRange that an earlier one did not reach.
+    left_out, tried = list(wanted), list[int]()
+    while left_out != tried:
+        tried, left_out = left_out, []
+        for at in tried:
+            groups = list(_beside(places, at))
+            requests, limits = (
+                max(sum(held[each][kind] for each in group) for group in groups) for kind in (0, 1)
+            )
+            now = _held(places[at].container, name)
+            amount = _whole(name, bounds.at_most(min(wanted[at], left - requests), limits))
+            if now[0] != now[1]:
+                amount = max(amount, now[0])
+            if amount > 0 and bounds.allows_least(amount, requests):
+                limit = amount if now[0] == now[1] else max(amount, now[1])
+                _set(patch, places[at], name, (amount, limit), now)
+                now = amount, limit
+            else:
+                left_out.append(at)
+            held[at] = now
 
 
 def is_open(

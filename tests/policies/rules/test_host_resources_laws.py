@@ -200,7 +200,11 @@ TWO = pod(
 )
 
 
+MINIMUM_OF_BOTH = [{"type": "Pod", "min": {"memory": "200Gi"}, "maxLimitRequestRatio": {"memory": "1"}}]
+
+
 @example(document=TWO, items=ONLY_MAX, is_readable=True)
+@example(document=TWO, items=MINIMUM_OF_BOTH, is_readable=True)
 @given(document=pods(), items=limit_items(), is_readable=st.booleans())
 def test_a_pod_that_limit_ranges_allow_is_allowed_with_its_share(
     document: JSON, items: list[JSON], is_readable: bool
