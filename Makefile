@@ -25,7 +25,7 @@ run: $(READY) ## serve the webhook over TLS on this machine and say how to try i
 	  --host 127.0.0.1 --port $(PORT) --metrics-host 127.0.0.1 --metrics-port $(METRICS_PORT)
 
 .PHONY: test
-test: $(READY) control-plane helm ## run the tests, on a real API server where one can be had (8 minutes)
+test: $(READY) control-plane helm ## run the tests, on a real API server where one can be had (10 minutes)
 	$(PYTEST) -m "not slow"
 
 .PHONY: test-unit
@@ -33,7 +33,7 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 	$(PYTEST) -m "not slow and not processes" --ignore tests/cluster
 
 .PHONY: test-all
-test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (some 18 minutes)
+test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (some 23 minutes)
 	$(PYTEST) --hypothesis-profile all
 
 .PHONY: demo

@@ -38,6 +38,9 @@ BUDGET = {"budget": {"gpuHours": 1000}} if ALL_FAULTS else {}
 """The history of what a budget counts has 4,096 points at most, 2 MB, which are made in some minutes."""
 LEAK = 400.0
 """Bytes of objects that a pod leaves behind at most."""
+WORKING = 1.5e6
+"""Bytes by which the objects in use differ between samples, whether or not pods leave any behind. On a busy machine few pods come
+and go between the samples, so that these bytes alone would exceed LEAK for each pod."""
 RESIDENT = 1.03
 """By how much the resident memory of a long run may grow. Where objects come and go, there is more room between them."""
 
@@ -120,9 +123,9 @@ def test_memory_does_not_grow_with_the_pods_that_came_and_went(
     created = sum(churn.created for churn in churns)
     early, late = ([each for each in found if begin <= each.minutes <= end] for begin, end in (BEFORE, AFTER))
     between = created / MINUTES * (mean(AFTER) - mean(BEFORE))
-    leak = (mean(each.allocated for each in late) - mean(each.allocated for each in early)) / between
+    grown = mean(each.allocated for each in late) - mean(each.allocated for each in early)
     resident = mean(each.resident for each in late) / mean(each.resident for each in early)
-    log.info("%d pods, %.0f bytes a pod, resident times %.3f: %s", created, leak, resident, found)
+    log.info("%d pods, %.0f bytes a pod, resident times %.3f: %s", created, grown / between, resident, found)
     assert created > 1000 * MINUTES
-    assert leak < LEAK
+    assert grown < LEAK * between + WORKING
     assert resident < RESIDENT or not ALL_FAULTS
