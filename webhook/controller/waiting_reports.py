@@ -58,9 +58,9 @@ _COMING = frozenset({Standing.INCOMPLETE, Standing.UNREAD_GANG})
 
 
 class WaitingReports:
-    """For any number of threads.
+    """Reports why pods wait. Thread-safe.
 
-    `changed` has a namespace whose status is out of date, `gate_removed` a pod that starts.
+    `changed` is called with a namespace whose status is out of date, `gate_removed` with a pod that starts.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
     waiting: list[str] = []
     """The namespaces of the reviews that wait for a count."""
     met: dict[str, float] = {}
-    """By namespace: when a review first met a quota that was never counted. It goes with the count."""
+    """By namespace: when a review first met a quota that was never counted. The count removes it."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""

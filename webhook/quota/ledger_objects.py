@@ -167,9 +167,9 @@ def decode_identity(document: bytes | msgspec.Raw) -> Identity:
 
 
 def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
-    """Return the body that replaces this version of the ledger; one without a version creates it.
+    """Return the body that replaces this version of the ledger, or creates the ledger if `version` is empty.
 
-    Beyond LONGEST_BODY it goes without holders.
+    If it would be longer than LONGEST_BODY, it omits the holders.
     """
     body = _body(namespace, version, _written(ledger))
     if len(body) > LONGEST_BODY and ledger.holders:
@@ -247,7 +247,7 @@ class TeamObjects:
     def encode(self, version: str, team_ledgers: TeamLedgers) -> bytes:
         """Return the body that replaces this version of a team's ledgers.
 
-        Beyond LONGEST_BODY it goes without holders and stored names.
+        If it would be longer than LONGEST_BODY, it omits the holders and the stored names.
         """
         name, team = team_object_name(team_ledgers.team.name), team_ledgers.team
         last = self._last.get(name)
