@@ -121,7 +121,7 @@ class _Known(msgspec.Struct, frozen=True):
 class Gangs:
     """The gangs of pods, read from the API server and remembered for REMEMBERED_SECONDS.
 
-    For any number of threads, but `find` in one namespace in one thread at a time.
+    Thread-safe, but only one thread at a time may call `find` for a namespace.
     """
 
     def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:

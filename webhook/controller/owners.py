@@ -48,7 +48,7 @@ _OBJECT = msgspec.json.Decoder(ObjectView)
 
 
 class Owners:
-    """Owners, read from the API server. For any number of threads: what is remembered is replaced, never changed."""
+    """Owners, read from the API server. Thread-safe: what is remembered is replaced, never changed."""
 
     def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:
         self._api, self._configuration = api, configuration

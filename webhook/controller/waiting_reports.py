@@ -29,7 +29,7 @@ from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import PlaceInLine, WaitingPods
 
 REPEAT_SECONDS = 600.0
-"""Between two Events on a pod whose reason to wait stays the same."""
+"""Seconds between two Events on a pod whose reason to wait stays the same."""
 PLACES_SHOWN = 10
 """Places in line that the status has."""
 HOLDERS_NAMED, IDLE_NAMED = 3, 2

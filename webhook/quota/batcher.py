@@ -38,10 +38,10 @@ COPY_SECONDS = 1.0
 NEARLY_FULL = 8
 
 REMEMBERED_SECONDS = 0.1
-"""A replica believes for so long that the ledger is what it wrote. Between rarer writes, others have mostly written."""
+"""How long a replica assumes that the ledger is what it wrote. After a longer time, another replica has mostly written it."""
 
 RIVAL_SECONDS = 1.0
-"""A replica that saw the write of another one reads before each write, and takes turns, for so long."""
+"""How long a replica reads before each write, and takes turns, after it saw the write of another one."""
 
 YIELDED_WRITES = 3
 """Measured with three and five replicas: with 1 there are a third more writes, with 5 as many as with 3."""
@@ -57,7 +57,7 @@ RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ReservationRequest
 """Computes a review's request by the catalogue versions of a ledger, some of them published by others."""
 
 CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
-"""Reads the catalogues that a ledger names, by digest, within so many seconds. Raises LedgerError."""
+"""Reads the catalogues that a ledger names, by digest; the second argument is a timeout. Raises LedgerError."""
 
 
 class _NoTimeLeftError(LedgerError):

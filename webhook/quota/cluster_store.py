@@ -53,7 +53,7 @@ class ClusterStore:
         team_of: Callable[[str, float], TeamMatch | None] = lambda _namespace, _seconds: None,
         teams: TeamObjects | None = None,
     ) -> None:
-        """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
+        """`team_of` returns the team of a namespace that has no ledger, within a timeout (`TeamLookup.of`)."""
         self._api, self._installation, self._team_of = api, installation, team_of
         self._teams = teams or TeamObjects()
         self._object_names: dict[str, str] = {}

@@ -48,7 +48,7 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
     release: Callable[[str, str], None] | None = None
     """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
     has_controller: Callable[[float], bool] = lambda _seconds: False
-    """Whether a controller is alive, asked for at most so many seconds."""
+    """Whether a controller is alive; the argument is a timeout in seconds."""
     waiting: list[str] = []
     """The namespaces of the reviews that wait for a count."""
     met: dict[str, float] = {}

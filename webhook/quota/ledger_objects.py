@@ -214,7 +214,7 @@ class TeamObjects:
     """Reads and writes the objects of teams. Most versions change one ledger of hundreds.
 
     So it remembers the last version of each. A part with the same text is the same object in the next version, and is not written
-    again. For any number of threads: what is remembered is replaced, never changed.
+    again. Thread-safe: what is remembered is replaced, never changed.
     """
 
     def __init__(self) -> None:
