@@ -38,7 +38,7 @@ NO_LEDGER_OBJECT = ""
 
 
 def ledger_without_quota(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
-    """Return the ledger, never counted, of a namespace that has a team and no GPUQuota."""
+    """Return a ledger that was never counted, for a namespace that has a team and no GPUQuota."""
     return QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=unclassified_pods)
 
 
@@ -112,7 +112,7 @@ TEAMS_REMEMBERED = 1024
 """Teams of which `TeamObjects` has the last version. The caches of its callers have these ledgers, too."""
 
 LONGEST_BODY = 1024 * 1024
-"""Bytes of a body with holders at most. etcd takes requests of 1.5 MiB (`--max-request-bytes`), and a ledger that
+"""Maximum of bytes of a body with holders. etcd takes requests of 1.5 MiB (`--max-request-bytes`), and a ledger that
 cannot be written never frees quota."""
 
 
@@ -131,7 +131,7 @@ def is_team_object(name: str) -> bool:
 
 
 def ledger_objects_path(installation: str, *namespace: str) -> str:
-    """Return where the API server has the ledgers of an installation, or the one of `namespace`."""
+    """Return the API path of the ledgers of an installation, or of the one of `namespace`."""
     return api_path(f"/apis/{API_VERSION}", "namespaces", installation, PLURAL, *namespace)
 
 
