@@ -16,9 +16,10 @@ class Severity(Enum):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """A stable name for programs: in audit lines, metrics, Events, SARIF and `status.details.causes`. And its meaning.
+    """Why a finding was made: a stable name for programs, and its meaning for people.
 
-    Each is declared in the file that uses it. `policies.registry` has all of them.
+    The name is in audit lines, metrics, Events, SARIF and `status.details.causes`. Each reason is declared in the file that uses
+    it. `policies.registry` has all of them.
     """
 
     name: str
@@ -40,6 +41,7 @@ VALUE_LENGTH = 120
 _TEMPLATE = re.compile(
     r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(?!jobTemplate\.)(\w*[tT]emplate)\.(spec|metadata)(\..+)?", re.DOTALL
 )
+"""A path in a pod template: the steps to the template, its field, `spec` or `metadata`, and the rest."""
 _FIELD = re.compile(r"[^.\[\]]+\[\d+\]$|\[([^\]]*)\]$|[^.\[\]]+$")
 """The last field of a path: a key in brackets, an item with its list, or a name."""
 _EVERY_WORKLOAD = frozenset({"spec", "template", "jobTemplate", "podTemplate"})
@@ -119,7 +121,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return replace(self, contact=contact) if self.ask and self.contact == PLATFORM_TEAM else self
 
     def at(self, path_of: Callable[[str], str]) -> "Finding":
-        """Return the finding about the same fields of another object, at the paths that `path_of` says."""
+        """Return the finding about the same fields of another object, such as a workload. `path_of` returns their paths there."""
         fix = tuple(Edit(path_of(edit.path), edit.value) for edit in self.fix)
         return replace(self, path=path_of(self.path), fix=fix)
 
@@ -148,7 +150,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self._line(text)
 
     def brief(self, length: int) -> str:
-        """Return the same without the reasons, cut to `length` characters where there is no remedy."""
+        """Return the line with only the advice. Without advice, return the whole sentence, cut to `length` characters."""
         return self._line(self.advice) if self.advice else truncate(self.sentence(), length)
 
     def _line(self, text: str) -> str:

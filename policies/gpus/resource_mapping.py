@@ -49,15 +49,15 @@ class Measure(Enum):
     FRACTION = "fraction"
     """A part of one device, 0 < x ≤ 1 (annotations only)."""
     NOTHING = "nothing"
-    """Not a GPU, although a wider pattern matches, such as a monitoring handle."""
+    """Not a GPU, although a wider pattern matches: for example a resource for monitoring."""
 
     @property
     def is_count(self) -> bool:
-        """Whether the number counts things. It may also be an amount of memory, or a percentage."""
+        """Whether it is a number of devices, cores, shares or slices. Other measures are memory, percentages and fractions."""
         return self in _COUNTS
 
 
-# No set: an Enum's hash takes long.
+# A tuple, because it takes long to hash an Enum.
 _COUNTS = (Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES)
 _RESOURCE_NAME = "must be a resource name such as example.com/gpu"
 
@@ -68,8 +68,8 @@ class ResourcePattern(Strict, frozen=True):
     pattern: str
     measure: Measure
     resource: str | None = None
-    """The extended resource of the whole cards, which is also the taint key of nodes. None if the names are those of whole cards,
-    or if it is not known."""
+    """The extended resource of whole cards, which is also the taint key of their nodes. None if the pattern matches whole cards
+    itself, or if that resource is not known."""
 
 
 class AnnotationKey(Strict, frozen=True):
@@ -81,7 +81,7 @@ class AnnotationKey(Strict, frozen=True):
 
 
 class UnknownDeviceClasses(Enum):
-    """The treatment of DeviceClasses that may have GPUs or not, the strictest first."""
+    """How DeviceClasses are treated if nothing says whether they have GPUs. The strictest value is the first."""
 
     DENY = "deny"
     """Requests are denied. Stored requests are counted."""
@@ -176,7 +176,7 @@ class GPUResource(msgspec.Struct, frozen=True):
 
 
 class GPURequest(msgspec.Struct, frozen=True):
-    """One container's limit or else request of one GPU resource, as in the kubelet."""
+    """A container's limit of one GPU resource, or its request if it has no limit, as in the kubelet."""
 
     place: ContainerPlace
     resource: GPUResource
@@ -207,7 +207,7 @@ class ResourceMapping:
             for each in reversed(self._device_classes)
             if each.extended_resource_name is not None
         }
-        """The extended resource name, or "", of each DeviceClass if it is known."""
+        """By DeviceClass: its extended resource name, "" if it has none. DeviceClasses are left out if that is not known."""
         # Tenants choose the names, so the caches are bounded.
         self.resource = lru_cache(maxsize=1024)(self._resource)
         self.stated_device_class = lru_cache(maxsize=1024)(self._stated_device_class)
@@ -298,7 +298,7 @@ class ResourceMapping:
         return next((each for each in named if self.is_unknown(each)), None)
 
     def is_unknown(self, device_class: str) -> bool:
-        """Whether it is not known if the devices of the DeviceClass are GPUs."""
+        """Whether nothing says if the devices of the DeviceClass are GPUs."""
         stated = self.stated_device_class(device_class)
         return stated is None or stated.measure is None
 
@@ -356,7 +356,7 @@ class ResourceMapping:
 
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
         """Return the annotation that requests a part of a GPU from a fraction scheduler (KAI, Run:ai), and its value."""
-        # A number of devices is only a factor of the part.
+        # An annotation with a number of devices only multiplies the part.
         parts = (key for key in self.fractions_of(pod) if not key.measure.is_count)
         return next(((key, pod.annotations[key.key]) for key in parts), None)
 
@@ -370,7 +370,7 @@ class ResourceMapping:
         return requested or bool(pod.spec.resource_claims) or self.pod_fraction(pod) is not None
 
     def names_gpus(self, pod: Pod) -> bool:
-        """Whether the pod requests a GPU by resources or fraction annotations."""
+        """Whether the pod requests a GPU by resources or fraction annotations. DRA claims do not count here."""
         requested = any(self.container_requests(place.container) for place in pod.places)
         return requested or self.pod_fraction(pod) is not None
 

@@ -42,7 +42,7 @@ _SMALLEST_CACHED = 2
 """Bytes of a number in the KV cache. Servers cache 16 bits, even if the weights have fewer (vLLM: kv_cache_dtype auto)."""
 
 _MAX_GPUS_PER_NODE = 8
-"""In usual nodes."""
+"""Maximum of cards in a usual node."""
 
 
 class Estimate(msgspec.Struct, frozen=True, rename="camel"):
@@ -90,7 +90,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     gpus: int
     per_gpu: int
-    """Bytes."""
+    """In bytes."""
     fits: tuple[str, ...]
     """Names of the classes whose memory on `gpus` cards is enough, smallest memory first."""
     slices: tuple[Slice, ...]

@@ -1,6 +1,6 @@
 """The syntax of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.36.3), and of paths.
 
-Each text names the function of Kubernetes that decides the same.
+Each docstring names the Kubernetes function that decides the same.
 """
 
 import posixpath

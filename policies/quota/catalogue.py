@@ -1,7 +1,7 @@
 """The catalogue: one document with all that demand depends on besides pods, nodes and quotas, and its digest.
 
-The digest is that of the document's text, which omits defaults. So a release with other fields reads the document under
-the same digest, unless a class uses a field that this release does not know.
+The digest is that of the document's text, which omits defaults. So releases with different fields compute the same digest, unless
+a class uses a field that one of them does not know.
 """
 
 from hashlib import sha256
@@ -21,7 +21,7 @@ class CatalogueError(ValueError):
 
 
 class PublishedCatalogue(msgspec.Struct, frozen=True):
-    """A plain implementation of `Catalogues`."""
+    """A catalogue that was read from its document. It implements `Catalogues`."""
 
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
@@ -38,7 +38,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CatalogueVersion(msgspec.Struct, frozen=True):
-    """The inputs of demand: the digest of a catalogue, and `unclassified_pods` of the quota."""
+    """What the demand of a pod was computed with: the digest of a catalogue, and `unclassified_pods` of the quota."""
 
     digest: str
     unclassified_pods: UnclassifiedPods

@@ -80,7 +80,7 @@ _WORST_FIRST = tuple(FitFailure)
 class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why pods will not start, and the dimension of the quota that limits them most.
 
-    `pods` need `needed` of `key`. `left` of `hard` is free, so `starting` pods start now; `fitting` would in an empty quota.
+    `pods` need `needed` of `key`. `left` of `hard` is free, so `starting` pods start now. In an empty quota, `fitting` would.
     `path` is the path of their template, empty if there are several. `share`: set if the quota of the team is the limit; then
     `hard` is the maximum that the namespace can have of it.
     """
@@ -119,7 +119,7 @@ def fit_result(
 
 
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamShare | None, Vector, Vector]]:
-    """Yield for the GPUQuota and the team the maximum that the namespace can have, and how much of that is held."""
+    """Yield (share, hard, held) for the GPUQuota, then for the team. `hard` is the most that the namespace can have."""
     yield None, ledger.hard, ledger.held
     if (share := ledger.share) is not None:
         yield (
@@ -137,7 +137,7 @@ def _failure(
     *,
     is_stored: bool,
 ) -> FitResult | None:
-    """Return the worst failure of one quota, which grants `hard`. `held` of it is held; None if that is not known."""
+    """Return the worst failure under a quota of `hard`, of which `held` is used or reserved; None if that is not known."""
     failure = _too_large(requested, hard)
     if failure is not None or held is None:
         return failure
@@ -162,8 +162,8 @@ def demands(
 ) -> tuple[TemplateDemand, ...]:
     """Return the demand of the workload's pods, for each template whose pods have a demand.
 
-    A pod that would be denied has no demand. A pod that names a node may run on any class. The result is empty for an object with
-    more than MAX_TEMPLATES.
+    A pod that would be denied has no demand. The class of a pod that names a node is not known here, so it demands none.
+    The result is empty for an object with more than MAX_TEMPLATES.
     """
     demanded: list[TemplateDemand] = []
     for each in workload.pods:
@@ -242,7 +242,7 @@ def _shortage(
     over = [key for key in left if needed.get(key, NOTHING) > left[key]]
     if not over:
         return None
-    # Prefer a class or resource that limits as much: it says more than `gpus`.
+    # Of equally scarce dimensions prefer a class or a resource: it says more than `gpus`.
     key = min(over, key=lambda key: (left[key] / needed[key], key == GPUS, key))
     return FitResult(
         failure=failure,
@@ -260,7 +260,7 @@ def _shortage(
 def _fitting(
     wanted: Iterable[tuple[TemplateDemand, int]], left: Vector
 ) -> Iterator[tuple[TemplateDemand, int]]:
-    """Yield how many pods of each template fit, in their order."""
+    """Yield each template with the number of its pods that fit, in order. Earlier templates take first."""
     left = dict(left)
     for each, pods in wanted:
         limited = left.keys() & each.each.keys()

@@ -157,7 +157,7 @@ _MOVING_TEAM = (
     "try again in some seconds",
     "see the log of `gpu-admission controller`",
 )
-"""The same for a ledger without GPUQuota and team: the controller will soon count it for a new team, or delete it."""
+"""Likewise for a ledger without a GPUQuota or a team. The controller will soon count it for a new team, or delete it."""
 
 
 def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Finding:

@@ -93,7 +93,7 @@ _NOUNS = {
     Measure.CORE_MILLIS: "thousandths of a GPU",
 }
 _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
-"""By quarters."""
+"""By number of quarters."""
 
 # Reason, message and remedy of the findings that `gpu-admission export` also writes into its policies.
 TOO_LARGE = (

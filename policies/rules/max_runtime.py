@@ -182,7 +182,10 @@ def check_workload(workload: Workload, options: MaxRuntimeOptions, context: Cont
 
 
 def runs_to_completion(pod: Pod, context: Context) -> bool:
-    """Whether the pod ends by itself. Servers and notebooks restart always, or a container with GPUs has a port or is probed."""
+    """Whether the pod ends by itself.
+
+    Servers and notebooks do not. They have restartPolicy Always, or a container with GPUs that has a port or a readinessProbe.
+    """
     if context.owner.completes:
         return True
     if pod.spec.restart_policy not in {"Never", "OnFailure"}:

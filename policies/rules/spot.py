@@ -93,7 +93,7 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
 
 
 def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotation:
-    """Return whether the policy applies to the pod, or the error of its annotation."""
+    """Return whether the pod is to run on the spot pool, or the error of its annotation."""
     text = pod.annotations.get(SPOT)
     if text is None:
         return options.pods is SpotPods.ALL and context.surely_requests_gpus(pod)
@@ -138,7 +138,7 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, st
 
 
 def may_serve(pod: Pod) -> bool:
-    """Whether the pod may be a server. Pods of Jobs and of most training operators do not always restart."""
+    """Whether the pod may be a server. Pods of Jobs and of most training operators do not have restartPolicy Always."""
     is_training = pod.annotations.get(MODEL_PHASE, "").strip().lower() == ModelPhase.TRAINING.value
     return not is_training and pod.spec.restart_policy in {None, "Always"}
 

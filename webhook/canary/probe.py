@@ -19,7 +19,7 @@ from webhook.cluster.api import ApiClient, Attempt, api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 
 SECONDS = 20.0
-"""For one request. The API server gives each of our webhooks 5 s; the rest is for other webhooks."""
+"""Timeout of one request. The API server gives each of our webhooks 5 s; the rest is for other webhooks."""
 CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
 MUTATING, VALIDATING = "pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"
 DENIED = f'admission webhook "{MUTATING}" denied the request'
@@ -32,7 +32,7 @@ _ADDED_BY_THE_API_SERVER = {"node.kubernetes.io/not-ready", "node.kubernetes.io/
 FAILS_OPEN = (
     "with failurePolicy Ignore, start the webhook (kubectl -n gpu-admission get pods) or correct the caBundle"
 )
-"""The API server admits the pod then, and does not say that it could not call."""
+"""With Ignore, the API server admits the pod, and does not say that the call failed."""
 REMEDIES = {
     "api-server": "check whether the API server answers: kubectl get --raw /readyz",
     "namespace": "kubectl create namespace {namespace}",
@@ -49,7 +49,7 @@ REMEDIES = {
     "not-refused": "see which version answers, and its log: kubectl -n gpu-admission logs -l "
     "app.kubernetes.io/component=webhook",
 }
-"""By reason of a failure. There are no other reasons."""
+"""The remedy for each reason of a failure. There are no other reasons."""
 
 _CAUSES = (
     ("certificate", "the caBundle does not verify the certificate that is served: gpu-admission doctor"),
@@ -61,6 +61,7 @@ _CAUSES = (
         "allow connections from the API server to port 8443 of the webhook (firewall, NetworkPolicy)",
     ),
 )
+"""A part of the API server's message, and the remedy if the message has it. The first match decides."""
 
 
 class CanaryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +72,7 @@ class CanaryResult(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
     proved: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
-    """What was not proved, because the policy does not enforce it."""
+    """What was not proved, and why: the policy does not enforce it, or something rejected the canary."""
     answered_by: tuple[str, ...] = ()
     """Replica and version for every call."""
     seconds: float = 0.0

@@ -40,7 +40,7 @@ PERIOD = 30.0
 RETRY = 2.0
 """Seconds between reads while something is wrong. Watches usually cause an earlier read."""
 UNTRUSTED_GRACE = dt.timedelta(seconds=30)
-"""A published caBundle that does not verify the certificate for so long makes the server unready. The controller needs less."""
+"""If the published caBundle does not verify the certificate for this time, the server is unready. The controller needs less."""
 
 LEAF_LABEL, AUTHORITY_LABEL, CLIENT_CA_LABEL = "leaf", "ca", "client-ca"
 

@@ -21,7 +21,7 @@ from webhook.cluster.access import RELOAD_SECONDS, Access
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0
 REVIEW_READ_SECONDS = 2.0
-"""At most for the read of a namespace, and for all reads of claims in a review; its deadline may be earlier."""
+"""Longest read of a namespace, and of all claims together, in one review. Its deadline may be earlier."""
 POOL_SIZE = 64
 PAGE = 500
 """Objects per page of a LIST, as in kubectl and client-go. A page of pods is some MB."""

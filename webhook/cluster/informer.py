@@ -181,7 +181,7 @@ class Informer(MergedCollection[K]):
         return self.synced and self.age < STALE_SECONDS
 
     def is_longer(self, namespaces: int) -> bool:
-        """Whether single lists of so many namespaces take longer than one list of everything, both of metadata."""
+        """Whether one list for each of this number of namespaces takes longer than one list of everything, both of metadata."""
         return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE)
 
     def refresh(self, namespace: str = CLUSTER, *, since: float = inf) -> None:

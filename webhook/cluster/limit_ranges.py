@@ -13,7 +13,7 @@ from webhook.cluster.objects import decode_metadata
 
 LIMIT_RANGES = Resource("/api/v1", "limitranges")
 LONGEST_SECONDS = 1.0
-"""At most for a read in a review. Without an answer the rule adds less, so it waits for less than labels are worth."""
+"""Longest read in a review, shorter than REVIEW_READ_SECONDS: without an answer, the rule only adds less."""
 
 
 class LimitRangeRecord(msgspec.Struct, frozen=True):
@@ -35,9 +35,9 @@ def _record(raw: msgspec.Raw) -> LimitRangeRecord:
 
 
 class LimitRanges:
-    """What the LimitRanges of each namespace say. Until everything is listed, a review reads those of its own namespace.
+    """The limits of each namespace, from an informer that runs from the first review that needs them until `stopping`.
 
-    They are followed from the first review that needs them until `stopping`.
+    Until it has listed everything, a review reads the LimitRanges of its own namespace.
     """
 
     def __init__(self, api: ApiClient, stopping: threading.Event) -> None:

@@ -46,7 +46,7 @@ from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
 
 START_SECONDS = 5.0
-"""Between attempts to reach the API server at the start, and after a configuration that could not take effect."""
+"""Seconds between attempts to reach the API server at the start, and after a configuration that could not take effect."""
 
 _DAY = dt.timedelta(days=1)
 

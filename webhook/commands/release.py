@@ -28,7 +28,7 @@ from webhook.commands.output import FAILED, Screen, counted, end_with, fail, pri
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
 SECONDS = 30.0
-"""For so long a pod is tried again: a replica of the webhook may not know yet that its policy is paused."""
+"""How long the removal of a gate is tried again: a replica of the webhook may not know yet that its policy is paused."""
 PAUSE = 1.0
 THREADS = 16
 PAUSE_FIRST = "pause the policies first: gpu-admission pause --for 1h --reason 'release the pods that wait'"

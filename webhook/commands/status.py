@@ -104,7 +104,7 @@ def status(
 
 
 def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:
-    """Print a status; without `indent` as one of several."""
+    """Print a status. `indent` is 0 if more follow: JSON then takes one line each, and text ends with an empty line."""
     if output == "json":
         print_json(plain(only_problems(status) if problems else status), indent=indent)
         return
@@ -116,7 +116,7 @@ def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: boo
 def _logged(
     logs: Sequence[str], namespaces: Sequence[str], moment: datetime
 ) -> tuple[DeniedOwner, ...] | None:
-    """Return the denials in audit logs, None without logs; the command ends if a log cannot be read."""
+    """Return the denials in audit logs; None without logs. End the command if a log cannot be read."""
     lines = Counts()
     try:
         found = denials_in_logs(logs, namespaces, moment, lines) if logs else None

@@ -1,7 +1,7 @@
 """Loads documents into one `Configuration`; an error lists every problem of every document.
 
 A GPUClass replaces the built-in one of the same name. Patterns of GPUResourceMappings come first, then the DeviceClasses of the
-cluster, then the built-in patterns. GPUQuota documents are for running without an API server, which would store them.
+cluster, then the built-in patterns. GPUQuota documents are for a webhook without an API server; otherwise that stores them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     documents: tuple[Document, ...] = ()
     """All documents but the built-in ones."""
     places: Mapping[tuple[str, str], str] = {}
-    """Their key → `file:line`, or `Kind/name` for an object of the cluster."""
+    """By (kind, name) of a document: `file:line`, or `Kind/name` for an object of the cluster."""
     resource_mappings: Mapping[str, ResourceMappingSpec] = {}
     """The resource mappings of `documents`, by name."""
     workload_kinds: WorkloadKinds = {}
@@ -81,9 +81,9 @@ class ConfigurationError(Exception):
 def load_directory(
     directory: Path | None, *, standalone: bool = False, device_classes: Sequence[DeviceClass] = ()
 ) -> Configuration:
-    """Return the configuration of `directory`, or one file, and the built-in documents, or of the built-in documents alone.
+    """Return the configuration of the built-in documents, and of those in `directory`, which may also be one file.
 
-    `device_classes` are those of the cluster. With `standalone`, what needs a cluster is a problem. Raises
+    `device_classes` are those of the cluster. With `standalone`, every field that needs a cluster is a problem. Raises
     `ConfigurationError` with every problem of every file.
     """
     own = DocumentSet()

@@ -39,7 +39,7 @@ from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import QuotaRecord
 
 EVERY_SECONDS = 10.0
-"""Between two counts: so often at most each object is written. A count of 2,000 nodes and 20,000 pods takes some 0.1 s of CPU."""
+"""Seconds between two counts, each of which writes an object at most once. 2,000 nodes and 20,000 pods take some 0.1 s of CPU."""
 CALL_SECONDS = 10.0
 
 log = logging.getLogger("gpu_admission.controller")

@@ -47,7 +47,13 @@ from webhook.quota.team_lookup import team_listed_now
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command says of a controller. `namespace` has the Lease, the ledgers and what is published."""
+    """The options of a controller process.
+
+    namespace: that of the Lease, the ledgers and the ConfigMaps that the controller publishes.
+    recount_seconds: the period in which every namespace with a ledger is listed again (`verify`).
+    write_usage: writes a line of the audit log; None for no lines about usage.
+    measuring: how to measure whether GPUs do work; None where that is not measured.
+    """
 
     namespace: str
     recount_seconds: float
@@ -65,9 +71,9 @@ def make_manager(
     observed: ObservedLedgers | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Manager:
-    """Return the manager of a controller that does not run yet. Raises `errors.ApiError`.
+    """Make all parts of a controller, and return its manager, which does not run yet. Raises `errors.ApiError`.
 
-    A part reads parts that were made before it, and subscribes to them. So none has to know a later one.
+    The order is that of the dependencies: a part gets only parts that were made before it.
     """
     clock = clock or anchored_clock()
     informers = SharedInformers(api, configuration, options.namespace, observed or ObservedLedgers(), clock)
@@ -109,9 +115,10 @@ def _add_reconcilers(
     reports: WaitingReports,
     gpu_use: GPUUse | None,
 ) -> TeamSizes:
-    """Add what counts ledgers and starts pods that wait. Return what it leaves out of the objects of teams."""
+    """Add the workers, which reconcile ledgers and start pods that wait. Return their TeamSizes, which team statuses show."""
     informers, events = manager.informers, manager.events
     observed, usage, configuration = informers.observed, informers.usage, informers.configuration
+    # Nothing calls it: it subscribes to the informers, and adds names to the queue.
     LedgerChanges(informers, manager.queue, metrics, gpu_use)
     enforcement = Enforcement(configuration, informers.namespaces)
     line = WaitingLine(

@@ -36,15 +36,15 @@ from webhook.workloads.places import workload_pods
 log = logging.getLogger("gpu_admission.controller")
 
 REMEMBERED_SECONDS = 30.0
-"""For so long the size of a gang is not read again, unless it has fewer pods than before: its object may have become smaller."""
+"""How long the size of a gang is remembered. If it has fewer pods than before, it is read again: its object may be smaller."""
 AGAIN_SECONDS = 2.0
-"""Until what could not be read is read again."""
+"""Seconds until a failed read is repeated."""
 READING_SECONDS = 2.0
-"""For so long the gangs of one namespace are read at a time. What comes later is read AGAIN_SECONDS later."""
+"""Seconds for the reads of the gangs of one namespace in one turn. The others are read AGAIN_SECONDS later."""
 MISSING_SECONDS = 60.0
-"""A PodGroup may be created after its pods. After so long, its pods work each by itself: nothing serves their scheduler's API."""
+"""A PodGroup may be created after its pods. After this time each pod waits alone: nothing serves the API of their scheduler."""
 MAX_OWNERS = 6
-"""Controllers above a pod at most: a pod of a JobSet of a TrainJob has three."""
+"""Maximum of controllers above a pod. A pod of a JobSet of a TrainJob has three."""
 SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 
 
@@ -121,7 +121,7 @@ class _Known(msgspec.Struct, frozen=True):
 class Gangs:
     """The gangs of pods, read from the API server and remembered for REMEMBERED_SECONDS.
 
-    For any number of threads, but `find` in one namespace in one thread at a time.
+    Thread-safe, but only one thread at a time may call `find` for a namespace.
     """
 
     def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:

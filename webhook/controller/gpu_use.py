@@ -38,7 +38,7 @@ ENOUGH = 0.9
 """Part of the samples of a window that a GPU must have. A longer gap may hide work."""
 HOLDERS_SHOWN = 10
 EVENT_SECONDS = 86400.0
-"""Between two Events on an idle pod."""
+"""Seconds between two Events on an idle pod."""
 EVENTS_AT_ONCE = 100
 """Events of one round at most, a fifth of what waits to be written; the others come with the next rounds."""
 IDLE = "GPUsIdle"

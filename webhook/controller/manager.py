@@ -27,21 +27,21 @@ WORKERS = 16
 """Most workers wait for a list or a write. A list of tens of thousands of objects takes seconds."""
 POLL_SECONDS = 0.5
 RETRY_SECONDS = (0.1, 10.0)
-"""First and longest pause after a failed reconciliation of a namespace. If an API server is killed, the reservations of its
-unfinished creations are first observed after its return, and expire EXPIRY_SECONDS later."""
+"""First and longest pause after a failed reconciliation of a namespace. An API server that is killed leaves reservations of
+unfinished creations. They are first observed after its return, and expire EXPIRY_SECONDS later."""
 HANG_SECONDS = 120.0
-"""A worker that reconciles one namespace for longer is hung: its calls to the API server end within some tens of seconds."""
+"""A worker that is busy with one group for longer hangs: each call to the API server ends within some tens of seconds."""
 
 Run = Callable[[threading.Event], object]
 """The body of a thread: it works until the event is set. It asks `Manager.leads` before it does what only the leader may do."""
 Reconcile = Callable[[WorkItem], Mapping[str, Outcome]]
-"""Reconciles the names of one group that are due, and returns what became of each."""
+"""Reconciles the names of one group that are due, and returns the outcome of each."""
 
 
 class Manager:
-    """The threads of a controller process. They are daemons, so a call that hangs does not keep the process alive.
+    """Runs each part of a controller in a daemon thread, so a call that hangs does not keep the process alive.
 
-    Parts are made with what they read and with `leads`, `queue` or `events` of the manager, and then added.
+    Make a part with what it reads, and with `leads`, `queue` or `events` of the manager. Then `add` its `run`.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Manager:
         self._parts[name] = run
 
     def add_workers(self, reconcile: Reconcile) -> None:
+        """Run WORKERS threads that take names from the queue and reconcile them while this process leads."""
         for number in range(WORKERS):
             self.add(f"reconcile {number}", partial(self._work, reconcile))
 
@@ -84,7 +85,7 @@ class Manager:
         return self._elector.is_leader() and not self.informers.unready()
 
     def led_namespaces(self) -> Collection[str]:
-        """Return the namespaces with a ledger, while this process leads."""
+        """Return the namespaces with a ledger; none unless this process leads."""
         return self.informers.observed.ledgers() if self.leads() else ()
 
     def configure(self, configuration: Configuration) -> None:
@@ -99,7 +100,10 @@ class Manager:
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
     def _group_of(self, name: str) -> str:
-        """Return the object in which a ledger stands, or that of the team that it joins: others of it may join, too."""
+        """Return the group of a name: the object that has its ledger, or the object of the team that the namespace is to join.
+
+        So all namespaces that are to join one team are in one group.
+        """
         object_name = self.informers.observed.object_name(name)
         team = self.informers.teams.last_team_of(name) if object_name == name else ""
         return team_object_name(team) if team else object_name

@@ -59,9 +59,9 @@ class Step(Enum):
 def next_step(
     namespace: str, team_object: str, own: VersionedLedger | None, team: TeamLedgers | None, *, belongs: bool
 ) -> Step | None:
-    """Return the next step between the own object of a namespace and the team's object `team_object`. None if nothing is to do.
+    """Return the next step between the own object of a namespace and the team's object `team_object`. None if none is needed.
 
-    `belongs`: whether the ledger is to stand there. None for `own` or `team`: that object does not exist.
+    belongs: whether the ledger should be in the team's object. own, team: None if that object does not exist.
     """
     is_sent = own is not None and own.ledger.moved_to == team_object
     if team is not None and namespace in team.leaving:
@@ -74,13 +74,13 @@ def next_step(
 
 
 class Joining(VersionedLedger, frozen=True, kw_only=True):
-    """The ledger as it will be in its team's object, once it is counted for the team. `own` is where it stands now."""
+    """The ledger as it will be in its team's object, once it is counted for the team. `own` is its present object."""
 
     own: VersionedLedger
 
 
 class TeamMoves:
-    """Moves ledgers into and out of the objects of teams. For any number of threads, but one at a time for a namespace."""
+    """Moves ledgers into and out of the objects of teams. Thread-safe, but only one thread at a time may move a namespace."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TeamMoves:
         self.sizes = TeamSizes()
 
     def team_object_of(self, namespace: str) -> str:
-        """Return the name of the team's object in which the ledger is to stand, "" if in none."""
+        """Return the name of the team's object in which the ledger should be; "" if in none."""
         team = self._membership.team_of(namespace)
         return team_object_name(team) if team and not self._membership.is_beyond(namespace) else ""
 

@@ -22,10 +22,10 @@ from webhook.quota.store import VersionedLedger
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """A ledger. The times say since when the ledger, its present spec and each of its reservations are known.
+    """A ledger, and since when this process knows it (`since`), its present spec, and each of its reservations.
 
-    `object_name` is the object that has it, and `version` that of the object in which it was last seen changed. `team` is the
-    spec of its team there.
+    object_name: the object that has it. version: of that object when a change of the ledger was last seen. team: the spec of its
+      team in that object.
     """
 
     ledger: QuotaLedger
@@ -38,22 +38,22 @@ class _Observation(msgspec.Struct, frozen=True):
 
 
 class ObservedLedgers:
-    """For any number of threads. An observation is replaced, never changed. No lock is held over a call."""
+    """Thread-safe: an observation is replaced, never changed, and no lock is held during a call of the API server."""
 
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
         self._expiry = expiry
         self._no_quota = no_quota
         self.raised: deque[tuple[float, float]] = deque(maxlen=16)
-        """When this process raised the epoch: begin and end of each swap."""
+        """When this process raised the epoch: the begin and the end of each write."""
         self._lock = threading.Lock()
         self._observed: dict[str, _Observation] = {}
         self._teams: dict[str, VersionedTeamLedgers] = {}
         """By the name of the object."""
 
     def get(self, namespace: str) -> VersionedLedger | None:
-        """Return the newest observed version. A swap shows whether it still is the newest.
+        """Return the newest observed version. A swap fails if there is a newer one.
 
-        None while the ledger leaves a team. While it is on its way to one, it has `moved_to`.
+        None while the ledger leaves a team. While it joins one, `moved_to` is set.
         """
         observed = self._observed.get(namespace)
         if observed is None:
@@ -68,7 +68,7 @@ class ObservedLedgers:
         return namespace in self._observed
 
     def object_name(self, name: str) -> str:
-        """Return the name of the object that has the ledger of a namespace: its own name, if none or no other has it."""
+        """Return the name of the object that has the ledger of a namespace: that of its team, or else the namespace itself."""
         observed = self._observed.get(name)
         return observed.object_name if observed else name
 
@@ -171,9 +171,9 @@ class ObservedLedgers:
         return observed.spec_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
-        """Return the seconds until the quota may be initialised; inf: the epoch must be raised first.
+        """Return the seconds until the quota may be initialised; inf if the epoch must be raised first.
 
-        After that, replicas answer by an earlier "no quota" for so long.
+        For `no_quota` seconds after that, replicas may still answer by an earlier "no quota".
         """
         observed = self._observed.get(namespace)
         since = observed.since if observed else inf

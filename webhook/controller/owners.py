@@ -19,13 +19,13 @@ from webhook.workloads.gangs import GangSource, controller_of
 log = logging.getLogger("gpu_admission.controller")
 
 REMEMBERED_SECONDS = 5.0
-"""For so long an owner is not read again. One that is deleted makes no pods that could go first."""
+"""How long an owner is remembered. If it is deleted meanwhile, it creates no pods that could go first."""
 REMEMBERED = 4096
 READING_SECONDS = 2.0
-"""For so long the owners of one namespace are read at a time."""
+"""Seconds for the reads of the owners of one namespace in one turn."""
 REPLICA_SET, DEPLOYMENT = ("apps", "ReplicaSet"), ("apps", "Deployment")
 KEEPING = frozenset({REPLICA_SET, DEPLOYMENT, ("apps", "StatefulSet"), ("", "ReplicationController")})
-"""Controllers whose pods do not end by themselves: they make another one."""
+"""Controllers that replace each pod that ends."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ _OBJECT = msgspec.json.Decoder(ObjectView)
 
 
 class Owners:
-    """Owners, read from the API server. For any number of threads: what is remembered is replaced, never changed."""
+    """Owners, read from the API server. Thread-safe: what is remembered is replaced, never changed."""
 
     def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:
         self._api, self._configuration = api, configuration

@@ -55,8 +55,9 @@ log = logging.getLogger("gpu_admission.controller")
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5
+"""Seconds until the next attempt after CONTEND_SECONDS."""
 RAISE_EVERY = 0.5
-"""Seconds between two raises of the epoch at least: each makes all replicas read the namespaces without a quota again."""
+"""Minimum of seconds between two raises of the epoch. After each, all replicas read the namespaces without a quota again."""
 POLL_AGAIN = 0.3
 """Seconds until the next look for lists that another thread is reading."""
 GONE_BACK = (
@@ -73,7 +74,10 @@ SOON = 0.05
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger, perhaps with a transition begun. `needs_full_count`: at first, and without its catalogue."""
+    """How to count a ledger: with which counter, by which catalogue version. The ledger may have begun a move to another version.
+
+    needs_full_count: a dimension of the ledger was never counted, or its catalogue is unknown.
+    """
 
     ledger: QuotaLedger
     counter: UsageCounter
@@ -90,7 +94,7 @@ class Counting(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class QuotaReconciler:
-    """For any number of threads, but only one at a time for a namespace."""
+    """Reconciles the ledgers of namespaces. Thread-safe, but only one thread at a time may reconcile a namespace."""
 
     store: ClusterStore
     watched_quota: Callable[[str], QuotaLedger | None]

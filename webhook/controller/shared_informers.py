@@ -19,7 +19,10 @@ from webhook.quota.ledger_records import LedgerReader, ledgers
 
 
 class SharedInformers:
-    """Parts subscribe before `start`. Followers watch too, so that a new leader has observed the reservations for some time."""
+    """The informers of one process. Subscribe before `start`.
+
+    Followers watch, too. So a new leader has already observed most reservations for some time, and they expire sooner.
+    """
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class SharedInformers:
         self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader(self.team_objects).read)
         self.namespaces = Namespaces(api)
         self.teams = TeamMembership(api, self.namespaces)
-        # Users may wait for quota that is freed where all is used up.
+        # After a new watch began, list first the namespaces whose quota is full: users may wait there for freed quota.
         self.usage = UsageCache(api, namespace, configuration, awaited=observed.full, clock=clock)
 
     def start(self, stopping: threading.Event) -> None:
@@ -50,9 +53,9 @@ class SharedInformers:
         return self._configuration
 
     def configure(self, configuration: Configuration) -> set[str]:
-        """Use another configuration, and return the namespaces that it may count in another way.
+        """Use another configuration. Return the namespaces that must be reconciled again.
 
-        If it raises `errors.ApiError`, usage is counted by the old one.
+        If it raises `errors.ApiError`, usage is still counted by the old one.
         """
         self._configuration = configuration
         namespaces = self.usage.own.waiting_namespaces()
@@ -65,9 +68,9 @@ class SharedInformers:
         return {**own, **self.usage.own.informers}
 
     def unready(self) -> str:
-        """Return what is not listed yet, empty if all is.
+        """Return which kinds are not listed yet; empty if all are.
 
-        Without the kind ClusterGPUQuota there are no teams.
+        The kind ClusterGPUQuota may be missing. Then there are no teams.
         """
         teams = self.teams.informer
         unlisted = [
@@ -90,7 +93,7 @@ class SharedInformers:
         return {record.namespace: record.status for record in self.quotas.all()}
 
     def watched_quota(self, namespace: str) -> QuotaLedger | None:
-        """Return a GPUQuota as a ledger that was never counted. None without a readable GPUQuota."""
+        """Return the GPUQuota of a namespace as a ledger that was never counted. None if none can be read."""
         quota = self.quotas.first(namespace)
         return quota.desired if quota else None
 

@@ -13,9 +13,9 @@ from webhook.cluster.events import WARNING, EventQueue, EventRecord, Regarding
 from webhook.quota.documents import LimitsRecord, LimitsStatus, encode_status
 
 EVERY_SECONDS = 1.0
-"""From the first change to the write that shows all changes. So a status is written at most once a second."""
+"""Seconds from the first change to the write that shows all changes. So a status is written at most once a second."""
 PACE_SECONDS = 0.02
-"""Between two writes. 50 writes a second of some 4 ms take the API server a fifth of a core, however many quotas change."""
+"""Seconds between two writes. 50 writes a second, of some 4 ms each, take the API server a fifth of a core."""
 FAILED_SECONDS = 10.0
 """Pause of a status after a failed write, and of all statuses if the API server did not answer."""
 LOOK_SECONDS = 0.1

@@ -1,7 +1,7 @@
 """Reconciles the object of a team: writes the counts of all its namespaces that are due in one swap.
 
-The object follows its ClusterGPUQuota as a ledger follows its GPUQuota: that is read after the object. A namespace that does not
-belong to the team any more leaves it, and the object goes when the ClusterGPUQuota and all namespaces are gone.
+The object gets the spec of its ClusterGPUQuota, which is read after the object. A namespace that no longer belongs to the team
+leaves the object. The object is deleted when the ClusterGPUQuota is deleted and all namespaces have left.
 """
 
 import logging
@@ -36,14 +36,13 @@ from webhook.quota.store import LedgerConflict
 log = logging.getLogger("gpu_admission.controller")
 
 Outcome = float | Exception | None
-"""What became of one name: the seconds until it is to be reconciled again, None if only a change will need that, or a LedgerError
-or `errors.ApiError`."""
+"""The outcome for one name: the seconds until it is reconciled again, None if only a change requires that, or the error."""
 _Known = tuple[QuotaLedger, Counting]
 """A ledger as it stands in the object, and its count."""
 
 
 class TeamReconciler:
-    """Reconciles team objects, named `team_object`. For any number of threads, but only one at a time for a team."""
+    """Reconciles the objects of teams. `team_object` is the name of one. Only one thread at a time may reconcile a team."""
 
     def __init__(
         self,
@@ -67,11 +66,11 @@ class TeamReconciler:
         return {name: self._quotas.reconcile(name) for name in item.names}
 
     def reconcile(self, team_object: str, names: Sequence[str]) -> dict[str, Outcome]:
-        """Reconcile the object of that name, if it is one of `names`, and its ledgers of the namespaces among them.
+        """Reconcile the ledgers of the namespaces in `names`, and the object itself if `names` has it.
 
-        Namespaces in which pods wait are counted, too, because they take turns. One whose ledger stands in its own
-        object joins the team after these counts, if it belongs to it. What takes longer than CONTEND_SECONDS is continued in a
-        later call.
+        Namespaces with waiting pods are counted, too, because the namespaces of a team take turns in starting pods. After these
+        counts, a namespace whose ledger still is in its own object joins the team, if it belongs to it. A later call continues
+        what takes longer than CONTEND_SECONDS.
         """
         begun = monotonic()
         stored = self._observed.team(team_object)
@@ -84,7 +83,7 @@ class TeamReconciler:
             if namespace not in leaving and self._observed.object_name(namespace) == namespace:
                 joining.append(namespace)
             elif namespace in leaving or self._moves.team_object_of(namespace) != team_object:
-                outcomes[namespace] = outcomes[team_object] = SOON  # it may be empty then
+                outcomes[namespace] = outcomes[team_object] = SOON  # an empty object may be deleted
                 if monotonic() < begun + CONTEND_SECONDS:
                     self._leave(team_object, namespace, outcomes)
             else:
@@ -139,7 +138,7 @@ class TeamReconciler:
                 self._write(stored, known, outcomes, has_turns=not again)
                 self._contended.discard(team_object)
             except LedgerConflict:
-                # Others write this object faster than the watch shows it, so it is read. What they did not change stays counted.
+                # Others write this object faster than the watch shows it, so read it. Counts of unchanged ledgers stay valid.
                 self._contended.add(team_object)
                 self._quotas.metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
@@ -190,9 +189,9 @@ class TeamReconciler:
         *,
         has_turns: bool,
     ) -> None:
-        """Write all counts in one swap, with the quota that is held for the pods in line.
+        """Write all counts in one swap, and hold quota for the next pods in line.
 
-        `has_turns`: all are counted. Else pods would pass those of a namespace that is not.
+        `has_turns`: every due namespace is counted, so pods may start. Otherwise they would pass the pods of one that is not.
         """
         before = counted = after = stored.team_ledgers
         for namespace, (former, counting) in known.items():
@@ -249,9 +248,9 @@ class TeamReconciler:
     def _with_specs(
         self, stored: VersionedTeamLedgers, due: Sequence[str], outcomes: dict[str, Outcome], begun: float
     ) -> VersionedTeamLedgers:
-        """Return the object in which the ledgers have the specs of their GPUQuotas, which are read after it.
+        """Return the object with the current spec of each due GPUQuota, which is read after the object.
 
-        Half of the time is for the counts: a GPUQuota that does not fit is read every time.
+        A GPUQuota that does not fit is read every time, so this takes at most half of CONTEND_SECONDS. The counts get the rest.
         """
         ledgers = stored.team_ledgers
         for namespace in filter(ledgers.has, due):
@@ -268,7 +267,7 @@ class TeamReconciler:
             except LedgerError as error:
                 if error.transient:
                     outcomes[namespace] = error
-                else:  # counted by the spec in force: a dimension that it lacked would be denied in the whole team
+                else:  # count by the spec in force: the whole team is denied a dimension without a count
                     log.warning("%s: the GPUQuota stays as it was: %s", namespace, error)
                 continue
             if (wait := self._quotas.deleted.wait(namespace, ledger, desired)) > 0:

@@ -19,15 +19,15 @@ from webhook.quota.ledger_objects import LONGEST_BODY, NO_LEDGER_OBJECT, TeamObj
 log = logging.getLogger("gpu_admission.controller")
 
 THE_SPEC = ""
-"""In place of a namespace: the spec of the ClusterGPUQuota."""
+"""Stands for the spec of the ClusterGPUQuota where others have the name of a namespace."""
 
 SPEC_PARTS = 16
-"""One of so many equal parts of the room is for changes of that spec: 64 KiB, or four classes more for each of 500 namespaces.
-GPUQuotas may not take it. Otherwise their authors could keep a new limit of `hard` out of force."""
+"""A 16th of the object is reserved for changes of that spec: 64 KiB, or four more classes for each of 500 namespaces. GPUQuotas
+cannot use it. Otherwise their authors could keep a new limit of `hard` out of force."""
 
 
 class TeamSizes:
-    """Remembers by team what is left out of its object. For any number of threads."""
+    """Remembers for each team what is left out of its object. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class TeamSizes:
         """By team and namespace: what is not in force."""
 
     def fits(self, before: TeamLedgers, after: TeamLedgers, namespace: str, what: str) -> bool:
-        """Whether the object has room for a change. If not, `what` is left out. One that is too large may not grow."""
+        """Whether the object has room for a change, or becomes smaller by it. If not, note that `what` is left out."""
         size, ledger = _size(after), after.ledgers.get(namespace)
         has_quota = ledger is not None and bool(ledger.quota_uid)
         if size <= LONGEST_BODY - has_quota * (LONGEST_BODY // SPEC_PARTS) or size <= _size(before):

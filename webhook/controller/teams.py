@@ -47,11 +47,11 @@ class DeletedQuotas:
 
 
 class TeamMembership:
-    """The team of each namespace, and the namespaces of each team. For any number of threads.
+    """The team of each namespace, and the namespaces of each team. Thread-safe.
 
-    `moved` has a namespace that now belongs to another team, or to none, and the names of the teams that it left and entered;
-    also if it was created or deleted. If only its place among the first MAX_NAMESPACES of its team changed, `moved` has the
-    namespace alone. `changed` has a ClusterGPUQuota before and after a change.
+    `moved` is called with a namespace that now belongs to another team or to none, and the names of the teams that it left and
+    entered; also if it was created or deleted. If only its place among the first MAX_NAMESPACES of its team changed, `moved` gets
+    the namespace alone. `changed` is called with a ClusterGPUQuota before and after a change.
     """
 
     def __init__(self, api: ApiClient, namespaces: Namespaces) -> None:

@@ -10,7 +10,7 @@ from webhook.configuration.loader import Configuration
 from webhook.controller.usage_cache import UsageCache
 
 EVERY_SECONDS = 5.0
-"""Between two looks at the nodes that the controller watches."""
+"""Seconds between two looks at the nodes that the controller watches."""
 
 
 @dataclass(eq=False)

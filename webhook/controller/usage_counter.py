@@ -34,7 +34,7 @@ from webhook.quota.counted_records import PODS, ClaimHistory, ClaimRecord, Count
 log = logging.getLogger("gpu_admission.controller")
 
 DELETED = StoredObject({}, terminal=True)
-"""A deleted object, which was perhaps never counted. It counts as terminal, so its reservation goes at once."""
+"""A deleted object, which may never have been counted. It counts as terminal, so its reservation is removed at once."""
 
 _Change = Callable[[Any, Any], frozenset[str]]
 

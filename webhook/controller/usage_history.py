@@ -19,8 +19,8 @@ from policies.quota.budget import PER_MS, Held, milliseconds
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
 MOST_POINTS = 4096
-"""Points of a curve, some 2 MB with four keys. Beyond that every second one goes: between two points, as much counts as held on
-average."""
+"""Maximum of points of a curve: some 2 MB with four keys. Beyond it every second point is dropped. The average counts between two
+points."""
 
 
 def anchored_clock() -> Callable[[], int]:

@@ -19,9 +19,9 @@ from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.counted_records import PodRecord
 
 HELD_SECONDS = 3600.0
-"""Between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""
+"""Seconds between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""
 COUNTING_SECONDS = 30.0
-"""Between two lines that say this process leads: some 0.5 MB a day."""
+"""Seconds between two lines that say this process leads: some 0.5 MB a day."""
 AT_ONCE, PAUSE_SECONDS = 1_000, 0.5
 """Lines that go to the log at once, a tenth of those that may wait there, and the pause after them."""
 POLL_SECONDS = 1.0

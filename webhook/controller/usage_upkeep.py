@@ -15,11 +15,11 @@ POLL_SECONDS = 0.5
 TIDY_SECONDS = 60.0
 """Between removals of published catalogues that no ledger names any more."""
 FOLLOW_SECONDS = 5.0
-"""Between two looks at the ledgers with a budget: so soon after its start, a process knows what is held over time."""
+"""Seconds between two looks for ledgers with a budget. So a new process soon records what these hold over time."""
 
 
 class UsageUpkeep:
-    """Works in followers, too. Only the leader writes the published catalogues."""
+    """Runs in followers, too. Only the leader writes the published catalogues."""
 
     def __init__(self, informers: SharedInformers, elector: LeaderElector) -> None:
         self._informers, self._elector = informers, elector
@@ -34,7 +34,7 @@ class UsageUpkeep:
                 log.exception("the counters were not tidied up")
 
     def look(self, now: float) -> None:
-        """Do what is due at that moment (monotonic)."""
+        """Do what is due at `now`, a moment of `monotonic`."""
         usage, ledgers = self._informers.usage, self._informers.observed.ledgers()
         if now - self._tidied_at >= TIDY_SECONDS and self._informers.ledger_objects.synced:
             self._tidied_at = now

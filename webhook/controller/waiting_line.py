@@ -38,7 +38,7 @@ log = logging.getLogger("gpu_admission.controller")
 LIFT_THREADS = 16
 LIFT_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds for which a pod stands aside after the removal of its gate was denied; doubled with each further denial."""
+"""Seconds for which others pass a pod after the removal of its gate was denied. Each further denial doubles them."""
 PUT_BACK = (
     f"run the controller as ServiceAccount {CONTROLLER} of the webhook's namespace, or remove the mutating webhook that adds "
     f"{GATE}: the API server called one that put the gate back"
@@ -49,7 +49,7 @@ MAX_ENDED = 1000
 
 
 class _Ended(msgspec.Struct, frozen=True, eq=False):
-    """A pod that ended, when (ms since 1970), and a revision at which it had not."""
+    """A pod that ended. at: when, in ms since 1970. after: a revision at which it had not ended."""
 
     pod: PodRecord
     at: int
@@ -57,7 +57,7 @@ class _Ended(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Aside(msgspec.Struct, frozen=True):
-    """A pod whose lift was denied: others pass it for `pause` seconds, until a time (monotonic), or until a later version."""
+    """A pod whose lift failed. Others pass it for `pause` seconds, up to `until` (monotonic), or until its version changes."""
 
     version: int
     pause: float
@@ -73,7 +73,7 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 class WaitingLine:
-    """For any number of threads, but a turn of one namespace, or of the namespaces of a team, in one thread at a time.
+    """Thread-safe, but only one thread at a time may take the turn of a namespace, or of the namespaces of a team.
 
     `queue_of` returns `spec.queue` of the quota of a namespace, and `queues` says whether its pods may wait. `again` is called
     with a namespace whose line needs another turn, and after how many seconds.

@@ -29,7 +29,7 @@ from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import PlaceInLine, WaitingPods
 
 REPEAT_SECONDS = 600.0
-"""Between two Events on a pod whose reason to wait stays the same."""
+"""Seconds between two Events on a pod whose reason to wait stays the same."""
 PLACES_SHOWN = 10
 """Places in line that the status has."""
 HOLDERS_NAMED, IDLE_NAMED = 3, 2
@@ -58,9 +58,9 @@ _COMING = frozenset({Standing.INCOMPLETE, Standing.UNREAD_GANG})
 
 
 class WaitingReports:
-    """For any number of threads.
+    """Reports why pods wait. Thread-safe.
 
-    `changed` has a namespace whose status is out of date, `gate_removed` a pod that starts.
+    `changed` is called with a namespace whose status is out of date, `gate_removed` with a pod that starts.
     """
 
     def __init__(

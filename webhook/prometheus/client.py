@@ -60,7 +60,7 @@ _VECTOR = msgspec.json.Decoder(list[_Series])
 class Prometheus:
     """`url` is the address below which the API is (`https://prometheus.monitoring:9090`, also with a path).
 
-    Raises PrometheusError for a URL that cannot be used. For any number of threads: it keeps nothing between queries.
+    Raises PrometheusError for a URL that cannot be used. Thread-safe: it keeps nothing between queries.
     """
 
     def __init__(

@@ -33,21 +33,21 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 The second is also the most that a replica leaves to others after its own write."""
 
 COPY_SECONDS = 1.0
-"""`copy` returns a ledger that is at most so old. It decides only whether a new pod gets the scheduling gate."""
+"""Maximum age of the ledger that `copy` returns. It decides only whether a new pod gets the scheduling gate."""
 
 NEARLY_FULL = 8
 
 REMEMBERED_SECONDS = 0.1
-"""A replica believes for so long that the ledger is what it wrote. Between rarer writes, others have mostly written."""
+"""How long a replica assumes that the ledger is what it wrote. After a longer time, another replica has mostly written it."""
 
 RIVAL_SECONDS = 1.0
-"""A replica that saw the write of another one reads before each write, and takes turns, for so long."""
+"""How long a replica reads before each write, and takes turns, after it saw the write of another one."""
 
 YIELDED_WRITES = 3
 """Measured with three and five replicas: with 1 there are a third more writes, with 5 as many as with 3."""
 
 GATHERING_SECONDS = 0.05
-"""The most that a replica alone waits after its write: then the ledger is still believed, and is not read again."""
+"""Longest wait of a lone replica after its write. Within it, the replica still trusts the ledger and does not read it again."""
 
 NAMESPACES_REMEMBERED = 4096
 
@@ -57,7 +57,7 @@ RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ReservationRequest
 """Computes a review's request by the catalogue versions of a ledger, some of them published by others."""
 
 CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
-"""Reads the catalogues that a ledger names, by digest, within so many seconds. Raises LedgerError."""
+"""Reads the catalogues that a ledger names, by digest; the second argument is a timeout. Raises LedgerError."""
 
 
 class _NoTimeLeftError(LedgerError):
@@ -69,7 +69,7 @@ def _contended() -> LedgerError:
 
 
 class _Moved:
-    """The outcome of a review that waited for an object which does not have its ledger any more."""
+    """The outcome of a review that waited for an object whose ledger has moved to another object."""
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -97,7 +97,7 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class ReservationBatcher:
-    """Decides on requests by the ledgers of a store. Any number of threads may call it."""
+    """Decides on requests by the ledgers of a store. Thread-safe."""
 
     def __init__(
         self,

@@ -24,14 +24,14 @@ _SPENDING = msgspec.json.Decoder(Spending)
 
 
 class BudgetNotes:
-    """The ConfigMap of one installation. Any number of threads may call it."""
+    """The ConfigMap of one installation. Thread-safe."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self._api = api
         self._path = api_path("/api/v1", "namespaces", namespace, "configmaps", BUDGETS)
 
     def get(self, namespace: str) -> Spending | None:
-        """Return what was noted of a namespace, or None. Raises `errors.ApiError` if another attempt may succeed."""
+        """Return the note about a namespace, or None. Raises `errors.ApiError` if another attempt may succeed."""
         try:
             return _read(self._data()[1].get(namespace, ""))
         except (errors.NotFound, errors.Forbidden) as error:

@@ -27,18 +27,18 @@ from webhook.cluster.objects import CATALOGUES, decode_config_map
 log = logging.getLogger("gpu_admission.quota")
 
 REMEMBERED = 8
-"""Catalogues in memory, besides our own. An upgrade has two; a built-in one takes 12 KB as a document."""
+"""Maximum of catalogues in memory beside our own. An upgrade has two. The document of a built-in one takes 12 KB."""
 MISSED_SECONDS = 1.0
-"""A missing catalogue is not read again for so long: else each review of such a ledger would read the ConfigMap."""
+"""A missing catalogue is read again after this time. Otherwise each review of such a ledger would read the ConfigMap."""
 UNNAMED_SECONDS = 600.0
-"""A catalogue that no ledger named for so long is removed. A controller that was about to name it has done so long before, or
+"""A catalogue that no ledger named for this time is removed. A controller that was about to name it has done so long before, or
 lost the lead."""
 ATTEMPTS = 5
 _SECONDS = 5.0
 
 
 class PublishedCatalogues:
-    """The ConfigMap of one installation. Any number of threads may call it, and no lock is held over a call."""
+    """The ConfigMap of one installation. Thread-safe; no lock is held during a call of the API server."""
 
     def __init__(self, api: ApiClient, namespace: str, own: Callable[[], Catalogues]) -> None:
         self._api = api

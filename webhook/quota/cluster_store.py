@@ -35,7 +35,7 @@ from webhook.quota.ledger_objects import (
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 NAMES_REMEMBERED = 4096
-"""Namespaces of which a process remembers in which team's object their ledger is. It costs two reads to find that again."""
+"""Maximum of namespaces for which a process remembers whose object has the ledger. To find it again takes two reads."""
 
 
 class ClusterStore:
@@ -53,7 +53,7 @@ class ClusterStore:
         team_of: Callable[[str, float], TeamMatch | None] = lambda _namespace, _seconds: None,
         teams: TeamObjects | None = None,
     ) -> None:
-        """`team_of` returns the team of a namespace that has no ledger, read within so many seconds (`TeamLookup.of`)."""
+        """`team_of` returns the team of a namespace that has no ledger, within a timeout (`TeamLookup.of`)."""
         self._api, self._installation, self._team_of = api, installation, team_of
         self._teams = teams or TeamObjects()
         self._object_names: dict[str, str] = {}
@@ -106,7 +106,7 @@ class ClusterStore:
         return team.of(namespace) if team else None
 
     def read_desired(self, namespace: str, seconds: float) -> QuotaLedger | None:
-        """Return the ledger that the GPUQuota asks for, never counted. None without a GPUQuota."""
+        """Return the GPUQuota as a ledger that was never counted. None without a GPUQuota."""
         with _as_ledger_errors("read"):
             found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
             quota = None if found is None else documents.decode_quota(found)

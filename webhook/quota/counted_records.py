@@ -23,7 +23,7 @@ from webhook.cluster.informer import Resource
 from webhook.workloads.gangs import GangSource, gang_source, owner_source
 
 LONG_PENDING_SECONDS = 600.0
-"""A pod that has held quota without a node for so long is shown to administrators: nodes that are coming take a few minutes."""
+"""A pod that holds quota without a node for this time is shown to administrators: new nodes take a few minutes."""
 
 PODS = Resource("/api/v1", "pods")
 
@@ -106,7 +106,7 @@ class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
 
 
 class ClaimHistory:
-    """What happened to claims before. All catalogues share one object. For any number of threads.
+    """What happened to claims before. All catalogues share one object. Thread-safe.
 
     A pod got the first claim of its name that was seen for its extended resources, as long as the pod lives. A later claim with
     that name does not belong to the pod. Admission denies such claims, so a process that has just started meets none.

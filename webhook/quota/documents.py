@@ -25,7 +25,7 @@ PLURAL = "gpuquotas"
 
 READY, EXCEEDED = "Ready", "Exceeded"
 BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
-"""Only where the quota has a budget."""
+"""A condition only of quotas with a budget."""
 NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
 """Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
 
@@ -254,7 +254,7 @@ class QuotaRecord(LimitsRecord, frozen=True, kw_only=True):
 
     @property
     def desired(self) -> QuotaLedger | None:
-        """The ledger that it asks for, never counted. None if the spec cannot be read."""
+        """The GPUQuota as a ledger that was never counted. None if the spec cannot be read."""
         return self.spec.ledger(self.uid, self.generation) if self.spec else None
 
 

@@ -23,11 +23,11 @@ from webhook.configuration.loader import Configuration
 from webhook.quota.batcher import NAMESPACES_REMEMBERED, RequestOf, ReservationBatcher
 
 WAITING, WAITING_OF_NAMESPACE = 8, 4
-"""Reviews that wait for a count, each in a thread. Of 32 threads, the others are for other reviews."""
+"""Maximum of reviews that wait for a count, each in one of 32 threads. The other threads are for other reviews."""
 COUNTED_AGAIN = 0.1
 """Seconds between two reads of a ledger for which a review waits."""
 SOON, ANEW = 10.0, 60.0
-"""A count takes some 3 s. What is not counted SOON may never be, so for ANEW seconds no review waits for it."""
+"""A count takes some 3 s. A quota without a count after SOON may never get one, so for ANEW seconds no review waits for it."""
 
 
 class NamespaceQuota(Protocol):
@@ -48,11 +48,11 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
     release: Callable[[str, str], None] | None = None
     """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
     has_controller: Callable[[float], bool] = lambda _seconds: False
-    """Whether a controller is alive, asked for at most so many seconds."""
+    """Whether a controller is alive; the argument is a timeout in seconds."""
     waiting: list[str] = []
     """The namespaces of the reviews that wait for a count."""
     met: dict[str, float] = {}
-    """By namespace: when a review first met a quota that was never counted. It goes with the count."""
+    """By namespace: when a review first met a quota that was never counted. The count removes it."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
@@ -70,7 +70,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
     """Whether an object is stored because there is no quota, and would be denied by one."""
 
     def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
-        """Return the verdict for which a new pod has to wait in line. None if it does not have to, or cannot."""
+        """Return the verdict that makes a new pod wait in line. None if the pod need not wait, or cannot."""
         if quota_request.is_free or self.enforcer.batcher.no_quota.holds(self.namespace):
             return None
         try:

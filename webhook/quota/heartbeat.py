@@ -13,7 +13,7 @@ from webhook.cluster.objects import CONTROLLER
 
 READ_EVERY = 10.0
 ALIVE_SECONDS = 60.0
-"""A Lease that was not renewed for so long has no leader: its duration is 5 s."""
+"""A Lease that was not renewed for this time has no leader: its duration is 5 s."""
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):

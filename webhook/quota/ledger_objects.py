@@ -38,7 +38,7 @@ NO_LEDGER_OBJECT = ""
 
 
 def ledger_without_quota(unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaLedger:
-    """Return the ledger, never counted, of a namespace that has a team and no GPUQuota."""
+    """Return a ledger that was never counted, for a namespace that has a team and no GPUQuota."""
     return QuotaLedger(quota_uid="", generation=0, hard={}, unclassified_pods=unclassified_pods)
 
 
@@ -112,7 +112,7 @@ TEAMS_REMEMBERED = 1024
 """Teams of which `TeamObjects` has the last version. The caches of its callers have these ledgers, too."""
 
 LONGEST_BODY = 1024 * 1024
-"""Bytes of a body with holders at most. etcd takes requests of 1.5 MiB (`--max-request-bytes`), and a ledger that
+"""Maximum of bytes of a body with holders. etcd takes requests of 1.5 MiB (`--max-request-bytes`), and a ledger that
 cannot be written never frees quota."""
 
 
@@ -131,7 +131,7 @@ def is_team_object(name: str) -> bool:
 
 
 def ledger_objects_path(installation: str, *namespace: str) -> str:
-    """Return where the API server has the ledgers of an installation, or the one of `namespace`."""
+    """Return the API path of the ledgers of an installation, or of the one of `namespace`."""
     return api_path(f"/apis/{API_VERSION}", "namespaces", installation, PLURAL, *namespace)
 
 
@@ -167,9 +167,9 @@ def decode_identity(document: bytes | msgspec.Raw) -> Identity:
 
 
 def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
-    """Return the body that replaces this version of the ledger; one without a version creates it.
+    """Return the body that replaces this version of the ledger, or creates the ledger if `version` is empty.
 
-    Beyond LONGEST_BODY it goes without holders.
+    If it would be longer than LONGEST_BODY, it omits the holders.
     """
     body = _body(namespace, version, _written(ledger))
     if len(body) > LONGEST_BODY and ledger.holders:
@@ -214,7 +214,7 @@ class TeamObjects:
     """Reads and writes the objects of teams. Most versions change one ledger of hundreds.
 
     So it remembers the last version of each. A part with the same text is the same object in the next version, and is not written
-    again. For any number of threads: what is remembered is replaced, never changed.
+    again. Thread-safe: what is remembered is replaced, never changed.
     """
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class TeamObjects:
     def encode(self, version: str, team_ledgers: TeamLedgers) -> bytes:
         """Return the body that replaces this version of a team's ledgers.
 
-        Beyond LONGEST_BODY it goes without holders and stored names.
+        If it would be longer than LONGEST_BODY, it omits the holders and the stored names.
         """
         name, team = team_object_name(team_ledgers.team.name), team_ledgers.team
         last = self._last.get(name)

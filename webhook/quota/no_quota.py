@@ -16,12 +16,12 @@ from webhook.quota.team_lookup import LISTED_SECONDS
 READ_EVERY = 0.5
 """Seconds between two reads of the epoch."""
 REMEMBERED_SECONDS = 4.0
-"""After this time a namespace is read again, whatever the epoch. So a GPUQuota denies also while no controller runs."""
+"""After this time a namespace is read again, whatever the epoch says. So a new GPUQuota denies even if no controller runs."""
 NAMESPACES_REMEMBERED = 4096
 
 
 class NoQuota:
-    """For any number of threads. `read_epoch` returns the version of the epoch, read within so many seconds."""
+    """Thread-safe. `read_epoch` returns the version of the epoch; its argument is a timeout in seconds."""
 
     def __init__(
         self, read_epoch: Callable[[float], int] = lambda _seconds: 0, clock: Callable[[], float] = monotonic

@@ -25,7 +25,7 @@ RESERVATIONS_LIMIT = 16 * 1024 * 1024
 class VersionedLedger(msgspec.Struct, frozen=True):
     """A ledger as it was read. `version` is the store's own; equal versions are equal ledgers.
 
-    `team_ledgers` are those of its team, with which it stands in one object. None if it stands alone.
+    `team_ledgers` are those of its team, in the same object. None if the ledger has an object of its own.
     """
 
     ledger: QuotaLedger
@@ -64,7 +64,7 @@ class VersionedLedger(msgspec.Struct, frozen=True):
 
     @property
     def by_namespace(self) -> Mapping[str, QuotaLedger]:
-        """All ledgers in the object; one that stands alone without a name."""
+        """All ledgers in the object by namespace; the key is "" if the ledger has an object of its own."""
         return {"": self.ledger} if self.team_ledgers is None else self.team_ledgers.ledgers
 
 

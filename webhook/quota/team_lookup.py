@@ -42,7 +42,7 @@ class TeamLookup:
         self._teams, self._listed_at, self._listed_in = Teams(), float("-inf"), 0
 
     def of(self, namespace: str, seconds: float) -> TeamMatch | None:
-        """Return the team of a namespace. Each of two reads may take so many seconds. Raises LedgerError."""
+        """Return the team of a namespace. `seconds` is the timeout of each of two reads. Raises LedgerError."""
         try:
             teams = self._listed(seconds)
             if (team := teams.of_name(namespace)) is not None or not teams.has_selectors:

@@ -29,7 +29,7 @@ from webhook.server.settings import Limits
 # For how long the poller answers before it looks at its sockets again: new requests are shed in time, and a probe waits no
 # longer than this and one request.
 _SLICE_SECONDS = 0.01
-# A review of so many bytes takes some milliseconds, for which the others would wait.
+# A review of this size takes some milliseconds, for which others would wait.
 _SMALL_BYTES = 64 * 1024
 _LARGE_THREADS = 2
 

@@ -75,7 +75,7 @@ class Poller:
         self._dispatcher.closing = True
 
     def stop_accepting(self, seconds: float, *, accept_pending: bool) -> None:
-        """Accept pending connections, then no more. Close connections that are idle for so many seconds."""
+        """Accept pending connections, then no more. Close connections that are idle for this many seconds."""
         while accept_pending and self._accept():
             pass
         self._selector.unregister(self._listener)
@@ -87,7 +87,7 @@ class Poller:
                 connection.deadline = min(connection.deadline, end)
 
     def poll(self, timeout: float = SWEEP_SECONDS) -> None:
-        """Handle all sockets that are ready, after a wait of at most so many seconds."""
+        """Wait until a socket is ready, or for the timeout. Handle all that are ready."""
         for key, _ in self._selector.select(0 if self._dispatcher.busy else timeout):
             if isinstance(key.data, Connection):
                 self._move_on(key.data, self._advance)
@@ -116,7 +116,7 @@ class Poller:
                 self._close(connection)
 
     def _accept(self) -> bool:
-        """Take new connections, so many a turn; whether there may be more."""
+        """Accept a limited number of connections. Return whether there may be more."""
         for _ in range(_ACCEPTS_PER_POLL):
             try:
                 accepted, _ = self._listener.accept()
@@ -187,7 +187,7 @@ class Poller:
                 self._watch(connection, 0)
 
     def _enter(self, connection: Connection, state: ConnectionState, seconds: float) -> None:
-        """Let the client take so many seconds for what `state` waits for."""
+        """Set how many seconds the client may take for what `state` waits for."""
         connection.state = state
         connection.deadline = time.monotonic() + seconds
         writes = state is ConnectionState.RESPONSE

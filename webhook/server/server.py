@@ -29,7 +29,7 @@ from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 
 EXIT_BAD_START = 2
-# The master kills a worker that is still running so long after its deadlines.
+# The master kills a worker that still runs this long after its deadlines.
 _MARGIN_SECONDS = 5
 # At the end, how long an idle connection stays open: a request on it may be on its way.
 _IDLE_CLOSE_SECONDS = 1.0

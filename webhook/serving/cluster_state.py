@@ -31,11 +31,11 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     claims: Callable[[float], Callable[[ClaimName], DeviceClassNames | None]] | None = None
     """Returns the lookup of one review, by its deadline."""
     owner_deadline: Callable[[float], OwnerLookup] | None = None
-    """Likewise for the deadlines of objects that make pods."""
+    """Returns the lookup of the deadlines of owners for one review, by the deadline of that."""
     budgets: Callable[[str, float], tuple[LabelSelector, ...] | None] = lambda _namespace, _deadline: None
     """Selectors of the PodDisruptionBudgets in a namespace, None if they cannot be read by the deadline."""
     has_admitted: Callable[[str, Pod, float], bool] = lambda _namespace, _pod, _deadline: False
-    """Whether Kueue has admitted what makes a pod in a namespace, as far as can be read by the deadline."""
+    """Whether Kueue has admitted the owner of a pod in a namespace. False if that cannot be read by the deadline."""
     limits_of: Callable[[str, float], NamespaceLimits | None] = lambda _namespace, _deadline: None
     """What the LimitRanges of a namespace say, by a deadline; None if they cannot be read."""
     quota: QuotaEnforcer | None = None

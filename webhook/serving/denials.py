@@ -24,7 +24,7 @@ log = logging.getLogger("gpu_admission.denials")
 
 WINDOW_SECONDS = 60.0
 LOOK_SECONDS = 0.5
-"""Between two checks for due lines. The first denial of an owner waits at most that long."""
+"""Seconds between two checks for due lines. The first denial of an owner waits at most that long."""
 MAX_OWNERS = 20
 """Owners of one namespace with lines of their own in a window. Anybody can invent owners."""
 MAX_GATHERED = 500

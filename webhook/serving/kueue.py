@@ -27,7 +27,7 @@ REMEMBERED_SECONDS = 10.0
 
 
 class KueueWorkloads:
-    """For any number of threads."""
+    """Reads and remembers Kueue's Workloads. Thread-safe."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api

@@ -1,9 +1,11 @@
 """The nodes of the cluster, for `policies.placement`.
 
-The watch keeps of a node the labels by which classes select nodes and pods choose hardware, whether it is cordoned, its taints,
-and the names of its extended resources. Equal values share memory. The status updates of kubelets change none of them.
-Karpenter's NodePools, if that API is served, are listed once a minute. While anything is uncertain, `facts` is None, so that no
-warning is wrong, and `index` knows no node, so that no demand is too small.
+Of each node, the watch keeps the labels by which classes select nodes and pods choose hardware, the taints, whether it is
+cordoned, and the names of its extended resources. The status updates of kubelets do not change these. Equal values share memory.
+Karpenter's NodePools are listed once a minute, if the API server serves them.
+
+While something is not known, `facts` returns None, so that no warning is wrong. `index` then has no nodes, so that no demand is
+too small.
 """
 
 import logging
@@ -29,7 +31,7 @@ log = logging.getLogger("gpu_admission.nodes")
 
 
 class NodeWatch:
-    """`keys` returns the labels to be known, those by which classes select nodes by name; `run` is the body of a thread."""
+    """`keys` returns the keys of the labels to keep: `names` of it are those of classes. `run` is the body of a thread."""
 
     def __init__(self, api: ApiClient, keys: Callable[[], LabelKeys]) -> None:
         self._api = api
@@ -39,14 +41,14 @@ class NodeWatch:
         self._pools_read = 0.0
 
     def facts(self) -> NodeFacts | None:
-        """Return what is known now, None while that is incomplete."""
+        """Return the facts about all nodes and NodePools. None while they are incomplete."""
         nodes, pools = self._nodes, self._pools
         if nodes is None or pools is None or pools[0] != nodes.keys or not nodes.informer.is_current:
             return None
         return nodes.facts(pools[1])
 
     def index(self) -> NodeIndex:
-        """Return the nodes that are known now; none before the first list, and while the watch is silent."""
+        """Return the nodes by name. Empty before the first list, and while the watch is silent."""
         nodes = self._nodes
         return nodes.index if nodes is not None and nodes.informer.is_current else NO_NODES
 
@@ -90,11 +92,11 @@ class _Nodes:
         self.informer.start(self.stopping)
 
     def facts(self, pools: tuple[NodeOffer, ...]) -> NodeFacts:
-        """Return the facts about all nodes, computed once a change; most events of nodes change nothing that is kept."""
+        """Return the facts about all nodes, computed once after a change. Most events of nodes change nothing here."""
         changes = self._changes  # read first: a change meanwhile is computed next time
         known_at, with_pools, known = self._seen
         if known_at != changes or with_pools is not pools:
-            # Nodes share labels and states, so that only the few different pairs are hashed here.
+            # Equal nodes share their labels and state, so only the few different pairs are hashed here.
             distinct = {(id(node.labels), id(node.state)): node for node in self.informer.all()}
             pairs = ((node.labels, node.state) for node in distinct.values())
             found = node_facts(self.keys, pairs, pools)

@@ -16,25 +16,25 @@ from webhook.evaluation.evaluator import OwnerLookup, OwnerUnread
 from webhook.workloads.owners import own_deadline
 
 OWNER_SECONDS = 30.0
-"""A deadline may be changed."""
+"""How long a deadline is remembered. Users may change it."""
 MAX_OWNERS = 4096
 
 
 class OwnerDeadlines:
-    """Deadlines of the objects that make pods, read when a pod of theirs comes, and remembered for OWNER_SECONDS."""
+    """Reads the deadline of the owner of a pod, such as the `activeDeadlineSeconds` of a Job, and keeps it for OWNER_SECONDS."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._known: dict[tuple[str, OwnerReference], tuple[int | None, float]] = {}
 
     def lookup(self, deadline: float) -> OwnerLookup:
-        """Return the lookup of one review. It ends by the deadline."""
+        """Return the lookup of one review. It ends by the review's own `deadline`, a moment of `monotonic`."""
         return partial(self._of, deadline)
 
     def _of(
         self, deadline: float, namespace: str, owner: OwnerReference, workload_kind: WorkloadKind
     ) -> int | None:
-        # An owner reference may have any text.
+        # Users write owner references. No object has such a name or uid, so nothing is read.
         if not (
             is_dns_subdomain(owner.name) and is_uid(owner.uid) and len(owner.api_version) <= LONGEST_NAME
         ):

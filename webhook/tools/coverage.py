@@ -9,7 +9,7 @@ from typing import NamedTuple
 CONTINUOUS_SECONDS = 1.0
 """A shorter time between two intervals is the rounding of their moments."""
 TAKE_OVER_SECONDS = 60.0
-"""Without a line for so long is normal: a leader was killed, and another one has not taken over yet."""
+"""A gap of this length is normal: a leader was killed, and another one has not taken over yet."""
 NEVER = float("inf")
 
 

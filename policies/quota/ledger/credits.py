@@ -20,7 +20,7 @@ from policies.quota.waiting import creation_timestamp
 LIMIT, LEAST_PARTS = 64 * 1024, 16
 """Maximum characters of the credits in one object. Each of its ledgers has an equal part, at most a 16th: some 280 ends."""
 REPLACED_MS = 60_000
-"""A pod goes first if it was created at most this long after the end."""
+"""A pod goes first in line if it was created at most this long after the pod that it replaces ended."""
 KEPT_MS = 3_000
 """How long quota stays free for the replacement of an ended pod. A StatefulSet creates it only after the end, within 0.1 s if the
 controllers of Kubernetes are not busy."""

@@ -62,7 +62,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.reservation.demand
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a reservation that could not be read again, before it gets into a shared ledger."""
+        """Raise ValueError for a reservation that could not be read again, so that it never is in a shared ledger."""
         if self.demand and not self.denials:
             self.reservation.check()
 

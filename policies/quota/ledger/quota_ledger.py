@@ -28,7 +28,7 @@ EXPIRY_SECONDS = CREATION_SECONDS + 6.0
 """A controller drops a reservation only if it saw it for this long and a later list lacks its object. 6 s are margin."""
 
 JOINING_SECONDS = 2.0
-"""The same for a creation under our gate, which demands nothing. Others may pass a pod stored later, until it is counted."""
+"""Expiry of a creation under our gate, which demands nothing. Others may pass a pod that is stored later, until it is counted."""
 
 NO_QUOTA_SECONDS = 2.0
 """How long a replica caches the absence of a quota, from the beginning of the read (D in docs/develop/quota-protocol.md). A

@@ -34,10 +34,10 @@ from webhook.tools.why.problems import Problems, read_problems
 
 PAUSE_SECONDS = 5.0
 SHARE = 10
-"""The pause is at least so many times as long as the last reading took: a large cluster is read less often."""
+"""Minimum of the pause, in multiples of the time that the last reading took: a large cluster is read less often."""
 
 WATCHED_SECONDS = 600.0
-"""Without a request for so long, reading stops. Browsers ask once a minute for a page in the background."""
+"""Reading stops after this time without a request. Browsers ask once a minute for a page in the background."""
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ def _answer(api: ApiClient, requested: str, namespace: str) -> Answer:
 
 HOST = "127.0.0.1"
 IDLE_SECONDS = 60
-"""A connection that sends nothing for so long is closed."""
+"""A connection is closed after this time without data."""
 
 
 class _Handler(WSGIRequestHandler):
@@ -229,7 +229,7 @@ class _Handler(WSGIRequestHandler):
 
 
 SIZES_SECONDS = 3600.0
-"""Between two readings of peaks. Prometheus records one an hour."""
+"""Seconds between two readings of peaks. Prometheus records one an hour."""
 
 
 def console_server(

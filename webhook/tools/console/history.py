@@ -9,7 +9,7 @@ from typing import NamedTuple
 from webhook.tools.status.summaries import QuotaRow
 
 MAX_STEPS = 240
-"""Of one dimension; a chart is about so many pixels wide that more would not show."""
+"""Maximum of steps of one dimension. A chart has too few pixels to show more."""
 
 SIDE = 1000
 """Units of the square in which paths are drawn. The page stretches it."""

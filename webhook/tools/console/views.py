@@ -36,19 +36,20 @@ LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
     **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
     **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
 }
-"""Classes of the style sheet."""
+"""The CSS class of each state."""
 
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def fill(row: QuotaRow) -> str:
+    """Return how full a row is, as a CSS class; "" if something is free."""
     if (row.used or NOTHING) > row.hard:
         return "over"
     return "full" if row.held >= row.hard else ""
 
 
 def percent(part: Fraction, whole: Fraction) -> str:
-    """Return a share as the attribute of an SVG. The smallest part still shows."""
+    """Return a share as a width in an SVG. A share above 0 is at least 1.5%, so that it shows."""
     if whole <= NOTHING:
         return "100%" if part > NOTHING else "0%"
     share = min(float(part / whole) * 100, 100.0)
@@ -65,7 +66,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def by_namespace(denials: Iterable[DeniedOwner]) -> list[tuple[str, int]]:
-    """Return the numbers of denied pods, the largest first."""
+    """Return the number of denied pods of each namespace, the largest first."""
     counts = Counter[str]()
     for denial in denials:
         counts[denial.namespace] += denial.count
@@ -78,7 +79,7 @@ def clock(moment: datetime) -> str:
 
 
 def day(moment: datetime) -> str:
-    """Return the time of day, with the day unless it is today."""
+    """Return the time of day, with the date unless it is today."""
     local = moment.astimezone()
     return f"{local:{'%H:%M' if local.date() == datetime.now().astimezone().date() else '%Y-%m-%d %H:%M'}}"
 
@@ -93,7 +94,7 @@ def number(value: float) -> str:
 
 
 def height(value: float | Fraction, top: float) -> str:
-    """Return where in a chart an amount is, from above."""
+    """Return the distance of an amount from the top of its chart."""
     return f"{100 - float(value) / top * 100:.4g}%"
 
 
@@ -202,7 +203,7 @@ class Page(NamedTuple, Generic[T]):
 
 
 def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
-    """Return the page whose number is in `arguments`; the nearest one if there are not so many."""
+    """Return the page whose number is in `arguments`: the first one without a number, the last one if it is too large."""
     last = max(1, -(-len(items) // ROWS))
     text = arguments.get("page", "")
     number = min(max(int(text), 1), last) if re.fullmatch("[0-9]{1,6}", text) else 1

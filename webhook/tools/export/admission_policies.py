@@ -28,7 +28,11 @@ SELECTOR = ",".join(f"{name}={value}" for name, value in objects.LABELS.items() 
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to export. `mutations` is the version of MutatingAdmissionPolicy that the API server has, None where it has none."""
+    """What to export.
+
+    now: the time at which pauses and exemptions are evaluated. excluded: namespaces in which no exported policy holds.
+    mutations: the version of MutatingAdmissionPolicy that the API server has; None where it has none.
+    """
 
     now: datetime
     mutations: str | None = "v1"
@@ -36,7 +40,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unsupported(msgspec.Struct, frozen=True):
-    """A rule, or a part of it, that is not exported, and why; `policy` if that depends on the policy."""
+    """A rule, or a part of it, that is not exported, and why. `policy` is "" if that holds for every policy."""
 
     rule: str
     what: str
@@ -49,9 +53,10 @@ class Unsupported(msgspec.Struct, frozen=True):
 
 
 class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """`objects` to apply, in the order of their names, for `rules`; `ending`: pauses and exemptions that end by themselves.
+    """The result of an export.
 
-    `version`: of the configuration.
+    version: of the configuration. objects: to apply, sorted by name. rules: the ids of the exported rules.
+    ending: pauses and exemptions that end by themselves, in words.
     """
 
     version: str
@@ -100,7 +105,7 @@ def _exported(
     not_exempted = objects.exempted(policy, rule_id, options.now)
     if not_exempted is None:
         return
-    # Break glass turns everything into audit.
+    # While a policy is paused (break glass), its rules only audit.
     mode = Mode.AUDIT if still_paused(policy.spec.paused_until, options.now) else binding.options.mode
     where = governed.scope + not_exempted
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)

@@ -43,7 +43,7 @@ def texts(values: Iterable[str]) -> str:
 
 
 def indented(expression: str, spaces: int) -> str:
-    """Return the expression with every line but the first indented by so many spaces."""
+    """Return the expression with every line but the first indented by `spaces`."""
     return expression.replace("\n", "\n" + " " * spaces)
 
 

@@ -32,7 +32,7 @@ WINDOW_HOURS = 14 * 24
 LEAST_HOURS = 24
 """Measured hours after which a peak counts: a day, in which most services have theirs."""
 LEAST_HOURS_TO_THE_END = 1
-"""The same of a pod that succeeded: it has done all its work."""
+"""Measured hours after which the peak of a pod that succeeded counts: it has done all its work."""
 
 SHARED = "on a shared GPU, or with GPUs of several kinds"
 NO_CLASS = "on no node, or on one of no known class"

@@ -42,7 +42,7 @@ class Tally:
         self.stack_denials: set[tuple[str, str]] = set()
         """(namespace, rule) where a rule denies the GPU stack, whatever its mode: device plugins, exporters, other DaemonSets."""
         self.other_denials: set[tuple[str, str]] = set()
-        """The same for all other objects."""
+        """(namespace, rule) where a rule denies any other object."""
         self.unknown_kinds: Counter[tuple[str, str]] = Counter()
         """GPU pods by the API group and kind of their controller, if no rule reads that kind."""
         self.unreadable: dict[str, str] = {}

@@ -50,7 +50,7 @@ from webhook.tools.status.teams import read_teams, team_of_namespace, team_summa
 from webhook.version import VERSION
 
 CHECKED_SECONDS = 60.0
-"""Between two runs of doctor's checks: they send many requests, and findings change slowly."""
+"""Seconds between two runs of doctor's checks: they send many requests, and findings change slowly."""
 
 QUOTA_KIND = f"{PLURAL}.{GROUP}"
 T = TypeVar("T")

@@ -64,7 +64,7 @@ class QuotaRow(JsonStruct, frozen=True):
 
 
 class BudgetRow(JsonStruct, frozen=True):
-    """GPU-hours of a budget: of all GPUs (`gpus`), or of a class (`classes/NAME`). `unknown`: what may have been used besides."""
+    """GPU-hours of a budget: of all GPUs (`gpus`), or of a class (`classes/NAME`). `unknown`: what may have been used unseen."""
 
     key: str
     granted: Fraction
@@ -77,9 +77,9 @@ class BudgetRow(JsonStruct, frozen=True):
 
 
 class BudgetSummary(JsonStruct, frozen=True):
-    """The budget of a quota in the period that was counted last: from `start` to `end`, until `until`.
+    """The budget of a quota in the last counted period, from `start` to `end`. It is counted up to `until`.
 
-    message: that it is spent, or will be soon, in the words of the condition; "" else.
+    message: of the condition that the budget is spent, or will be soon; "" without one.
     """
 
     period: str
@@ -98,7 +98,7 @@ class BudgetSummary(JsonStruct, frozen=True):
         return THIS_PERIOD[Period(self.period)] if now < self.end else f"up to {self.end:%Y-%m-%d}"
 
     def unknown(self) -> str:
-        """Return how many GPU-hours may have been used besides; "" if none."""
+        """Return how many GPU-hours more may have been used, in words; "" if none."""
         found = [f"{format_amount(row.unknown)} {row.name}" for row in self.rows if row.unknown]
         return f"{' and '.join(found)} more may have been used while no controller watched" if found else ""
 
@@ -121,7 +121,7 @@ class QuotaHolder(JsonStruct, frozen=True):
 
     @property
     def amount(self) -> str:
-        """That amount in words: `2`, `2 nvidia-t4`."""
+        """`main_amount` in words: `2`, `2 nvidia-t4`."""
         key, amount = self.main_amount
         return format_amount(amount) + ("" if key == GPUS else f" {unit(key)}")
 
@@ -140,7 +140,7 @@ class IdleOwner(JsonStruct, frozen=True):
     since: datetime
 
     def lost(self, now: datetime) -> Fraction:
-        """Return the GPU-hours in which they did nothing."""
+        """Return the GPU-hours in which its GPUs did no work until now."""
         return self.gpus * max(Fraction(int((now - self.since).total_seconds()), 3600), NOTHING)
 
 
@@ -176,7 +176,7 @@ class LimitsSummary(JsonStruct, frozen=True, kw_only=True):
 
     @property
     def has_problem(self) -> bool:
-        """Whether something is wrong with this one, not with all of them, as while no controller leads."""
+        """Whether this quota has a problem of its own. STALE is none: while no controller leads, all quotas are stale."""
         return self.state not in {QuotaState.STALE, QuotaState.READY} or bool(self.message)
 
     @property
@@ -186,7 +186,7 @@ class LimitsSummary(JsonStruct, frozen=True, kw_only=True):
 
     @property
     def fullest(self) -> Fraction:
-        """The largest part of a row that is held."""
+        """The part of `hard` that is held, of the row where it is largest."""
         return max((row.held / row.hard for row in self.rows if row.hard), default=NOTHING)
 
 
@@ -194,9 +194,10 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
     """The GPUQuota of a namespace.
 
     holders: the largest ones in the status of the quota: at most five for each row.
-    pending: the owners of pending pods that hold it, the longest first. is_held_up: whether one is pending for over a minute.
+    pending: the owners of pending pods that hold it, the longest pending first. is_held_up: whether one has been pending for over
+      a minute.
     waiting: the pods that wait in line, as in the status of the quota; None if there are none.
-    idle: owners of GPUs that do no work, likewise; None where no controller measures that.
+    idle: GPUs that do no work and their owners, as in the status of the quota; None where no controller measures that.
     budget: None without one, or before its first count. team: what the namespace sees of its team; None if it has none.
     denied: the number of denied pods of the namespace since `denied_since`; None where it cannot be read.
     """

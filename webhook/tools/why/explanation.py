@@ -41,9 +41,9 @@ class Source(Enum):
 
 
 class Cause(JsonStruct, frozen=True):
-    """One cause, in one sentence, and what to do, "" where nothing can be done.
+    """One cause, in one sentence. remedy: what to do, "" if nothing can be done.
 
-    reason and details: of the finding, if it is one.
+    reason and details: those of the finding, if a rule found the cause.
     """
 
     source: Source
@@ -62,7 +62,7 @@ class RuleSentence(JsonStruct, frozen=True):
 
 
 class QuotaDemand(QuotaRow, frozen=True, kw_only=True):
-    """The demand of one pod on a dimension of the quota, and what there is. Whether it fits is a cause's to say."""
+    """The demand of one pod on a dimension of the quota, and what there is. A Cause says whether it fits."""
 
     requested: Fraction
 
@@ -84,7 +84,7 @@ class QuotaFit(JsonStruct, frozen=True):
 class NodeFit(JsonStruct, frozen=True):
     """A GPU node, and why the pod could not run there now: `against` is empty where it could.
 
-    name: "" if it stands for all nodes of its class, `number` of them, and has as much as the one with the most.
+    name: "" if it stands for all `number` nodes of its class; its amounts are then those of the node with the most.
     free: by requested resource; None where the pods of the cluster cannot be read. remedy: what to write or wait for, "" where
       nothing helps.
     """
@@ -124,9 +124,10 @@ class ObservedEvent(JsonStruct, frozen=True):
 
 
 class Explanation(JsonStruct, frozen=True):
-    """Why an object's pods are refused, or pending. `summary` is the answer in one sentence, `reasons` the first one first.
+    """Why an object's pods are refused, or pending. `summary` is the answer in one sentence.
 
-    requested: by one pod, by resource name. classes: on which it can run; empty where it pins none.
+    reasons: the most certain first. requested: by one pod, by resource name.
+    classes: those on which a pod can run; empty where it pins none.
     verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
     line: the place in line of the first of its pods that wait for quota; None if none waits, or the quota does not name it.
     pods: at most MAX_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
