@@ -2,8 +2,8 @@
 
 `python -m tests.bench.clients` reads a `Plan` from standard input, says "ready" once every connection stands, begins at the
 next line, and prints the `Outcome`; both are JSON, a line each. It goes on until its input ends, over the same connections if
-a plan is for the same server. One thread serves all connections, with requests made beforehand and answers looked at no further
-than to their end: on a machine with two cores, what the client spends is taken from the server.
+a plan is for the same server. One thread serves all connections. It makes the requests beforehand, and reads each
+answer only to its end: on a machine with two cores, what the client spends is taken from the server.
 """
 
 import re
@@ -170,7 +170,7 @@ def main() -> None:
             connections = [_Connection(plan, context) for _ in range(plan.clients)]
             server = plan.server
         _tell("ready")
-        if not sys.stdin.readline():  # whoever started this has gone
+        if not sys.stdin.readline():  # the process that started this has ended
             return
         _tell(msgspec.json.encode(run(connections, requests)).decode())
 

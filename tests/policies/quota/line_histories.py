@@ -271,7 +271,7 @@ class World:
             place, lift = turn.places[uid], self.ledger.reservations.lifts.get(uid)
             if place.standing is Standing.NEXT and not place.for_team:
                 over = exceeds(total((together, place.needed)), self.ledger.hard)
-                assert lift or [each for each in over if each.key in place.needed], "whoever fits runs"
+                assert lift or [each for each in over if each.key in place.needed], "a pod that fits runs"
 
 
 def check_order(before: QuotaLedger, turn: Turn, pods: Mapping[str, Pod]) -> None:

@@ -307,7 +307,7 @@ class TeamWorld:
             if place.standing is Standing.NEXT and place.for_team:
                 ledger = self.namespaces[name].ledger
                 held = {key: amount + amount_held(ledger, key) for key, amount in place.needed.items()}
-                assert set(ledger.exceeded(held)) & held.keys(), "whoever fits runs"
+                assert set(ledger.exceeded(held)) & held.keys(), "a pod that fits runs"
         behind = [place for _, place in places if place.standing is Standing.BEHIND and place.for_team]
         assert not behind or any(place.standing is Standing.NEXT and place.for_team for _, place in places)
 
