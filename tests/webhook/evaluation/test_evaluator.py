@@ -8,10 +8,10 @@ import pytest
 
 from policies.finding import TOO_LARGE, Finding
 from policies.policy import Binding, EffectivePolicy
-from policies.quota.demand import QUOTA_RULE.id, Demand
+from policies.quota.demand import Demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from policies.registry import RULES_BY_ID
+from policies.registry import QUOTA_RULE, RULES_BY_ID
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
 from tests.builders import JSON, context, gpu_container, pod, view

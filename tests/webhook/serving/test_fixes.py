@@ -21,8 +21,9 @@ from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.field_paths import path_parts, with_edit
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
-from policies.quota.demand import QUOTA_RULE.id, UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
+from policies.registry import QUOTA_RULE
 from policies.rule import Rule
 from policies.rules.gpu_class import CLASS_CONTRADICTION
 from policies.rules.gpu_isolation import PRIVILEGED_CONTAINER
