@@ -44,11 +44,14 @@ from webhook.configuration.loader import (
 )
 from webhook.configuration.schema_paths import Schema, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
+from webhook.configuration.workload_kinds import WorkloadKind
 
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
 RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+REVIEW_SECONDS = 1.0
+"""For all CustomResourceDefinitions of one review; the API server waits 5 s for the answer about a document."""
 
 QUIET_SECONDS = 0.3
 """Documents that are applied together arrive one after another, and a part of them may be invalid alone."""
@@ -162,15 +165,38 @@ def read_chosen(api: ApiClient) -> EvaluatedDocuments:
 
 def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
     """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, as far as it shows these."""
-    for document in configuration.documents:
-        kinds = configuration.own_workload_kinds.get(document.name, ())
-        schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
-        for row in kinds if document.kind == RESOURCE_MAPPING else ():
-            with contextlib.suppress(errors.NotFound, errors.Forbidden):
-                definition = api.get(f"{DEFINITIONS}/{row.plural}.{row.group}")
-                schemas |= schemas_of(msgspec.json.decode(definition))
-        for path, message in kind_problems(kinds, schemas):
-            yield LocatedProblem("", 0, document.title, f"spec.{path}", message)
+    for name, kinds in configuration.own_workload_kinds.items():
+        for path, message in kind_problems(kinds, read_schemas(api, kinds)):
+            yield LocatedProblem("", 0, f"{RESOURCE_MAPPING}/{name}", f"spec.{path}", message)
+
+
+def read_wrong_paths(api: ApiClient, kinds: Sequence[WorkloadKind]) -> list[tuple[str, str]]:
+    """Return (path below the spec, sentence) for every path that the cluster's CustomResourceDefinitions do not have.
+
+    This is for a review: a kind whose schema cannot be read within REVIEW_SECONDS is not checked, and the log says so.
+    """
+    schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
+    until = monotonic() + REVIEW_SECONDS
+    try:
+        for row in kinds:
+            schemas |= read_schemas(api, [row], timeout=max(until - monotonic(), 0.001))
+    except (errors.ApiError, msgspec.MsgspecError) as error:
+        log.warning("failed to check all paths of workload kinds: %s", error)
+    return list(kind_problems(kinds, schemas))
+
+
+def read_schemas(
+    api: ApiClient, kinds: Iterable[WorkloadKind], timeout: float | None = None
+) -> dict[tuple[str, str], tuple[Schema, ...]]:
+    """Return the schemas of the kinds whose CustomResourceDefinitions exist and may be read. Raises `errors.ApiError`."""
+    schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
+    for row in kinds:
+        try:
+            definition = api.get(f"{DEFINITIONS}/{row.definition}", timeout=timeout)
+            schemas |= schemas_of(msgspec.json.decode(definition))
+        except (errors.NotFound, errors.Forbidden) as error:
+            log.info("paths of %s are not checked: %s", row.kind, error)
+    return schemas
 
 
 def source_of(

@@ -45,22 +45,14 @@ def path_problems(row: WorkloadKind, versions: Sequence[Schema]) -> Iterator[tup
 
 def _paths(row: WorkloadKind) -> Iterator[tuple[str, Steps]]:
     """Yield each field of the row that has a path into the object, and the steps of that path."""
-    whole = {"deadline": row.deadline, "together": row.together}
-    whole |= {f"{name}[{path}]": path for name in ("stopped", "staged") for path in getattr(row, name)}
-    yield from ((field, steps(path)) for field, path in whole.items() if path)
+    yield from ((field, steps(path)) for field, path in row.own_paths.items())
     for index, pods in enumerate(row.pods):
-        named = {"path": pods.path, "claims": pods.claims, "elastic": pods.elastic}
-        named |= {f"defaults[{number}]": path for number, path in enumerate(pods.defaults)}
-        for number, gpu in enumerate(pods.gpus):
-            named |= {f"gpus[{number}].quantity": gpu.quantity, f"gpus[{number}].name": gpu.name}
-        yield from (
-            (f"pods[{index}].{field}", steps(path, pods.path)) for field, path in named.items() if path
-        )
-        for name in ("replicas", "most", "gang"):
-            for number, text in enumerate(getattr(pods, name)):
-                factor = Factor.of(text)
-                for path in factor.every_path() if factor else ():
-                    yield f"pods[{index}].{name}[{number}]", steps(path, pods.path)
+        for field, path in ("path", pods.path), *pods.other_paths.items():
+            yield f"pods[{index}].{field}", steps(path, pods.path)
+        for field, text in pods.factor_texts.items():
+            factor = Factor.of(text)
+            for path in factor.every_path() if factor else ():
+                yield f"pods[{index}].{field}", steps(path, pods.path)
 
 
 def _wrong(schema: Schema, way: Steps, at: Steps = ()) -> str:

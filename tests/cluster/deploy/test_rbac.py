@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from tests.builders import JSON, deployment, gpu_container, manifest
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
+from tests.cluster.workload_kinds import install
 from tests.controlplane import ControlPlane, accepted, helm
 from tests.deploy.manifests import CHART, IMAGE, NAMESPACE, RELEASE
 from webhook.commands.doctor import doctor
@@ -88,6 +89,22 @@ def test_the_webhook_reads_what_an_autoscaler_scales(
 
     assert "may grow to 5 pods and then needs 5 GPUs" in said[1], running
     assert ("get", "deployments") in {request[1:3] for request in requested(audit_log)}
+    assert not forbidden(audit_log)
+
+
+def test_the_webhook_reads_the_schema_of_a_kind(
+    plane: ControlPlane, running: Installed, audit_log: Path
+) -> None:
+    install(plane.client(), "schemas.example.com", "v1", "Trainer")
+    row = {"group": "schemas.example.com", "kind": "Trainer", "pods": [{"path": "spek.template"}]}
+    document = Document("GPUResourceMapping", "trainers", {"workloadKinds": [row]}).data
+
+    said = plane.kubectl("apply", "-f", "-", stdin=json.dumps(document)).stderr
+    plane.kubectl("delete", "gpuresourcemapping", "trainers")
+
+    assert "spec.workloadKinds[0].pods[0].path: correct the path" in said, running
+    assert "the object has no field spek; did you mean spec?" in said
+    assert (WEBHOOK, "get", "customresourcedefinitions") in {row[:3] for row in requested(audit_log)}
     assert not forbidden(audit_log)
 
 
@@ -203,6 +220,7 @@ GROUPS = {
     "admission": "admissionregistration.k8s.io",
     "rbac": "rbac.authorization.k8s.io",
     "coordination": "coordination.k8s.io",
+    "extensions": "apiextensions.k8s.io",
 }
 
 
@@ -249,8 +267,10 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         get coordination:leases -n kube-system
         get events -n default
         delete events -n default
+        update extensions:customresourcedefinitions
     """,
     (WEBHOOK,): f"""
+        list extensions:customresourcedefinitions
         update gpu:gpuquotas/status
         update gpu:clustergpuquotas/status
         watch gpu:clustergpuquotas
@@ -289,6 +309,7 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
 ALLOWED: dict[tuple[str, ...], str] = {
     (WEBHOOK,): f"""
         list gpu:clustergpuquotas
+        get extensions:customresourcedefinitions
         watch secrets -n {NAMESPACE} gpu-admission-certificates
         get configmaps -n {NAMESPACE} gpu-admission-catalogues
         get coordination:leases -n {NAMESPACE} {CONTROLLER}

@@ -1,6 +1,8 @@
 """Paths of workload kinds against the schema of their CustomResourceDefinition."""
 
+import threading
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -8,8 +10,8 @@ import pytest
 import yaml
 
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import ApiServer, answering
-from webhook.configuration.cluster_source import read_path_problems
+from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
+from webhook.configuration.cluster_source import REVIEW_SECONDS, read_path_problems, read_wrong_paths
 from webhook.configuration.documents import RESOURCE_MAPPING, Document
 from webhook.configuration.loader import ConfigurationError, load_directory, load_objects
 from webhook.configuration.schema_paths import kind_problems, path_problems, schemas_of
@@ -156,10 +158,43 @@ def test_the_definition_stands_beside_the_documents(tmp_path: Path) -> None:
     assert str(refused.value) == f"a.yaml:10: {WRONG}"
 
 
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.example.com"
+
+
 def test_a_cluster_shows_the_definition(tmp_path: Path) -> None:
     configuration = load_objects([Document(RESOURCE_MAPPING, "ours", MAPPING["spec"])])
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.example.com"
 
-    for objects, want in (({}, []), ({path: definition(SPEC)}, [WRONG])):
+    for objects, want in (({}, []), ({DEFINITION: definition(SPEC)}, [WRONG])):
         with ApiServer(tmp_path, answering(objects)) as server:
             assert [str(each) for each in read_path_problems(server.client(), configuration)] == want
+
+
+FORBIDDEN = 'customresourcedefinitions "trainingjobs.example.com" is forbidden'
+UNREAD = "failed to check all paths of workload kinds: "
+
+
+@cases(
+    ("answer", "number", "logged"),
+    there=(definition(SPEC), 1, ""),
+    not_there=(None, 0, f"paths of TrainingJob are not checked: no {DEFINITION}"),
+    missing_right=(status(403, FORBIDDEN, "Forbidden"), 0, f"paths of TrainingJob are not checked: {FORBIDDEN}"),
+    broken=(status(500, "etcd is away"), 0, f"{UNREAD}etcd is away"),
+    not_json=(Answer(b"<html>"), 0, UNREAD),
+    slow=(Answer(stream=[], wait=threading.Event()), 0, UNREAD),
+)  # fmt: skip
+def test_a_review_gets_what_can_be_read_in_time(
+    answer: Any, number: int, logged: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = [msgspec.convert(kind("spec.wokers[].template"), WorkloadKind)]
+    caplog.set_level("INFO", logger="gpu_admission.configuration")
+
+    with ApiServer(tmp_path, answering({DEFINITION: answer})) as server:
+        began = monotonic()
+        wrong = read_wrong_paths(server.client(), kinds * 3)
+        took = monotonic() - began
+
+    assert [f"spec.{path}: {sentence}" for path, sentence in wrong] == [
+        WRONG.removeprefix("GPUResourceMapping/ours ").replace("[0]", f"[{index}]", 1) for index in range(3 * number)
+    ]
+    assert logged in caplog.text
+    assert took < 2 * REVIEW_SECONDS
