@@ -1,4 +1,4 @@
-"""Paths of workload kinds in `check`: against CustomResourceDefinitions among its manifests, then against those of the cluster."""
+"""Paths of workload kinds in `check`, by the CustomResourceDefinitions among its manifests, else by those of the cluster."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def stored(field: str) -> JSON:
     ("manifests", "config", "want"),
     right=(stream(WORKERS, GOOD), True, []),
     wrong=(stream(GOOD, GROUPS), True, [f"policy.yaml:1: {WRONG}"]),
-    document_beside_the_definition=(stream(GOOD, MAPPING, GROUPS), False, [f"stdin:20: {WRONG}"]),
+    document_beside_the_definition=(stream(GOOD, MAPPING, GROUPS), False, [f"stdin:18: {WRONG}"]),
     no_definition=(stream(GOOD, MAPPING), True, []),
     another_kind=(stream(GROUPS.replace("trainingjobs.example", "jobs.example"), GOOD), True, []),
 )
@@ -76,8 +76,14 @@ def test_definitions_among_the_manifests(
     the_manifest_comes_first=(stored("groups"), stream(GOOD, WORKERS), []),
 )
 def test_definitions_of_the_cluster(definition: Any, manifests: str, want: list[str], tmp_path: Path) -> None:
-    spec = {"workloadKinds": [{"group": "example.com", "kind": "TrainingJob", "pods": [{"path": "spec.workers[].template"}]}]}
-    objects = cluster() | {f"{GROUP}/gpuresourcemappings": [{"metadata": {"name": "ours", "uid": "1"}, "spec": spec}]}
+    spec = {
+        "workloadKinds": [
+            {"group": "example.com", "kind": "TrainingJob", "pods": [{"path": "spec.workers[].template"}]}
+        ]
+    }
+    objects = cluster() | {
+        f"{GROUP}/gpuresourcemappings": [{"metadata": {"name": "ours", "uid": "1"}, "spec": spec}]
+    }
     with ApiServer(tmp_path, answering(objects | ({IN_CLUSTER: definition} if definition else {}))) as server:
         result = check("-f", "-", "--kubeconfig", str(server.kubeconfig()), stdin=manifests)
 

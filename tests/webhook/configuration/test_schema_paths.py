@@ -194,7 +194,8 @@ def test_a_review_gets_what_can_be_read_in_time(
         took = monotonic() - began
 
     assert [f"spec.{path}: {sentence}" for path, sentence in wrong] == [
-        WRONG.removeprefix("GPUResourceMapping/ours ").replace("[0]", f"[{index}]", 1) for index in range(3 * number)
+        WRONG.removeprefix("GPUResourceMapping/ours ").replace("[0]", f"[{index}]", 1)
+        for index in range(3 * number)
     ]
     assert logged in caplog.text
     assert took < 2 * REVIEW_SECONDS
