@@ -42,7 +42,7 @@ from webhook.configuration.loader import (
     load_objects,
     problems_of,
 )
-from webhook.configuration.schema_paths import Schema, kind_problems, schemas_of
+from webhook.configuration.schema_paths import Schemas, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.configuration.workload_kinds import WorkloadKind
 
@@ -170,32 +170,26 @@ def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator
             yield LocatedProblem("", 0, f"{RESOURCE_MAPPING}/{name}", f"spec.{path}", message)
 
 
-def read_wrong_paths(api: ApiClient, kinds: Sequence[WorkloadKind]) -> list[tuple[str, str]]:
-    """Return (path below the spec, sentence) for every path that the cluster's CustomResourceDefinitions do not have.
+def read_schemas(api: ApiClient, kinds: Iterable[WorkloadKind], seconds: float | None = None) -> Schemas:
+    """Return the schemas of the kinds whose CustomResourceDefinitions exist and may be read. Raises `errors.ApiError`.
 
-    This is for a review: a kind whose schema cannot be read within REVIEW_SECONDS is not checked, and the log says so.
+    With `seconds` it raises nothing, and returns what it has read by then.
     """
-    schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
-    until = monotonic() + REVIEW_SECONDS
-    try:
-        for row in kinds:
-            schemas |= read_schemas(api, [row], timeout=max(until - monotonic(), 0.001))
-    except (errors.ApiError, msgspec.MsgspecError) as error:
-        log.warning("failed to check all paths of workload kinds: %s", error)
-    return list(kind_problems(kinds, schemas))
-
-
-def read_schemas(
-    api: ApiClient, kinds: Iterable[WorkloadKind], timeout: float | None = None
-) -> dict[tuple[str, str], tuple[Schema, ...]]:
-    """Return the schemas of the kinds whose CustomResourceDefinitions exist and may be read. Raises `errors.ApiError`."""
-    schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
+    schemas: Schemas = {}
+    began = monotonic()
     for row in kinds:
+        timeout = None if seconds is None else max(began + seconds - monotonic(), 0.001)
         try:
-            definition = api.get(f"{DEFINITIONS}/{row.definition}", timeout=timeout)
-            schemas |= schemas_of(msgspec.json.decode(definition))
+            schemas |= schemas_of(
+                msgspec.json.decode(api.get(f"{DEFINITIONS}/{row.definition}", timeout=timeout))
+            )
         except (errors.NotFound, errors.Forbidden) as error:
             log.info("paths of %s are not checked: %s", row.kind, error)
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            if seconds is None:
+                raise
+            log.warning("failed to check all paths of workload kinds: %s", error)
+            break
     return schemas
 
 

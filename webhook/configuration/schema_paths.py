@@ -15,7 +15,7 @@ CUSTOM_RESOURCE = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 """apiVersion and kind of the documents that have schemas."""
 
 Schema = Mapping[str, Any]
-Schemas = Mapping[tuple[str, str], tuple[Schema, ...]]
+Schemas = dict[tuple[str, str], tuple[Schema, ...]]
 """By (API group, kind): a schema for each version."""
 
 _OF_EVERY_OBJECT = ("apiVersion", "kind", "metadata")
@@ -25,7 +25,7 @@ def is_definition(data: Any) -> bool:
     return isinstance(data, dict) and (data.get("apiVersion"), data.get("kind")) == CUSTOM_RESOURCE
 
 
-def schemas_of(definition: Any) -> dict[tuple[str, str], tuple[Schema, ...]]:
+def schemas_of(definition: Any) -> Schemas:
     """Return the schemas of a CustomResourceDefinition; nothing if it has none that can be read."""
     try:
         spec = definition["spec"]

@@ -21,6 +21,7 @@ from webhook.configuration.advice import policy_advice
 from webhook.configuration.documents import CONFIGURATION, Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
 from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered
+from webhook.configuration.schema_paths import Schemas, kind_problems
 from webhook.configuration.source import ConfigurationSource
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.decision import Decision, Outcome
@@ -51,8 +52,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
     """Returns the match conditions of the registered webhooks, none if they are not known."""
     teams: Callable[[], Iterable[TeamMatch]] = tuple
     """Returns the ClusterGPUQuotas of the cluster, none if they are not known."""
-    wrong_paths: Callable[[Sequence[WorkloadKind]], Iterable[tuple[str, str]]] = lambda _kinds: ()
-    """Returns (path below the spec, sentence) for the paths of kinds that the known schemas do not have."""
+    schemas: Callable[[Sequence[WorkloadKind]], Schemas] = lambda _kinds: {}
+    """Returns the schemas of kinds, as far as they are known."""
 
     def findings(self, request: AdmissionRequest, now: datetime) -> list[Finding]:
         """Return what there is to say about creating or changing the document. Raises msgspec.ValidationError."""
@@ -122,7 +123,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             reason = INEFFECTIVE_ANNOTATION
             yield _warning(reason=reason, path=path, value=key, message=UNREGISTERED, remedy=REMEDY)
         # No denial: the CustomResourceDefinition may come later, or another version of it.
-        for path, message in self.wrong_paths(kinds):
+        for path, message in kind_problems(kinds, self.schemas(kinds)):
             yield _warning(path=f"spec.{path}", message=message, remedy=_CORRECT)
 
 

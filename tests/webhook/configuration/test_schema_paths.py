@@ -11,7 +11,7 @@ import yaml
 
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
-from webhook.configuration.cluster_source import REVIEW_SECONDS, read_path_problems, read_wrong_paths
+from webhook.configuration.cluster_source import REVIEW_SECONDS, read_path_problems, read_schemas
 from webhook.configuration.documents import RESOURCE_MAPPING, Document
 from webhook.configuration.loader import ConfigurationError, load_directory, load_objects
 from webhook.configuration.schema_paths import kind_problems, path_problems, schemas_of
@@ -174,28 +174,25 @@ UNREAD = "failed to check all paths of workload kinds: "
 
 
 @cases(
-    ("answer", "number", "logged"),
-    there=(definition(SPEC), 1, ""),
-    not_there=(None, 0, f"paths of TrainingJob are not checked: no {DEFINITION}"),
-    missing_right=(status(403, FORBIDDEN, "Forbidden"), 0, f"paths of TrainingJob are not checked: {FORBIDDEN}"),
-    broken=(status(500, "etcd is away"), 0, f"{UNREAD}etcd is away"),
-    not_json=(Answer(b"<html>"), 0, UNREAD),
-    slow=(Answer(stream=[], wait=threading.Event()), 0, UNREAD),
+    ("answer", "is_read", "logged"),
+    there=(definition(SPEC), True, ""),
+    not_there=(None, False, f"paths of TrainingJob are not checked: no {DEFINITION}"),
+    missing_right=(status(403, FORBIDDEN, "Forbidden"), False, f"paths of TrainingJob are not checked: {FORBIDDEN}"),
+    broken=(status(500, "etcd is away"), False, f"{UNREAD}etcd is away"),
+    not_json=(Answer(b"<html>"), False, UNREAD),
+    slow=(Answer(stream=[], wait=threading.Event()), False, UNREAD),
 )  # fmt: skip
 def test_a_review_gets_what_can_be_read_in_time(
-    answer: Any, number: int, logged: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    answer: Any, is_read: bool, logged: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kinds = [msgspec.convert(kind("spec.wokers[].template"), WorkloadKind)]
+    row = msgspec.convert(kind(), WorkloadKind)
     caplog.set_level("INFO", logger="gpu_admission.configuration")
 
     with ApiServer(tmp_path, answering({DEFINITION: answer})) as server:
         began = monotonic()
-        wrong = read_wrong_paths(server.client(), kinds * 3)
+        schemas = read_schemas(server.client(), [row] * 3, REVIEW_SECONDS)
         took = monotonic() - began
 
-    assert [f"spec.{path}: {sentence}" for path, sentence in wrong] == [
-        WRONG.removeprefix("GPUResourceMapping/ours ").replace("[0]", f"[{index}]", 1)
-        for index in range(3 * number)
-    ]
+    assert list(schemas) == [row.key] * is_read
     assert logged in caplog.text
     assert took < 2 * REVIEW_SECONDS

@@ -1,6 +1,6 @@
 """Review of our own documents where the configuration is a directory; the same with a cluster is in tests/cluster."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from tests.webhook.serving import served
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
-from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.serving import admission_review
 from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.deadline import deadline_of
@@ -306,17 +305,15 @@ def test_a_fraction_annotation_that_the_registration_lacks_is_a_warning(
 def test_a_path_that_the_schema_of_its_kind_lacks_is_a_warning(source: DirectorySource) -> None:
     row = {"group": "example.com", "kind": "TrainingJob", "pods": [{"path": "spec.wokers"}]}
     document = Document("GPUResourceMapping", "ours", {"workloadKinds": [row]})
+    schema = {"properties": {"spec": {"properties": {"workers": {"type": "array"}}}}}
 
-    def wrong_paths(kinds: Sequence[WorkloadKind]) -> Iterator[tuple[str, str]]:
-        for each in kinds:
-            yield "workloadKinds[0].pods[0].path", f"must not be {each.pods[0].path}"
-
-    found = DocumentReviews(source, lambda: None, wrong_paths=wrong_paths).findings(request(document), NOW)
+    reviews = DocumentReviews(source, lambda: None, schemas=lambda kinds: {kinds[0].key: (schema,)})
+    found = reviews.findings(request(document), NOW)
 
     assert [(each.severity, each.sentence()) for each in found if each.path] == [
         (
             Severity.WARNING,
-            "spec.workloadKinds[0].pods[0].path: correct the path, or install a CustomResourceDefinition that has it; "
-            "must not be spec.wokers [configuration]",
+            "spec.workloadKinds[0].pods[0].path: correct the path, or install a CustomResourceDefinition that has it; must be a "
+            "path of the CustomResourceDefinition: spec has no field wokers; did you mean workers? [configuration]",
         )
     ]
