@@ -50,8 +50,6 @@ PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpures
 RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-REVIEW_SECONDS = 1.0
-"""For all CustomResourceDefinitions of one review; the API server waits 5 s for the answer about a document."""
 
 QUIET_SECONDS = 0.3
 """Documents that are applied together arrive one after another, and a part of them may be invalid alone."""
@@ -167,7 +165,7 @@ def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator
     """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, as far as it shows these."""
     for name, kinds in configuration.own_workload_kinds.items():
         for path, message in kind_problems(kinds, read_schemas(api, kinds)):
-            yield LocatedProblem("", 0, f"{RESOURCE_MAPPING}/{name}", f"spec.{path}", message)
+            yield LocatedProblem("", 0, f"{RESOURCE_MAPPING}/{name}", path, message)
 
 
 def read_schemas(api: ApiClient, kinds: Iterable[WorkloadKind], seconds: float | None = None) -> Schemas:

@@ -379,7 +379,7 @@ def check_references(
             collected.problems.extend(place.problem(problem) for problem in found)
     for name, kinds in collected.workload_kinds.items():
         place = collected.places[RESOURCE_MAPPING, name]
-        found = _below(("spec",), kind_problems(kinds, collected.schemas))
+        found = _below((), kind_problems(kinds, collected.schemas))
         collected.problems.extend(place.problem(problem) for problem in found)
     limits: Iterator[tuple[tuple[str, str], LimitsSpec]] = chain(
         (((QUOTA, namespace), spec) for namespace, spec in collected.quotas.items()),

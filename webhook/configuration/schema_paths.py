@@ -4,7 +4,7 @@ A path that leads nowhere would be silent: its objects would have no pods, or th
 CustomResourceDefinition has it. Where a schema leaves fields open (`x-kubernetes-preserve-unknown-fields`), any path is right.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from policies.pods.field_paths import field_path
@@ -35,12 +35,14 @@ def schemas_of(definition: Any) -> Schemas:
         return {}
 
 
-def path_problems(row: WorkloadKind, versions: Sequence[Schema]) -> Iterator[tuple[str, str]]:
-    """Yield (path below the row, sentence) for every path that no version has, with the nearest field of the last one."""
-    for field, way in _paths(row):
-        wrong = [_wrong(version, way) for version in versions]
-        if versions and all(wrong):
-            yield field, f"must be a path of the CustomResourceDefinition: {wrong[-1]}"
+def kind_problems(kinds: Iterable[WorkloadKind], schemas: Schemas) -> Iterator[tuple[str, str]]:
+    """Yield (path in their document, sentence) for every path that no version has, with the nearest field of the last one."""
+    for index, row in enumerate(kinds):
+        for field, way in _paths(row):
+            wrong = [_wrong(version, way) for version in schemas.get(row.key, ())]
+            if wrong and all(wrong):
+                sentence = f"must be a path of the CustomResourceDefinition: {wrong[-1]}"
+                yield f"spec.workloadKinds[{index}].{field}", sentence
 
 
 def _paths(row: WorkloadKind) -> Iterator[tuple[str, Steps]]:
@@ -86,10 +88,3 @@ def _is_open(schema: Schema) -> bool:
 
 def _shown(at: Steps) -> str:
     return field_path(at).replace(".[]", "[]") if at else "the object"
-
-
-def kind_problems(kinds: Iterable[WorkloadKind], schemas: Schemas) -> Iterator[tuple[str, str]]:
-    """Yield (path below the spec of their document, sentence) for every wrong path of kinds whose schema is known."""
-    for index, row in enumerate(kinds):
-        for field, sentence in path_problems(row, schemas.get(row.key, ())):
-            yield f"workloadKinds[{index}].{field}", sentence

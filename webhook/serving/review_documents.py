@@ -124,7 +124,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             yield _warning(reason=reason, path=path, value=key, message=UNREGISTERED, remedy=REMEDY)
         # No denial: the CustomResourceDefinition may come later, or another version of it.
         for path, message in kind_problems(kinds, self.schemas(kinds)):
-            yield _warning(path=f"spec.{path}", message=message, remedy=_CORRECT)
+            yield _warning(path=path, message=message, remedy=_CORRECT)
 
 
 def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:

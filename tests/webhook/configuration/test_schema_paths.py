@@ -11,10 +11,11 @@ import yaml
 
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
-from webhook.configuration.cluster_source import REVIEW_SECONDS, read_path_problems, read_schemas
+from webhook.configuration.cluster_source import read_path_problems, read_schemas
 from webhook.configuration.documents import RESOURCE_MAPPING, Document
 from webhook.configuration.loader import ConfigurationError, load_directory, load_objects
-from webhook.configuration.schema_paths import kind_problems, path_problems, schemas_of
+from webhook.configuration.registered_annotations import CALL_SECONDS
+from webhook.configuration.schema_paths import kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
 
 JSON = dict[str, Any]
@@ -118,10 +119,12 @@ OF_SPEC = "must be one of suspend, workers, roles, fixed, raw"
 )
 def test_paths(row: JSON, want: list[str]) -> None:
     read = msgspec.convert(row, WorkloadKind)
-    (versions,) = schemas_of(definition(SPEC)).values()
+    found = kind_problems([read], schemas_of(definition(SPEC)))
 
     assert list(read.problems()) == []
-    assert [f"{field}: {sentence}" for field, sentence in path_problems(read, versions)] == want
+    assert [f"{path}: {sentence}" for path, sentence in found] == [
+        f"spec.workloadKinds[0].{each}" for each in want
+    ]
 
 
 def test_a_path_of_one_version_is_right() -> None:
@@ -190,9 +193,9 @@ def test_a_review_gets_what_can_be_read_in_time(
 
     with ApiServer(tmp_path, answering({DEFINITION: answer})) as server:
         began = monotonic()
-        schemas = read_schemas(server.client(), [row] * 3, REVIEW_SECONDS)
+        schemas = read_schemas(server.client(), [row] * 3, CALL_SECONDS)
         took = monotonic() - began
 
     assert list(schemas) == [row.key] * is_read
     assert logged in caplog.text
-    assert took < 2 * REVIEW_SECONDS
+    assert took < 2 * CALL_SECONDS

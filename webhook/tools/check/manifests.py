@@ -180,9 +180,8 @@ def read_manifests(
 
 def whole_definition(manifest: Manifest) -> Any:
     """Return a CustomResourceDefinition with its spec, which `read_manifests` leaves out."""
-    documents = load_documents(
-        manifest.text, lambda text: text if manifest.name in text else _without_schema(text)
-    )
+    name = manifest.name
+    documents = load_documents(manifest.text, lambda each: each if name in each else _without_schema(each))
     document = next(islice(documents, manifest.index, None))
     return value_at(document.data, manifest.at) if isinstance(document, YamlDocument) else None
 

@@ -289,8 +289,7 @@ def wrong_paths(
         return cluster.schemas([row]) if cluster else {}
 
     def problems(kinds: Sequence[WorkloadKind]) -> Iterator[tuple[str, str]]:
-        known = dict(chain.from_iterable(schemas(row).items() for row in kinds))
-        return ((f"spec.{path}", message) for path, message in kind_problems(kinds, known))
+        return kind_problems(kinds, dict(chain.from_iterable(schemas(row).items() for row in kinds)))
 
     for name, kinds in configuration.own_workload_kinds.items():
         for path, message in problems(kinds):
