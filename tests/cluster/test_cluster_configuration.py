@@ -12,8 +12,6 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import gpu_container, pod
-from tests.cases import cases
-from tests.cluster.applying import apply
 from tests.cluster.configuration import (
     KINDS,
     install_configuration_kinds,
@@ -21,7 +19,6 @@ from tests.cluster.configuration import (
     unregister_reviews,
 )
 from tests.cluster.controllers import Command, eventually
-from tests.cluster.workload_kinds import install
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import Webhook
@@ -251,31 +248,3 @@ def test_the_last_good_ones_stay_while_the_api_server_is_away(served: Served) ->
     assert eventually(served.refuses_two_gpus, seconds=60)
     assert served.configuration()["version"] == version
     assert served.configuration()["unconfirmedSeconds"] < 80
-
-
-WRONG = (
-    "Warning: GPUResourceMapping ours: spec.workloadKinds[0].pods[0].{}: correct the path, or install a "
-    "CustomResourceDefinition that has it; must be a path of the CustomResourceDefinition: the object has no field {}; "
-    "did you mean {}? [configuration]"
-)
-
-
-@cases(
-    ("kind", "pods", "want"),
-    right=("Trainer", {"path": "spec.workers[].template", "replicas": [".replicas else 1"]}, ""),
-    wrong_path=("Trainer", {"path": "spek.template"}, WRONG.format("path", "spek", "spec")),
-    wrong_number=(
-        "Trainer",
-        {"path": "spec.template", "replicas": ["metadata.labels.size else stats.size"]},
-        WRONG.format("replicas[0]", "stats", "status"),
-    ),
-    not_installed=("Unknown", {"path": "spek.template"}, ""),
-)
-def test_a_path_is_compared_with_the_schema_of_its_kind(
-    served: Served, kind: str, pods: JSON, want: str
-) -> None:
-    install(served.client, "schemas.example.com", "v1", "Trainer")
-    row = {"group": "schemas.example.com", "kind": kind, "pods": [pods]}
-    document = Document("GPUResourceMapping", "ours", {"workloadKinds": [row]}).data
-
-    assert apply(served.plane, document, dry_run=True) == (True, want)

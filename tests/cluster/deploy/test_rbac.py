@@ -10,6 +10,8 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import JSON, deployment, gpu_container, manifest
+from tests.cases import cases
+from tests.cluster.applying import apply
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
 from tests.cluster.workload_kinds import install
@@ -92,18 +94,33 @@ def test_the_webhook_reads_what_an_autoscaler_scales(
     assert not forbidden(audit_log)
 
 
-def test_the_webhook_reads_the_schema_of_a_kind(
-    plane: ControlPlane, running: Installed, audit_log: Path
+WRONG_PATH = (
+    "Warning: GPUResourceMapping trainers: spec.workloadKinds[0].pods[0].{}: correct the path, or install a "
+    "CustomResourceDefinition that has it; must be a path of the CustomResourceDefinition: the object has no field {}; "
+    "did you mean {}? [configuration]"
+)
+
+
+@cases(
+    ("kind", "pods", "want"),
+    right=("Trainer", {"path": "spec.workers[].template", "replicas": [".replicas else 1"]}, ""),
+    wrong_path=("Trainer", {"path": "spek.template"}, WRONG_PATH.format("path", "spek", "spec")),
+    wrong_number=(
+        "Trainer",
+        {"path": "spec.template", "replicas": ["metadata.labels.size else stats.size"]},
+        WRONG_PATH.format("replicas[0]", "stats", "status"),
+    ),
+    not_installed=("Unknown", {"path": "spek.template"}, ""),
+)
+@pytest.mark.usefixtures("running")
+def test_the_webhook_compares_paths_with_the_schema_of_their_kind(
+    plane: ControlPlane, audit_log: Path, kind: str, pods: JSON, want: str
 ) -> None:
     install(plane.client(), "schemas.example.com", "v1", "Trainer")
-    row = {"group": "schemas.example.com", "kind": "Trainer", "pods": [{"path": "spek.template"}]}
+    row = {"group": "schemas.example.com", "kind": kind, "pods": [pods]}
     document = Document("GPUResourceMapping", "trainers", {"workloadKinds": [row]}).data
 
-    said = plane.kubectl("apply", "-f", "-", stdin=json.dumps(document)).stderr
-    plane.kubectl("delete", "gpuresourcemapping", "trainers")
-
-    assert "spec.workloadKinds[0].pods[0].path: correct the path" in said, running
-    assert "the object has no field spek; did you mean spec?" in said
+    assert apply(plane, document, dry_run=True) == (True, want)
     assert (WEBHOOK, "get", "customresourcedefinitions") in {row[:3] for row in requested(audit_log)}
     assert not forbidden(audit_log)
 

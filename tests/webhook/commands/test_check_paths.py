@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.builders import JSON
+import yaml
+
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, cluster
@@ -39,13 +40,6 @@ PATH = "spec.workloadKinds[0].pods[0].path"
 WRONG = f"{PATH}: must be a path of the CustomResourceDefinition: spec has no field workers: must be groups"
 
 
-def stored(field: str) -> JSON:
-    names = {"kind": "TrainingJob", "plural": "trainingjobs"}
-    schema = {"properties": {"spec": {"properties": {field: {"type": "array", "items": {"type": "object"}}}}}}
-    versions = [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]
-    return {"spec": {"group": "example.com", "names": names, "versions": versions}}
-
-
 @cases(
     ("manifests", "config", "want"),
     right=(stream(WORKERS, GOOD), True, []),
@@ -69,21 +63,15 @@ def test_definitions_among_the_manifests(
 
 @cases(
     ("definition", "manifests", "want"),
-    right=(stored("workers"), GOOD, []),
-    wrong=(stored("groups"), GOOD, [f"GPUResourceMapping/ours: {WRONG}"]),
+    right=(yaml.safe_load(WORKERS), GOOD, []),
+    wrong=(yaml.safe_load(GROUPS), GOOD, [f"GPUResourceMapping/ours: {WRONG}"]),
     may_not_be_read=(FORBIDDEN, GOOD, []),
     not_installed=(None, GOOD, []),
-    the_manifest_comes_first=(stored("groups"), stream(GOOD, WORKERS), []),
+    the_manifest_comes_first=(yaml.safe_load(GROUPS), stream(GOOD, WORKERS), []),
 )
 def test_definitions_of_the_cluster(definition: Any, manifests: str, want: list[str], tmp_path: Path) -> None:
-    spec = {
-        "workloadKinds": [
-            {"group": "example.com", "kind": "TrainingJob", "pods": [{"path": "spec.workers[].template"}]}
-        ]
-    }
-    objects = cluster() | {
-        f"{GROUP}/gpuresourcemappings": [{"metadata": {"name": "ours", "uid": "1"}, "spec": spec}]
-    }
+    mapping = yaml.safe_load(MAPPING.replace("ours}", "ours, uid: '1'}"))
+    objects = cluster() | {f"{GROUP}/gpuresourcemappings": [mapping]}
     with ApiServer(tmp_path, answering(objects | ({IN_CLUSTER: definition} if definition else {}))) as server:
         result = check("-f", "-", "--kubeconfig", str(server.kubeconfig()), stdin=manifests)
 
