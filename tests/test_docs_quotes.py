@@ -108,8 +108,8 @@ def all_templates(texts: Iterable[str]) -> dict[Template, bool]:
     """Return all templates, and whether each may be a part of a sentence: one word alone is a key, or the label of a row."""
     found: dict[Template, bool] = {}
     for text in texts:
-        for each in filter(None, templates_of(text)):
-            found[each] = found.get(each, False) or len(text.split()) > 1
+        for template in filter(None, templates_of(text)):
+            found[template] = found.get(template, False) or len(text.split()) > 1
     return found
 
 
@@ -127,33 +127,33 @@ def places_of(part: Sequence[str], words: Sequence[str], begin: int = 0) -> Iter
 
 def following(parts: Template, words: Sequence[str], begin: int) -> set[int]:
     """Return the places of the parts from `begin` on, up to the last word; none if the words go on without a part."""
-    found: set[int] = set()
+    places: set[int] = set()
     for part in parts:
         at = next(places_of(part, words, begin), None)
         if at is None:
             for start in range(begin, len(words) + 1):
                 if words[start:] == part[: len(words) - start]:
                     is_cut = not any(map(WORD.fullmatch, words[begin:start]))
-                    return found | set(range(start, len(words))) if is_cut else set()
+                    return places | set(range(start, len(words))) if is_cut else set()
         else:
             begin = at + len(part)
-            found |= set(range(at, begin))
-    return found
+            places |= set(range(at, begin))
+    return places
 
 
 def covered(words: Sequence[str], parts: Template) -> set[int]:
     """Return the places of the words that a template covers; it may be cut before the first word, and behind the last one."""
-    found: set[int] = set()
+    places: set[int] = set()
     for at in places_of(parts[0], words):
-        found |= following(parts, words, at)
+        places |= following(parts, words, at)
     for index, part in enumerate(parts):
         for cut in range(0 if index else 1, len(part)):
             if part[cut] == words[0]:
-                found |= following((part[cut:], *parts[index + 1 :]), words, 0)
+                places |= following((part[cut:], *parts[index + 1 :]), words, 0)
     for size in range(2, len(parts[0])):
         if words[-size:] == parts[0][:size]:
-            found |= set(range(len(words) - size, len(words)))
-    return found
+            places |= set(range(len(words) - size, len(words)))
+    return places
 
 
 def unwritten(quote: str, known: Iterable[Template]) -> list[str]:
@@ -175,7 +175,7 @@ def unwritten(quote: str, known: Iterable[Template]) -> list[str]:
 
 @each_page
 def test_a_quoted_message_is_one_that_we_write(page: Path) -> None:
-    sentences = [each for each, may_be_part in templates().items() if may_be_part]
+    sentences = [template for template, is_sentence in templates().items() if is_sentence]
     found = {quote: unwritten(quote, sentences) for quote in quotes(page)}
     found |= {output: unwritten(output, templates()) for output in outputs(page)}
 

@@ -181,7 +181,7 @@ def read_manifests(
 def whole_definition(manifest: Manifest) -> Any:
     """Return a CustomResourceDefinition with its spec, which `read_manifests` leaves out."""
     name = manifest.name
-    documents = load_documents(manifest.text, lambda each: each if name in each else _without_schema(each))
+    documents = load_documents(manifest.text, lambda text: text if name in text else _without_schema(text))
     document = next(islice(documents, manifest.index, None))
     return value_at(document.data, manifest.at) if isinstance(document, YamlDocument) else None
 

@@ -281,7 +281,8 @@ def wrong_paths(
 
     Checked are the workload kinds of the configuration, and those of GPUResourceMappings among the manifests.
     """
-    definitions = {each.name: each for each in manifests if (each.api_version, each.kind) == CUSTOM_RESOURCE}
+    crds = (manifest for manifest in manifests if (manifest.api_version, manifest.kind) == CUSTOM_RESOURCE)
+    definitions = {manifest.name: manifest for manifest in crds}
 
     def schemas(row: WorkloadKind) -> Schemas:
         if definition := definitions.get(row.definition):
