@@ -196,8 +196,10 @@ def test_containers_are_found_by_their_names() -> None:
 
 
 RAISED = "it was raised when the pod was created, and cannot be changed since"
-DELAY_STAYS = f'spec.containers[0].readinessProbe.initialDelaySeconds = "10": stays 72: {RAISED}'
-GRACE_STAYS = f'spec.terminationGracePeriodSeconds = "30": stays 120: {RAISED}'
+DELAY_STAYS = (
+    f'spec.containers[0].readinessProbe.initialDelaySeconds = "10": stays 72: {RAISED} [readiness-delay]'
+)
+GRACE_STAYS = f'spec.terminationGracePeriodSeconds = "30": stays 120: {RAISED} [spot]'
 
 
 @cases(
