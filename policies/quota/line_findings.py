@@ -12,7 +12,7 @@ from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
-from policies.quota.shortage import quota_title, shortage_facts
+from policies.quota.shortage_facts import quota_title, shortage_facts
 from policies.quota.spec import NAME
 from policies.quota.waiting import names_kueue, never_waits
 
