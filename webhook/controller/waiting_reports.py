@@ -187,7 +187,7 @@ class WaitingReports:
         elif place.standing is Standing.UNREAD_GANG:
             detail = f" {place.gang}" if place.gang else ""
         elif place.standing is Standing.TOO_MANY:
-            detail = f"{place.gang} has {members} pods, of which at most {place.most}"
+            detail = f"{place.gang} has {members} pods, of which at most {place.can_start}"
         elif place.standing is Standing.DENIED:
             detail = self._denials.get(uid, "")
         elif place.standing is Standing.BUDGET_SPENT:
