@@ -13,24 +13,16 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import (
-    ClaimName,
-    DeviceClassNames,
-    decode_claim_template,
-    requested_by,
-    without_other_claims,
-)
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts
+from policies.gpus.claims import DeviceClassNames, decode_claim_template, requested_by, without_other_claims
 from policies.pods.injected import restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import Change, Operation, PodPatch
-from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.pod import Metadata, Pod
 from policies.pods.workload import Workload
-from policies.policy import EffectivePolicy, Labels
+from policies.policy import EffectivePolicy
 from policies.quota.demand import RULE_ID
 from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -45,9 +37,9 @@ from policies.rules.gpu_quota import check_reservation, needs_ledger, queues
 from policies.rules.host_resources import reads_limit_ranges
 from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
 from webhook.evaluation.rule_pass import RulePass
 from webhook.quota.enforcer import NamespaceQuota
@@ -57,37 +49,18 @@ MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
 
 
-class OwnerUnread(Exception):  # noqa: N818 - no bug
-    """The object that makes a pod could not be read; the message says why."""
-
-
-OwnerLookup = Callable[[str, OwnerReference, WorkloadKind], int | None]
-"""Returns the seconds after which an object of this kind in a namespace ends its pods; None if it has no deadline, or does not
-exist. Raises OwnerUnread."""
-
-
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration, and the facts that decisions depend on besides the object. An omitted field: the fact is unknown."""
+    """Decides by the configuration, and by the facts and the quota that decisions depend on besides the object."""
 
     cache: DecisionCache
     now: datetime
     deadline: float = inf
     """A moment of `monotonic`. Every evaluation raises DeadlineExceeded once it has passed."""
-    labels_of: Callable[[str], Labels] = lambda _namespace: ()
-    nodes: Callable[[], NodeFacts | None] = lambda: None
-    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
-    claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
-    owner_deadline: OwnerLookup | None = None
-    budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
-    """The selectors of the PodDisruptionBudgets in a namespace, None if they are not known."""
-    limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
-    """What the LimitRanges of a namespace say; None if they cannot be read."""
+    facts: Facts = Facts()
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
     answer_holds: Callable[[], bool] = lambda: True
     """Whether the answer may be written now. If not, it must be found again."""
-    has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
-    """Whether Kueue has reserved quota of its own for what makes a pod in a namespace."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
 
@@ -98,14 +71,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
         policies = self.configuration.policies
-        labels = self.labels_of(namespace) if policies.asks_labels(namespace) else ()
+        labels = self.facts.labels_of(namespace) if policies.asks_labels(namespace) else ()
         return policies.for_namespace(namespace, labels)
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
         """Return the DeviceClasses of the pod's claims, as far as they are known."""
-        if self.claims is None or not pod.spec.resource_claims:
+        if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
-        return requested_by(pod, namespace, self.claims)
+        return requested_by(pod, namespace, self.facts.claims)
 
     def owner_of(self, policy: EffectivePolicy, pod: Pod, *, is_proven: bool = True) -> Owner:
         """Return the controller of a pod, as far as an enabled rule needs it. Its kind counts only where it `is_proven`.
@@ -124,11 +97,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         )
         if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
             return owner
-        if self.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
+        if self.facts.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
             return replace(owner, is_known=False)
         name = f"{kind}/{reference.name}"
         try:
-            deadline = self.owner_deadline(policy.namespace, reference, row)
+            deadline = self.facts.owner_deadline(policy.namespace, reference, row)
         except OwnerUnread as unread:
             return replace(owner, name=name, is_known=False, problem=str(unread))
         if deadline is None:
@@ -170,7 +143,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             owner=owner,
             is_update=is_update,
             fetcher_image=self.cache.fetcher_image,
-            nodes=self.nodes(),
+            nodes=self.facts.nodes(),
             limit_ranges=limits,
             ledger=ledger,
             budgets=budgets,
@@ -196,10 +169,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
-        limits = self.limits_of(policy.namespace) if reads_limit_ranges(policy.options_of) else None
+        limits = self.facts.limits_of(policy.namespace) if reads_limit_ranges(policy.options_of) else None
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
-        if is_cacheable and (known := self.cache.cached_decision(key, policy, self.nodes())) is not None:
+        if (
+            is_cacheable
+            and (known := self.cache.cached_decision(key, policy, self.facts.nodes())) is not None
+        ):
             return known
         rules = self._rules(
             policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
@@ -222,7 +198,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the demand of a new pod that may wait in line, None of another one."""
         if waits(pod) or not self.lets_wait(policy):
             return None
-        return quota_request_for_pod("review", pod, None, self.configuration, self.named_nodes())
+        return quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
 
     def restore(
         self,
@@ -255,7 +231,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         final = mutated.pod or pod
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
-            configuration, nodes = self.configuration, self.named_nodes()
+            configuration, nodes = self.configuration, self.facts.named_nodes()
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
@@ -338,7 +314,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         options: Any = held[0].options if held else None
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
         is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
-        by_kueue = bool(is_asked) and self.has_admitted(policy.namespace, pod)
+        by_kueue = bool(is_asked) and self.facts.has_admitted(policy.namespace, pod)
         reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
         return Line.NEVER_WAITS if reason else Line.BEHIND
 
@@ -385,7 +361,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the PodDisruptionBudgets of the namespace, None if no rule reads them."""
         mapping = self.configuration.resource_mapping
         is_read = policy.in_force(disruption.ID, self.now) and disruption.needs_budgets(workload, mapping)
-        return self.budgets(policy.namespace) if is_read else None
+        return self.facts.budgets(policy.namespace) if is_read else None
 
     def _ledger(self, policy: EffectivePolicy) -> QuotaLedger | None:
         """Return the ledger of the namespace, None if no rule reads it."""
