@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
 from webhook.server.tls import CertificateState
+from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.certificates")
 
@@ -81,9 +83,9 @@ class SecretCertificate:
         self.certificate = self.key = self._file.path
 
     def start(self, api: ApiClient) -> None:
-        changes = ChangeSignal(api, self.name)
-        changes.start(threading.Event())
-        threading.Thread(target=self._run, args=(api, changes), name="certificate", daemon=True).start()
+        changes, stopping = ChangeSignal(api, self.name), threading.Event()
+        changes.start(stopping)
+        thread("certificate", partial(self._run, api, changes), stopping).start()
 
     @property
     def state(self) -> CertificateState | None:
@@ -134,11 +136,11 @@ class SecretCertificate:
         self._was_ready = self._was_ready or not self.unready()
         return not (untrusted or self._problem or self.unready())
 
-    def _run(self, api: ApiClient, changes: ChangeSignal) -> None:
+    def _run(self, api: ApiClient, changes: ChangeSignal, stopping: threading.Event) -> None:
         secret, configurations = ClusterSecret(api, self.name), ClusterConfigurations(api)
         log.info("loading the certificate from the Secret %s", self.name)
         problem = ""
-        while True:
+        while not stopping.is_set():
             pause = RETRY
             try:
                 if self.refresh(configurations.read(), secret.read()):

@@ -21,6 +21,7 @@ from policies.finding import truncate
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import ObjectMeta, timestamp
+from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.events")
 
@@ -159,7 +160,7 @@ class EventQueue:
         self._writer = writer
         self._lost = lost
         self._waiting: queue.Queue[EventRecord | None] = queue.Queue(MAX_WAITING)
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread = thread("events", self._run, threading.Event())
 
     def start(self) -> None:
         self._thread.start()
@@ -176,7 +177,7 @@ class EventQueue:
         except queue.Full:
             self._lost()
 
-    def _run(self) -> None:
+    def _run(self, _stopping: threading.Event) -> None:
         while (event_record := self._waiting.get()) is not None:
             if not self._writer.write(event_record):
                 self._lost()

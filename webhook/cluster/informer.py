@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from math import inf
 from time import monotonic
 
@@ -46,6 +47,7 @@ from webhook.cluster.collection import (
     Position,
 )
 from webhook.cluster.objects import decode_metadata
+from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -255,8 +257,7 @@ class Informer(MergedCollection[K]):
             stopping.wait(pauses.next())
 
     def start(self, stopping: threading.Event) -> None:
-        name = f"watch {self.resource.plural}"
-        threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
+        thread(f"watch {self.resource.plural}", self.run, stopping).start()
 
     def _list_if_due(self, stopping: threading.Event) -> None:
         """If lists are due, start a thread for the awaited namespaces, and for everything unless that runs already."""
@@ -265,13 +266,13 @@ class Informer(MergedCollection[K]):
                 return
             everything, self._is_listing = not self._is_listing, True
         name = f"list {self.resource.plural}"
-        threading.Thread(target=self._list, args=(stopping, everything), name=name, daemon=True).start()
+        thread(name, partial(self._list, everything=everything), stopping).start()
 
     @property
     def _list_is_due(self) -> bool:
         return not (started := self.whole_list_started) or monotonic() - started > self._timings.relist
 
-    def _list(self, stopping: threading.Event, everything: bool) -> None:
+    def _list(self, stopping: threading.Event, *, everything: bool) -> None:
         pauses = Pauses(self._timings)
         while not stopping.is_set():
             try:

@@ -5,7 +5,6 @@ beside it. No decision depends on them.
 """
 
 import logging
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,27 +50,24 @@ class CapacityWriter:
     namespace: str
     usage_cache: UsageCache
     configuration: Callable[[], Configuration]
-    leads: Callable[[], bool]
 
     def __post_init__(self) -> None:
         self._written: dict[str, tuple[object, datetime]] = {}
         """What each path has, and since when."""
 
-    def run(self, stopping: threading.Event) -> None:
-        """Write until `stopping`; the body of a thread."""
-        while not stopping.wait(EVERY_SECONDS):
-            if not self.leads():
-                self._written.clear()  # another process writes
-                continue
-            try:
-                self.look(datetime.now(UTC))
-            except errors.ApiError as error:
-                log.warning("the capacity of classes cannot be published: %s", error)
-            except Exception:  # a bug must not end the thread
-                log.exception("the capacity of classes was not published")
+    def forget(self) -> None:
+        """Forget what was written: another process leads, and writes."""
+        self._written.clear()
 
-    def look(self, now: datetime) -> None:
-        """Count, and write what differs or is due. Raises `errors.ApiError`.
+    def look(self) -> None:
+        """Count, and write what differs or is due."""
+        try:
+            self.write(datetime.now(UTC))
+        except errors.ApiError as error:
+            log.warning("the capacity of classes cannot be published: %s", error)
+
+    def write(self, now: datetime) -> None:
+        """Write what differs or is due. Raises `errors.ApiError`.
 
         Nothing is written while a watch is silent, so that readers see how old the figures are.
         """

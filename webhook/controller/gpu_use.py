@@ -5,9 +5,8 @@ forgotten when it is two rounds old.
 """
 
 import logging
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -31,7 +30,6 @@ from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
 from webhook.quota.counted_records import CountedRecord, PodRecord
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord
 
-POLL_SECONDS = 1.0
 VALID_ROUNDS = 2
 """A result is forgotten after so many rounds without another."""
 ENOUGH = 0.9
@@ -92,7 +90,6 @@ class GPUUse(Collector):
     measuring: Measuring
     usage_cache: UsageCache
     quotas: Informer[QuotaRecord]
-    leads: Callable[[], bool]
     events: EventQueue
     metrics: ControllerMetrics
 
@@ -106,24 +103,15 @@ class GPUUse(Collector):
         self._measured_at: float | None = None
         """When something was measured, or this process began to lead (monotonic). None: it does not lead."""
 
-    def run(self, stopping: threading.Event) -> None:
-        """Measure at once when this process begins to lead, and then once a period, until `stopping`; the body of a thread."""
-        due = 0.0
-        while not stopping.wait(POLL_SECONDS):
-            if not self.leads():
-                self._result = self._published = _NOTHING
-                self._problem, self._measured_at, due = NOT_YET, None, 0.0
-                self._idle.clear()
-            elif monotonic() >= due:
-                due = monotonic() + self.measuring.every.total_seconds()
-                self._measured_at = self._measured_at or monotonic()
-                try:
-                    self.measure(datetime.now(UTC))
-                except Exception:  # a bug must not end the thread
-                    log.exception("the use of GPUs was not measured")
+    def forget(self) -> None:
+        """Forget what was measured: another process leads."""
+        self._result = self._published = _NOTHING
+        self._problem, self._measured_at = NOT_YET, None
+        self._idle.clear()
 
-    def measure(self, now: datetime) -> None:
+    def measure(self, now: datetime | None = None) -> None:
         """Ask Prometheus, keep the result, and write Events on idle pods."""
+        self._measured_at, now = self._measured_at or monotonic(), now or datetime.now(UTC)
         before, problem = self._problem, ""
         try:
             largest = self._largest()

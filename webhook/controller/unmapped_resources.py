@@ -1,6 +1,5 @@
 """DeviceClasses and resource names of nodes that no quota counts, because no GPUResourceMapping names them."""
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -24,10 +23,6 @@ class UnmappedResourcesWatch:
 
     def __post_init__(self) -> None:
         self.changed = Subscribers[[]]("unmapped resources")
-
-    def run(self, stopping: threading.Event) -> None:
-        while not stopping.wait(EVERY_SECONDS):
-            self.look()
 
     def look(self) -> None:
         nodes, configuration = self.usage_cache.own.nodes, self.configuration()

@@ -5,9 +5,10 @@ replica reads the epoch more often than that. So nobody answers by a "no quota" 
 """
 
 import contextlib
+import threading
 from collections.abc import Callable
 from math import inf
-from time import monotonic, sleep
+from time import monotonic
 
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
 from policies.quota.quota_request import LedgerError
@@ -30,12 +31,12 @@ class NoQuota:
         self._shown = 0, -inf  # the epoch that its last read showed, and when that began
         self._found: dict[str, tuple[float, int]] = {}  # when the read began, and the epoch known then
 
-    def run(self) -> None:
-        """Read the epoch for as long as the process lives. Body of a thread."""
-        while True:
+    def run(self, stopping: threading.Event) -> None:
+        """Read the epoch until `stopping`; the body of a thread."""
+        while not stopping.is_set():
             with contextlib.suppress(LedgerError):
                 self.read()
-            sleep(READ_EVERY)
+            stopping.wait(READ_EVERY)
 
     def read(self) -> None:
         """Read the epoch. Raises LedgerError."""

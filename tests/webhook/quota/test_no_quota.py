@@ -8,6 +8,7 @@ from tests.cases import cases
 from tests.webhook.quota.ledger_api import INSTALLATION, LedgerApi
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
+from tests.webhook.stopping import Stopping
 from webhook.quota.ledger_objects import EPOCH_OBJECT, ledger_objects_path
 from webhook.quota.no_quota import READ_EVERY, REMEMBERED_SECONDS, NoQuota
 from webhook.quota.store import LedgerConflict
@@ -93,21 +94,14 @@ def test_of_two_that_raise_it_at_once_one_tries_again(monkeypatch: pytest.Monkey
         store.raise_epoch(1.0)
 
 
-def test_an_epoch_that_cannot_be_read_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
+def test_an_epoch_that_cannot_be_read_is_read_again() -> None:
+    stopping = Stopping(3)
 
     def fails(_seconds: float) -> int:
         raise LedgerError("away", transient=True)
 
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("webhook.quota.no_quota.sleep", sleep)
-    with pytest.raises(KeyboardInterrupt):
-        NoQuota(fails).run()
-    assert slept == [READ_EVERY] * 3
+    NoQuota(fails).run(stopping)
+    assert stopping.paused == [READ_EVERY] * 3
 
 
 def test_nothing_else_is_kept_of_namespaces_without_a_quota() -> None:
