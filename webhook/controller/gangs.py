@@ -20,14 +20,14 @@ from policies.pods.pod import Metadata, OwnerReference, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.controller.owners import ObjectView, object_path
+from webhook.controller.owners import object_path
 from webhook.workloads.counts import is_staged
 from webhook.workloads.gangs import (
     SCHEDULING,
     GangSource,
-    controller_of,
     may_lead_to_gang,
     starts_together,
 )
@@ -81,11 +81,10 @@ class _GroupSpec(_Group, frozen=True):
     pod_groups: tuple[_Group, ...] = ()
 
 
-class _GroupObject(ObjectView, frozen=True):
+class _GroupObject(OwnedObject, frozen=True):
     spec: _GroupSpec = _GroupSpec()
 
 
-_OBJECT = msgspec.json.Decoder(ObjectView)
 _GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
 
 
@@ -227,7 +226,7 @@ class Gangs:
         document = self._read(namespace, source.api_version, source.kind, source.name)
         data, found = workload_pods(kinds, source.group, source.kind, document)
         counts = [place.count for place, pod in found if mapping.pod_requests_gpus(pod)]
-        controller = controller_of(_OBJECT.decode(document).metadata)
+        controller = decode_owned(document).metadata.controller
         return _Workload(kinds.get(source.type), data, counts, controller)
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:

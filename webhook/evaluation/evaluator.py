@@ -43,7 +43,7 @@ from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
 from webhook.evaluation.rule_pass import RulePass
 from webhook.quota.enforcer import NamespaceQuota
-from webhook.workloads.gangs import controller_of, may_be_in_gang
+from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
@@ -86,7 +86,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
         """
         configuration = self.configuration
-        reference = controller_of(pod.metadata or Metadata()) if policy.reads_owners else None
+        reference = (pod.metadata or Metadata()).controller if policy.reads_owners else None
         if reference is None:
             return NO_OWNER
         group, kind = reference.api_version.rpartition("/")[0], reference.kind

@@ -233,9 +233,8 @@ class Scan:
             self._progress(served.plural)
 
             def read(raw: msgspec.Raw, group: str = group, kind: str = kind) -> None:
-                stored = decode_owned(raw)
-                metadata, owner = stored.metadata, stored.controller
-                namespace = metadata.namespace or ""
+                metadata = decode_owned(raw).metadata
+                owner, namespace = metadata.controller, metadata.namespace or ""
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
                     # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
