@@ -25,12 +25,7 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.controller.owners import object_path
 from webhook.workloads.counts import is_staged
-from webhook.workloads.gangs import (
-    SCHEDULING,
-    GangSource,
-    may_lead_to_gang,
-    starts_together,
-)
+from webhook.workloads.gangs import SCHEDULING, GangSource, may_lead_to_gang, starts_together
 from webhook.workloads.places import workload_pods
 
 log = logging.getLogger("gpu_admission.controller")

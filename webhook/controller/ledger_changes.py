@@ -20,11 +20,7 @@ class LedgerChanges:
     """Subscribes to all that a ledger depends on. Observes ledgers, and queues the names of those that must be counted."""
 
     def __init__(
-        self,
-        informers: SharedInformers,
-        queue: WorkQueue,
-        metrics: ControllerMetrics,
-        gpu_use: GPUUse | None,
+        self, informers: SharedInformers, queue: WorkQueue, metrics: ControllerMetrics, gpu_use: GPUUse | None
     ) -> None:
         self._observed, self._usage = informers.observed, informers.usage
         self._queue, self._metrics = queue, metrics

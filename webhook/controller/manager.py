@@ -63,11 +63,7 @@ class Manager:
     """
 
     def __init__(
-        self,
-        api: ApiClient,
-        elector: LeaderElector,
-        informers: SharedInformers,
-        metrics: ControllerMetrics,
+        self, api: ApiClient, elector: LeaderElector, informers: SharedInformers, metrics: ControllerMetrics
     ) -> None:
         self._elector, self.informers, self._metrics = elector, informers, metrics
         self.queue = WorkQueue(self._group_of, rest=COUNTED_SECONDS)

@@ -28,12 +28,7 @@ from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.teams import TeamMembership
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.ledger_objects import (
-    NO_LEDGER_OBJECT,
-    VersionedTeamLedgers,
-    team_name,
-    team_object_name,
-)
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, VersionedTeamLedgers, team_name, team_object_name
 from webhook.quota.store import LedgerConflict, VersionedLedger
 from webhook.quota.team_documents import team_reference
 

@@ -41,11 +41,7 @@ class StatusWriter(Generic[Record]):
     """The conditions of which an Event is written when they become True."""
 
     def __init__(
-        self,
-        api: ApiClient,
-        stale: Callable[[], str],
-        leads: Callable[[], bool],
-        events: EventQueue,
+        self, api: ApiClient, stale: Callable[[], str], leads: Callable[[], bool], events: EventQueue
     ) -> None:
         self._api, self.stale, self._leads, self._events = api, stale, leads, events
         self._lock = threading.Lock()

@@ -36,10 +36,7 @@ class _Sum:
     """The sum of one namespace under one `unclassifiedPods`. `demands` has the holder and the demand of each object by uid."""
 
     def __init__(
-        self,
-        dimensions: Collection[str],
-        demands: Mapping[str, tuple[str, Vector]],
-        clock: Callable[[], int],
+        self, dimensions: Collection[str], demands: Mapping[str, tuple[str, Vector]], clock: Callable[[], int]
     ) -> None:
         self.dimensions = dimensions
         self._clock = clock

@@ -63,11 +63,7 @@ class WaitingReports:
     `changed` is called with a namespace whose status is out of date, `gate_removed` with a pod that starts.
     """
 
-    def __init__(
-        self,
-        events: EventQueue,
-        metrics: ControllerMetrics,
-    ) -> None:
+    def __init__(self, events: EventQueue, metrics: ControllerMetrics) -> None:
         self._events, self._metrics = events, metrics
         self.changed = Subscribers[[str]]("waiting pods")
         self.gate_removed = Subscribers[[PodRecord]]("waiting pods")

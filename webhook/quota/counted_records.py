@@ -202,10 +202,7 @@ class RecordReader:
             pod = decode_pod(record.blueprint.document)
             spec = msgspec.structs.replace(pod.spec, node_name=record.node_name or None)
             demands[key] = pod_demand(
-                msgspec.structs.replace(pod, given_spec=spec),
-                self.catalogues,
-                unclassified_pods,
-                nodes=nodes,
+                msgspec.structs.replace(pod, given_spec=spec), self.catalogues, unclassified_pods, nodes=nodes
             ).vector
         return demands[key]
 
