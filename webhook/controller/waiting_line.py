@@ -239,7 +239,7 @@ class WaitingLine:
         self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:
-        return self._usage_cache.own.has_waiting(namespace)
+        return bool(self._usage_cache.own.waiting_pods(namespace))
 
     def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
         """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""

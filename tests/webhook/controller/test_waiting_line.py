@@ -179,7 +179,6 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
     counter: Any = SimpleNamespace(
         synced=True,
         waiting_pods=by_namespace.__getitem__,
-        has_waiting=lambda namespace: bool(by_namespace[namespace]),
         pods_of=by_namespace.__getitem__,
         demand_if_started=lambda *_: {"gpus": Fraction(1)},
     )
