@@ -162,12 +162,12 @@ class SecretCertificate:
         """Serve the certificate in the Secret. Return why it is rejected, or "" if it is served."""
         pair = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b""))
         served = self._served
-        found = [] if pair == served else rejection_reasons(pair, served, published, now)
-        if found:
-            problem = f"the Secret {self.name}: {'; '.join(found)}"
+        reasons = [] if pair == served else rejection_reasons(pair, served, published, now)
+        if reasons:
+            problem = f"the Secret {self.name}: {'; '.join(reasons)}"
             if problem != self._problem:
-                kept = "keeping the previous certificate" if served else "no certificate yet"
-                log.error("%s: %s", kept, problem)
+                what_is_served = "keeping the previous certificate" if served else "no certificate yet"
+                log.error("%s: %s", what_is_served, problem)
             return problem
         if served is None or (pair.certificate, pair.key) != (served.certificate, served.key):
             self._file.write(pair.certificate, pair.key)

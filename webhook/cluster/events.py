@@ -73,9 +73,9 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The name of the Event: the name of the object, and 64 bits of a hash of object, reason and cause."""
-        said = f"{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.cause}"
+        identity = f"{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.cause}"
         beginning = self.regarding.name[:LONGEST_BEGINNING].rstrip(".-")
-        return f"{beginning}.{sha256(said.encode()).hexdigest()[:16]}"
+        return f"{beginning}.{sha256(identity.encode()).hexdigest()[:16]}"
 
 
 class _Stored(msgspec.Struct, frozen=True):

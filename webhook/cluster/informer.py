@@ -203,8 +203,8 @@ class Informer(MergedCollection[K]):
             by_namespace: dict[str, list[ObjectVersion[K] | Identity]] = {namespace: []} if namespace else {}
             for each in listed:
                 by_namespace.setdefault(each.namespace, []).append(each)
-            for name, found in by_namespace.items():
-                at, versions = self._with_bodies(name, revision, found)
+            for name, of_namespace in by_namespace.items():
+                at, versions = self._with_bodies(name, revision, of_namespace)
                 self.merge(name, Position(at, started), versions)
             if not namespace:
                 self.merge_whole(Position(revision, started), by_namespace.keys())
@@ -313,8 +313,8 @@ class Informer(MergedCollection[K]):
         The first list, and a list of few objects, has the bodies.
         """
         resource = self.resource
-        few = resource.metadata_only or resource.in_full or resource.field_selector
-        if few or not self.was_listed(namespace):
+        is_short = resource.metadata_only or resource.in_full or resource.field_selector
+        if is_short or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
         listed = self._api.identities(resource.path(namespace))
         compared: list[ObjectVersion[K] | Identity] = []
@@ -324,12 +324,12 @@ class Informer(MergedCollection[K]):
         return int(listed.resource_version), compared
 
     def _with_bodies(
-        self, namespace: str, revision: int, found: list[ObjectVersion[K] | Identity]
+        self, namespace: str, revision: int, listed: list[ObjectVersion[K] | Identity]
     ) -> tuple[int, list[ObjectVersion[K]]]:
         """Return the namespace at this revision or a later one, with the bodies of the objects that are not held."""
-        versions = [each for each in found if isinstance(each, ObjectVersion)]
-        unread = [each.name for each in found if isinstance(each, Identity)]
-        if len(unread) > max(FEW, len(found) // ONE_IN):
+        versions = [each for each in listed if isinstance(each, ObjectVersion)]
+        unread = [each.name for each in listed if isinstance(each, Identity)]
+        if len(unread) > max(FEW, len(listed) // ONE_IN):
             return self._listed_in_full(namespace)
         path = self.resource.path(namespace)
         for name in unread:

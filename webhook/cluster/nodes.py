@@ -72,8 +72,8 @@ class StoredNode(PartialObject, frozen=True):
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
         has = (name for name, amount in self.status.capacity.items() if "/" in name and amount != "0")
         taints = (Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints)
-        kept = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
-        return NodeState(not self.spec.unschedulable, tuple(kept), frozenset(has))
+        lasting = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
+        return NodeState(not self.spec.unschedulable, tuple(lasting), frozenset(has))
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode

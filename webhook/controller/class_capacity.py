@@ -74,11 +74,11 @@ class CapacityWriter:
         counter = self.usage_cache.own
         if any(each.age > STALE_SECONDS for each in counter.informers.values()):
             return
-        found = counted_classes(counter)
+        classes = counted_classes(counter)
         path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY)
-        self._write(path, found, encode(PublishedCapacity(now, found)), now)
+        self._write(path, classes, encode(PublishedCapacity(now, classes)), now)
         for name in [each.name for each in self.configuration().documents if each.kind == CLASS]:
-            shown = _shown(found.get(name, PublishedClass()))
+            shown = _shown(classes.get(name, PublishedClass()))
             body = msgspec.json.encode({"status": {"capacity": {**shown, "observed": timestamp(now)}}})
             try:
                 self._write(KINDS[CLASS].path("", name, "status"), shown, body, now)
@@ -93,9 +93,9 @@ class CapacityWriter:
         self._written[path] = content, now
 
 
-def _shown(found: PublishedClass) -> dict[str, Any]:
-    amounts = {"gpus": found.gpus, "free": found.free, "pending": found.pending}
-    return {"nodes": found.nodes, **{name: str(amount) for name, amount in amounts.items()}}
+def _shown(published: PublishedClass) -> dict[str, Any]:
+    amounts = {"gpus": published.gpus, "free": published.free, "pending": published.pending}
+    return {"nodes": published.nodes, **{name: str(amount) for name, amount in amounts.items()}}
 
 
 def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
@@ -134,6 +134,6 @@ def granted_and_there(
     records, counter = teams.all(), usage_cache.own
     outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
-    there = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
+    in_nodes = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
     granted = granted_together(granting, counter.catalogues.classes)
-    return {key: (amount, there.get(key, NOTHING)) for key, amount in granted.items()}
+    return {key: (amount, in_nodes.get(key, NOTHING)) for key, amount in granted.items()}

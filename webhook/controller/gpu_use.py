@@ -197,12 +197,12 @@ class GPUUse(Collector):
         holders = defaultdict[tuple[str, str], list[tuple[CountedRecord, Vector]]](list)
         working = set[tuple[str, str]]()
         for record, demand in own.demands():
-            found = self._activity(
+            pod_activity = self._activity(
                 record, measured_devices(demand, own.catalogues.resource_mapping), largest, now
             )
-            activities[found] += 1
+            activities[pod_activity] += 1
             owner = record.namespace, record.holder
-            if found is Activity.IDLE:
+            if pod_activity is Activity.IDLE:
                 holders[owner].append((record, demand))
             else:
                 working.add(owner)
@@ -257,7 +257,7 @@ class GPUUse(Collector):
         due = [
             (record, demand)
             for record, demand in pods
-            if (said := self._idle[record.uid].event) is None or now - said >= again
+            if (noted_at := self._idle[record.uid].event) is None or now - noted_at >= again
         ]
         due.sort(key=_gpus, reverse=True)
         for record, demand in due[:EVENTS_AT_ONCE]:

@@ -59,13 +59,13 @@ class Owners:
         if len(self._known) >= REMEMBERED:
             self._known = {}
         try:
-            found = self._found(namespace, reference)
+            owner = self._found(namespace, reference)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             if not isinstance(error, errors.NotFound):
                 log.warning("%s: the owner %s %s: %s", namespace, reference.kind, reference.name, error)
-            found = None
-        self._known[namespace, reference] = found, now + REMEMBERED_SECONDS
-        return found
+            owner = None
+        self._known[namespace, reference] = owner, now + REMEMBERED_SECONDS
+        return owner
 
     def _found(self, namespace: str, reference: GangSource) -> Owner | None:
         kinds = self._configuration().workload_kinds

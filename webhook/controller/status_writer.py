@@ -79,8 +79,8 @@ class StatusWriter(Generic[Record]):
     def news(self, before: LimitsStatus, after: LimitsStatus) -> Iterator[tuple[str, str, str]]:
         """Yield reason, message and type of each Event about a new status."""
         for kind in self.with_event:
-            if (found := after.true(kind)) and not before.true(kind):
-                yield kind, found.message, WARNING
+            if (condition := after.true(kind)) and not before.true(kind):
+                yield kind, condition.message, WARNING
 
     def changed(self, key: str, within: float = EVERY_SECONDS) -> None:
         """Have the status written within so many seconds. A change that was noted before is not written later."""

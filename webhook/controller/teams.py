@@ -159,8 +159,8 @@ class TeamMembership:
 
     def _update(self, namespace: str) -> None:
         labels, before = self._namespaces.known(namespace), self._team_of.get(namespace, "")
-        found = None if labels is None else self._teams.of(namespace, dict(labels))
-        after = found.name if found else ""
+        team_match = None if labels is None else self._teams.of(namespace, dict(labels))
+        after = team_match.name if team_match else ""
         if after == before:
             return
         for team, belongs in ((before, False), (after, True)):

@@ -28,9 +28,9 @@ class UnmappedResourcesWatch:
         nodes, configuration = self.usage_cache.own.nodes, self.configuration()
         if not nodes.synced:
             return
-        there = frozenset[str]().union(*(each.resources for each in nodes.all()))
+        extended = frozenset[str]().union(*(each.resources for each in nodes.all()))
         classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
-        names = (*classes, *sorted(unmapped_resources(there, configuration.resource_mapping)))
+        names = (*classes, *sorted(unmapped_resources(extended, configuration.resource_mapping)))
         if names != self.names:
             self.names = names
             self.changed()

@@ -58,17 +58,17 @@ class Gap(msgspec.Struct, frozen=True):
         keys = ledger.budget.granted if ledger.budget else {}
         since = min(now, ledger.spending.until) if ledger.spending else now
         known = dict.fromkeys(keys, 0)
-        found: list[Vector] = []
+        demands: list[Vector] = []
         for life in lives:
             begun = max(since, _moment(life.created, since))
             ended = now if life.ended is None else min(now, _moment(life.ended, since))
             if ended > begun:
-                found.append(life.demand)
+                demands.append(life.demand)
                 for key in known.keys() & life.demand.keys():
                     known[key] += round(life.demand[key] * (ended - begun) * PER_MS)
         waiting = (each.id for each in ledger.reservations if each.is_lift)
         admitted = replace(ledger, reservations=ledger.reservations.without(waiting))
-        missing = positive_difference(admitted.held, total(found))
+        missing = positive_difference(admitted.held, total(demands))
         unknown = {
             key: round(amount * (now - since) * PER_MS) for key, amount in missing.items() if key in keys
         }

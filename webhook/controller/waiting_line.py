@@ -171,16 +171,18 @@ class WaitingLine:
         `namespaces` were just counted. Others take no part, but quota is kept for the replacements of their pods.
         """
         with_credits = (name for name, ledger in team_ledgers.ledgers.items() if ledger.credits)
-        found = {
+        waiting_by_namespace = {
             namespace: waiting
             for namespace in {*namespaces, *(each for each in with_credits if not self.has_waiting(each))}
             if (waiting := self._waiting(namespace, team_ledgers.ledgers[namespace], in_team=True))
             is not None
         }
-        lines = {namespace: waiting.line for namespace, waiting in found.items()}
+        lines = {namespace: waiting.line for namespace, waiting in waiting_by_namespace.items()}
         team_turn = next_to_start_in_team(team_ledgers, lines, _starved_before())
         for namespace, turn in team_turn.turns.items():
-            self._reports.turn(namespace, found[namespace].pods, found[namespace].demands, turn)
+            self._reports.turn(
+                namespace, waiting_by_namespace[namespace].pods, waiting_by_namespace[namespace].demands, turn
+            )
         return team_turn
 
     def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_Waiting | None":
@@ -294,10 +296,10 @@ class WaitingLine:
         gangs: dict[str, Gang] = {}
         pods = self._usage_cache.own.pods_of(namespace)
         live = (pod.gang_source for pod in pods if not pod.is_terminal)
-        found = self._gangs.find(namespace, filter(None, live))
+        known_gangs = self._gangs.find(namespace, filter(None, live))
         holders = {pod.holder for pod in waiting}
         for pod in pods:
-            known = found.get(pod.gang_source) if pod.gang_source else None
+            known = known_gangs.get(pod.gang_source) if pod.gang_source else None
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))

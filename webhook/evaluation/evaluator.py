@@ -110,10 +110,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
-        found = excesses(pod) or (excesses(before) if before else ())
-        if not found and before is None:
-            found = too_many_resources(pod, self.configuration.resource_mapping)
-        return Decision.of_findings(policy, found[:MAX_FINDINGS], Mode.ENFORCE) if found else None
+        findings = excesses(pod) or (excesses(before) if before else ())
+        if not findings and before is None:
+            findings = too_many_resources(pod, self.configuration.resource_mapping)
+        return Decision.of_findings(policy, findings[:MAX_FINDINGS], Mode.ENFORCE) if findings else None
 
     def _rules(
         self,
@@ -305,8 +305,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
         if outcome is None:
             return decision
-        found = queued(decision.policy.namespace, outcome, self.now)
-        return _gated(decision, pod).with_findings([found], Mode.WARN)
+        finding = queued(decision.policy.namespace, outcome, self.now)
+        return _gated(decision, pod).with_findings([finding], Mode.WARN)
 
     def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
         """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
@@ -371,15 +371,15 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
 def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
     """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
-    found = partial(Finding, rule=RULE_ID, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE)
+    finding = partial(Finding, rule=RULE_ID, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE)
     if phase is Phase.VALIDATE:
-        denial = found(message="must be omitted: pods of this namespace do not wait in line for quota")
+        denial = finding(message="must be omitted: pods of this namespace do not wait in line for quota")
         return decision.with_findings([denial], Mode.ENFORCE)
     removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
     change = Change(f"no schedulingGate {GATE}", (removal,), RULE_ID)
     message = "is removed: pods of this namespace do not wait in line for quota"
     changed = replace(decision, changes=(*decision.changes, change))
-    return changed.with_findings([found(message=message, severity=Severity.WARNING)], Mode.WARN)
+    return changed.with_findings([finding(message=message, severity=Severity.WARNING)], Mode.WARN)
 
 
 def _gated(decision: Decision, pod: Pod) -> Decision:

@@ -148,13 +148,13 @@ class ClaimHistory:
         has_ended: whether the pod with this uid has ended, with the time at which its claim was deleted.
         """
         with self._lock:
-            left: dict[str, tuple[ClaimRecord, float]] = {}
+            in_use: dict[str, tuple[ClaimRecord, float]] = {}
             for uid, (claim, since) in self._gone.pop(namespace, {}).items():
                 if pods := tuple(pod for pod in claim.reserved_for if not has_ended(pod, since)):
-                    left[uid] = msgspec.structs.replace(claim, reserved_for=pods), since
-            if left:
-                self._gone[namespace] = left
-            return {uid: claim for uid, (claim, _) in left.items()}
+                    in_use[uid] = msgspec.structs.replace(claim, reserved_for=pods), since
+            if in_use:
+                self._gone[namespace] = in_use
+            return {uid: claim for uid, (claim, _) in in_use.items()}
 
 
 class RecordReader:

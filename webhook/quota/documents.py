@@ -192,8 +192,8 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     def true(self, kind: str) -> Condition | None:
         """Return the condition of a type if it is True."""
-        found = self.condition(kind)
-        return found if found and found.status == "True" else None
+        condition = self.condition(kind)
+        return condition if condition and condition.status == "True" else None
 
 
 def decimals(amounts: Mapping[str, Vector]) -> dict[str, dict[str, str]]:
