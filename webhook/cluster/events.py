@@ -31,7 +31,7 @@ CLUSTER_SCOPED = "default"
 `k8s.io/kubernetes/pkg/apis/core/validation`)."""
 LONGEST_MESSAGE = 1024
 """Characters, as in events.k8s.io (`NoteLengthLimit`, in the same package)."""
-MOST = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 """The largest count. Anybody who may write Events can create one with our name and any count."""
 LONGEST_PROBLEM = 200
 """Characters of an error in the log. An error of the API server may repeat the stored Event, which others may have written."""
@@ -143,7 +143,7 @@ def _repeated(event_record: EventRecord, stored: _Stored) -> bytes:
     return msgspec.json.encode(
         {
             "metadata": {"resourceVersion": stored.metadata.resource_version},
-            "count": min(stored.count + event_record.count, MOST),
+            "count": min(stored.count + event_record.count, MAX_COUNT),
             "lastTimestamp": timestamp(event_record.last),
             "message": truncate(event_record.message, LONGEST_MESSAGE),
         }
@@ -166,7 +166,7 @@ class EventQueue:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write the waiting Events, as far as there is time."""
+        """Write the waiting Events, for at most STOP_SECONDS."""
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=STOP_SECONDS)
             self._thread.join(STOP_SECONDS)

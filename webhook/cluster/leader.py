@@ -100,7 +100,7 @@ class LeaderElector:
             return
         self._observe(lease)
         holder, seconds = lease.spec.holder_identity, lease.spec.lease_duration_seconds or self._timings.lease
-        slow = SLOW_CALLS * (monotonic() - begun)  # as slowly as it is read it may be renewed
+        slow = SLOW_CALLS * (monotonic() - begun)  # a renewal may be as slow as this read
         if holder in {self.identity, "", None} or monotonic() - self._unchanged_since > seconds + slow:
             self._write(begun, lease)
         else:

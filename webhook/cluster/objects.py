@@ -62,7 +62,7 @@ class ConfigMap(msgspec.Struct, frozen=True):
 
 
 class OwnedObject(msgspec.Struct, frozen=True):
-    """An object of any kind, as far as its metadata say who made it."""
+    """An object of any kind, with the owners in its metadata."""
 
     metadata: Metadata = Metadata()
 

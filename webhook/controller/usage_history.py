@@ -18,7 +18,7 @@ from policies.quota.amounts import NOTHING, Vector, positive_difference, total
 from policies.quota.budget import PER_MS, Held, milliseconds
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
-MOST_POINTS = 4096
+MAX_POINTS = 4096
 """Maximum of points of a curve: some 2 MB with four keys. Beyond it every second point is dropped. The average counts between two
 points."""
 
@@ -94,7 +94,7 @@ class UsageHistory:
             self._total[key] += round(used.get(key, NOTHING) * elapsed * PER_MS)
         self._moments.append(at)
         self._totals.append(dict(self._total))
-        if len(self._moments) > MOST_POINTS:
+        if len(self._moments) > MAX_POINTS:
             del self._moments[1:-1:2], self._totals[1:-1:2]
 
     def held(self, since: int, until: int) -> Held:

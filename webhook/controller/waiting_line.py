@@ -346,7 +346,7 @@ class WaitingLine:
         except (errors.Conflict, errors.NotFound):
             self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
         except errors.Invalid as error:
-            # Mostly a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
+            # Usually a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
             before = self._aside.get(pod.uid)
             if before is not None and before.version == pod.version:
                 self._stand_aside(pod, str(error), pod.version)

@@ -75,13 +75,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return policies.for_namespace(namespace, labels)
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
-        """Return the DeviceClasses of the pod's claims, as far as they are known."""
+        """Return the DeviceClasses of those claims of the pod that are known."""
         if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
         return requested_by(pod, namespace, self.facts.claims)
 
     def owner_of(self, policy: EffectivePolicy, pod: Pod, *, is_proven: bool = True) -> Owner:
-        """Return the controller of a pod, as far as an enabled rule needs it. Its kind counts only where it `is_proven`.
+        """Return the controller of a pod, if an enabled rule reads it. Its kind counts only if it `is_proven`.
 
         Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
         """

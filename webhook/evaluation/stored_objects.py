@@ -65,7 +65,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(
     group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: Evaluator
 ) -> Evaluation:
-    """Evaluate a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
+    """Evaluate a stored object in JSON. If its kind is not known to make pods, there is only advice."""
     evaluation = Evaluation(group=group, kind=kind, namespace=namespace, name="")
     try:
         raw = check_size(msgspec.Raw(document))

@@ -38,7 +38,7 @@ COPY_SECONDS = 1.0
 NEARLY_FULL = 8
 
 REMEMBERED_SECONDS = 0.1
-"""How long a replica assumes that the ledger is what it wrote. After a longer time, another replica has mostly written it."""
+"""How long a replica assumes that the ledger is what it wrote. After a longer time, another replica has usually written it."""
 
 RIVAL_SECONDS = 1.0
 """How long a replica reads before each write, and takes turns, after it saw the write of another one."""

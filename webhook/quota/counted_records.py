@@ -132,7 +132,7 @@ class ClaimHistory:
             self._first.pop(pod, None)
 
     def add_gone(self, claim: ClaimRecord) -> None:
-        """Note that a claim was deleted. Mostly its pods have ended before, and it is reserved for no pod."""
+        """Note that a claim was deleted. Usually its pods have ended before, and it is reserved for no pod."""
         if claim.reserved_for:
             with self._lock:
                 self._gone.setdefault(claim.namespace, {}).setdefault(claim.uid, (claim, monotonic()))
