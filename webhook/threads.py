@@ -33,11 +33,12 @@ def thread(name: str, body: Body, stopping: threading.Event) -> threading.Thread
 
 
 def every(seconds: float, act: Callable[[], object]) -> Body:
-    """Return a body that calls `act` once a period, the first time after one period."""
+    """Return a body that calls `act` at once, and then once a period."""
 
     def body(stopping: threading.Event) -> None:
-        while not stopping.wait(seconds):
+        while not stopping.is_set():
             act()
+            stopping.wait(seconds)
 
     return body
 

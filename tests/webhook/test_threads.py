@@ -64,5 +64,5 @@ def test_a_periodic_body_acts_once_a_period() -> None:
     acted, stopping = list[int](), Stopping(4)
     every(0.5, lambda: acted.append(len(stopping.paused)))(stopping)
 
-    assert acted == [1, 2, 3]
+    assert acted == [0, 1, 2, 3]
     assert stopping.paused == [0.5] * 4

@@ -5,7 +5,7 @@ object, because most classes are built in, and no GPUClass of theirs has a statu
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Annotated
@@ -123,7 +123,9 @@ def published_classes(
     members, labels = defaultdict[str, list[GPUNode]](list), defaultdict[str, set[Labels]](set)
     for node, of_node in nodes:
         members[node.kind].append(node)
-        labels[node.kind].add(tuple(_of_classes(of_node, classes)))
+        # Without the labels that name no class: they may name nodes, or tenants.
+        named = (each for each in of_node if each[0] != HOSTNAME and classes_of_label(*each, classes))
+        labels[node.kind].add(tuple(named))
     everything = [node for of_kind in members.values() for node in of_kind]
     capacities, shares = capacity_by_class(everything), share_by_class(everything)
     waited_for = {name: amount for name, amount in pending.items() if classes.get(name) is not None}
@@ -144,11 +146,6 @@ def published_classes(
             share=shares.get(kind),
         )
     return published
-
-
-def _of_classes(labels: Labels, classes: ClassCatalogue) -> Iterator[tuple[str, str]]:
-    """Yield the labels that name a class: the others may name nodes, or tenants."""
-    yield from (each for each in labels if each[0] != HOSTNAME and classes_of_label(*each, classes))
 
 
 def _resource(name: str, has: Fraction, free: Fraction, nodes: Iterable[GPUNode]) -> ResourceCapacity:

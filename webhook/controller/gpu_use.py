@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from time import monotonic
 
 import msgspec
@@ -259,7 +258,7 @@ class GPUUse(Collector):
             for record, demand in pods
             if (noted_at := self._idle[record.uid].event) is None or now - noted_at >= again
         ]
-        due.sort(key=_gpus, reverse=True)
+        due.sort(key=lambda held: held[1].get(GPUS, NOTHING), reverse=True)
         for record, demand in due[:EVENTS_AT_ONCE]:
             idle = self._idle[record.uid]
             idle.event = now
@@ -270,7 +269,3 @@ class GPUUse(Collector):
             )
             regarding = Regarding("v1", "Pod", record.name, record.uid, record.namespace)
             self.events.put(EventRecord(regarding=regarding, reason=IDLE, message=message))
-
-
-def _gpus(held: tuple[CountedRecord, Vector]) -> Fraction:
-    return held[1].get(GPUS, NOTHING)

@@ -90,7 +90,9 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             "used": _at(total(each.used or {} for each in counted), keys),
             "reserved": total(_only(each.reserved, keys) for each in ledgers.ledgers.values()),
             "guaranteedIdle": _idle(ledgers),
-            "granted": total(self._hard_of(namespace, keys) for namespace in members),
+            "granted": total(
+                _only(quota.hard, keys) for each in members if (quota := self._quotas.first(each))
+            ),
         }
         used = amounts["used"] if counted or not members else None
         verdicts = {
@@ -120,10 +122,6 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         if after.observed_generation != before.observed_generation:
             yield "InForce", f"generation {after.observed_generation} of its spec is in force", NORMAL
         yield from super().news(before, after)
-
-    def _hard_of(self, namespace: str, keys: set[str]) -> Vector:
-        quota = self._quotas.first(namespace)
-        return _only(quota.hard, keys) if quota else {}
 
 
 def _at(vector: Vector, keys: set[str]) -> Vector:

@@ -129,7 +129,7 @@ class _Namespace:
 
     def note_unbound(self, before: PodRecord | None, after: PodRecord | None) -> None:
         """Note since when a pod holds quota without a node: since its creation, or since our gate was removed."""
-        if after is None or not after.is_unbound:
+        if after is None or after.node_name or not after.holds_quota:
             if before is not None:
                 self.unbound.pop(before.uid, None)
         elif before is not None and before.waiting is not None:
@@ -417,17 +417,13 @@ def _largest(
 ) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders by dimension, `gpus` first, of as many dimensions as fit into HOLDERS_LIMIT."""
     largest, bytes_left = {}, HOLDERS_LIMIT
-    for key in sorted(keys, key=_gpus_first):
+    for key in sorted(keys, key=lambda key: (key != GPUS, key)):
         if holders := namespace_sum.largest(key, idle):
             bytes_left -= len(msgspec.json.encode({key: holders}))
             if bytes_left < 0:
                 break
             largest[key] = holders
     return largest
-
-
-def _gpus_first(key: str) -> tuple[bool, str]:
-    return key != GPUS, key
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:

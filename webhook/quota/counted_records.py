@@ -84,11 +84,6 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
         return not self.is_terminal and self.waiting is None
 
     @property
-    def is_unbound(self) -> bool:
-        """Whether it holds quota and has no node."""
-        return self.holds_quota and not self.node_name
-
-    @property
     def nodes(self) -> tuple[NodeReference, ...]:
         """The nodes whose labels decide its demand: its own node, or else the nodes that it selects."""
         return ((NODE_NAME, self.node_name),) if self.node_name else self.blueprint.nodes

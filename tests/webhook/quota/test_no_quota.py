@@ -8,7 +8,6 @@ from tests.cases import cases
 from tests.webhook.quota.ledger_api import INSTALLATION, LedgerApi
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
-from tests.webhook.stopping import Stopping
 from webhook.quota.ledger_objects import EPOCH_OBJECT, ledger_objects_path
 from webhook.quota.no_quota import READ_EVERY, REMEMBERED_SECONDS, NoQuota
 from webhook.quota.store import LedgerConflict
@@ -94,14 +93,18 @@ def test_of_two_that_raise_it_at_once_one_tries_again(monkeypatch: pytest.Monkey
         store.raise_epoch(1.0)
 
 
-def test_an_epoch_that_cannot_be_read_is_read_again() -> None:
-    stopping = Stopping(3)
+def test_an_epoch_that_cannot_be_read_stays_as_it_was() -> None:
+    epochs = [7]
 
-    def fails(_seconds: float) -> int:
-        raise LedgerError("away", transient=True)
+    def read_epoch(_seconds: float) -> int:
+        if not epochs:
+            raise LedgerError("away", transient=True)
+        return epochs.pop()
 
-    NoQuota(fails).run(stopping)
-    assert stopping.paused == [READ_EVERY] * 3
+    no_quota = NoQuota(read_epoch)
+    for _ in range(2):
+        no_quota.read()
+    assert no_quota.epoch() == 7
 
 
 def test_nothing_else_is_kept_of_namespaces_without_a_quota() -> None:
