@@ -361,6 +361,9 @@ class WaitingLine:
             self._again(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
             self._stand_aside(pod, str(error), pod.version)
+        except Exception:  # a bug, which the pool would not log
+            log.exception("%s/%s: its scheduling gate was not removed", pod.namespace, pod.name)
+            self._again(pod.namespace, LONGEST_PAUSE)
         finally:
             with self._lock:
                 self._lifting.discard(pod.uid)
