@@ -54,7 +54,7 @@ log = logging.getLogger("gpu_admission.cluster")
 AWAY_SECONDS = 1.0
 """The longest pause while the API server does not answer. A starting API server refuses calls for a moment, so pauses then grow
 beyond this by a tenth of the time since the last call without an answer."""
-MAX_SINGLE_READS, ONE_IN = 32, 20
+SINGLE_READS, ONE_IN = 32, 20
 """Bodies are read one by one up to this number, or up to one in so many objects of the namespace. Otherwise the whole namespace
 is listed: a page of 500 takes as long as some 20 single reads."""
 LISTS_OF_A_PAGE = 4
@@ -285,9 +285,6 @@ class Informer(MergedCollection[K]):
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
                 self._failed(error, pauses)
                 stopping.wait(pauses.next())
-            except Exception:  # a bug must not end this thread: nobody would list again
-                log.exception("%s: list failed", self.resource.plural)
-                stopping.wait(pauses.next())
             if not everything:
                 return  # the list of everything has it, too
             with self.lock:  # the watch may have started again meanwhile
@@ -329,7 +326,7 @@ class Informer(MergedCollection[K]):
         """Return the namespace at this revision or a later one, with the bodies of the objects that are not held."""
         versions = [each for each in listed if isinstance(each, ObjectVersion)]
         unread = [each.name for each in listed if isinstance(each, Identity)]
-        if len(unread) > max(MAX_SINGLE_READS, len(listed) // ONE_IN):
+        if len(unread) > max(SINGLE_READS, len(listed) // ONE_IN):
             return self._listed_in_full(namespace)
         path = self.resource.path(namespace)
         for name in unread:
