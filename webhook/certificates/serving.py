@@ -150,9 +150,6 @@ class SecretCertificate:
                 text = f"the certificate cannot be read: {error}"
                 if self._served is None:
                     self._problem = text
-            except Exception as error:  # a bug must not end the loop: the certificate would expire
-                log.exception("the certificate cannot be read")
-                text = type(error).__name__
             if text != problem:
                 log.warning("%s", text) if text else log.info("API servers accept the certificate")
             problem = text

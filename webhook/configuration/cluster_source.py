@@ -252,11 +252,7 @@ class ClusterSource(ConfigurationSource):
                     continue
                 self._wait_for_quiet()
             self._wake.clear()
-            try:
-                self._evaluate()
-            except Exception:  # a defect met in one version must not end the thread; the old version stays
-                log.exception("failed to evaluate the documents")
-                stopping.wait(POLL_SECONDS)
+            self._evaluate()
 
     def _wait_for_quiet(self) -> None:
         longest = monotonic() + LONGEST_WAIT_SECONDS

@@ -205,10 +205,7 @@ class DirectorySource(ConfigurationSource):
         while not stopping.is_set():
             self._wake.wait(FIRST_POLL_SECONDS if self.must_wait else POLL_SECONDS)
             self._wake.clear()
-            try:
-                self.poll()
-            except Exception:  # a defect while reloading must not end the watching; the old version stays
-                log.exception("failed to reload the configuration")
+            self.poll()
 
     def _signature_now(self) -> object:
         """Return a value that differs after a change of a DeviceClass, of a file, or of what is behind a link."""
