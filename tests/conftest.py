@@ -82,6 +82,8 @@ LONGEST = (
     "tests/cluster/",
 )
 """What would keep one process busy after the others have ended, longest first; they begin with it."""
+WAITS = "tests/cluster/"
+"""Tests that wait most of the time. What takes processor time runs beside them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -108,5 +110,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             return next((name for name, starts in TOGETHER.items() if file.startswith(starts)), file)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            """A process is given its next file with two tests to go. Where these may take minutes, it is a small one: the last."""
+            given = self.assigned_work.get(node, {}).values()
+            if any(not done and test.startswith(WAITS) for tests in given for test, done in tests.items()):
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
 
     return Scheduling(config, log) if config.getoption("dist") == "loadscope" else None

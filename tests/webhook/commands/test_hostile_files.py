@@ -106,7 +106,7 @@ NESTED = {
     "block": b"".join(b" " * n + b"a:\n" for n in range(600)),
 }
 FLOW_LEVELS = 700
-"""Of a kubeconfig, which PyYAML reads without libyaml: it gives up below 500, and its time grows with the square of the levels."""
+"""Of a kubeconfig, which PyYAML reads without libyaml: it gives up below 500, and its time grows with their square."""
 SHAPES: dict[str, bytes] = {
     "nothing": b"", "blank": b" \n\n", "a word": b"garbage\n", "a list": b"[]", "a map": b"{}", "a number": b"3", "null": b"null",
     "true": b"true", "lists": b"[[[]]]", "binary": bytes(range(256)), "NUL": b"a: \x00", "latin": "ü: é".encode("latin-1"),
