@@ -13,7 +13,7 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
-from policies.rule import FETCHER_IMAGE
+from policies.rule import FETCHER_IMAGE, Need
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access, own_namespace
@@ -25,9 +25,9 @@ from webhook.cluster.namespaces import Namespaces
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
-from webhook.configuration.cluster_source import source_of
+from webhook.configuration.cluster_source import read_schemas, source_of
 from webhook.configuration.loader import ConfigurationError, keys_to_know
-from webhook.configuration.registered_annotations import registered_conditions
+from webhook.configuration.registered_annotations import CALL_SECONDS, registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.evaluation.decision_cache import cache_in_force
 from webhook.quota.batcher import ReservationBatcher
@@ -189,8 +189,7 @@ def build(
         waits = api is not None and (
             policies.has_selectors
             or policies.has_queues
-            or policies.reads_owners
-            or policies.reads_limit_ranges
+            or policies.needs & {Need.OWNER, Need.LIMIT_RANGES}
             or may_name_claims(request.body)
         )
         return endpoint_of(request.path) in computing and not waits
@@ -227,7 +226,11 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         quota=quota,
         scaled=partial(read_target, api),
         check_document=DocumentReviews(
-            source, namespaces.all, partial(registered_conditions, api), partial(read_teams, api)
+            source,
+            namespaces.all,
+            partial(registered_conditions, api),
+            partial(read_teams, api),
+            partial(read_schemas, api, seconds=CALL_SECONDS),
         ).findings,
         controller=service_account(own_namespace(), CONTROLLER),
     )
