@@ -62,12 +62,13 @@ TOGETHER = {
 }
 """Files that share a fixture which takes long to set up."""
 LONGEST = (
-    "tests/cluster/mixed/",
+    "tests/cluster/mixed/test_mixed_faults.py",
     "tests/cluster/neighbours/",
     "tests/cluster/deploy/",
     "tests/cluster/quota/",
     "tests/cluster/outage/",
     "tests/cluster/waiting/",
+    "tests/cluster/mixed/",  # its test of memory needs as much of a processor as mixed faults do: not beside them
     "tests/cluster/console/",
     "tests/cluster/certificates/",
     "tests/cluster/test_demo.py",
