@@ -47,6 +47,24 @@ def test_how_strictly_a_rule_holds(spec: PolicySpec, want: Mode) -> None:
 
 
 @cases(
+    ("namespace", "why"),
+    the_only_one=("web", "matches ml-a, web with priority 0"),
+    before_another=("ml-a", "matches ml-* with priority 2, before second"),
+    none=("other", "no policy matches this namespace"),
+    the_clusters_own=("kube-system", "no policy matches this namespace"),
+)
+def test_why_a_policy_governs(namespace: str, why: str) -> None:
+    first = Policy(name="first", version="1", spec=PolicySpec(priority=2, match=Match(namespaces=("ml-*",))))
+    second = Policy(name="second", version="1", spec=PolicySpec(match=Match(namespaces=("ml-a", "web"))))
+
+    effective = PolicySet([first, second]).for_namespace(namespace)
+
+    assert effective.why == why
+    exempt = ["the cluster's own components"] if namespace == "kube-system" else []
+    assert [each.reason for each in effective.exemptions] == exempt
+
+
+@cases(
     ("spec", "want"),
     of_all_rules=(exempt(), True),
     of_one_rule=(exempt(rules=("gpu-toleration",)), True),

@@ -3,11 +3,15 @@
 import pytest
 
 from policies.finding import Reason
-from policies.registry import RULES, RULES_BY_REASON
+from policies.registry import RULES, RULES_BY_ID, RULES_BY_REASON
 from policies.rule import Rule
 from tests.pages import ROOT
 
 RULE_PAGES = ROOT / "docs" / "reference" / "rules"
+
+
+def test_no_two_rules_share_an_id() -> None:
+    assert [*RULES_BY_ID] == [rule.id for rule in RULES]
 
 
 @pytest.mark.parametrize("reason", RULES_BY_REASON, ids=lambda reason: str(reason.name))
