@@ -177,7 +177,7 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
             "CI": "1",
         }
-        plugins = ("-p", "tests.sentence_reports", "-p", "no:cacheprovider")
+        plugins = ("-p", "tests.sentence_reports", "-p", "no:cacheprovider", "--hypothesis-profile", "least")
         command = [sys.executable, "-m", "pytest", "-q", *plugins, "--tb=no", "-m", _QUICK, *tests]
         result = subprocess.run(
             command, cwd=self._root, env=environment, capture_output=True, text=True, check=False
