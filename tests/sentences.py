@@ -148,6 +148,7 @@ class Copy:
             character: sentence.text[changed(sentence.text, character).index(character)]
             for character, sentence in self.sentence.items()
         }
+        self._sources = {file: (ROOT / file).read_text("utf-8") for file in {each.file for each in marked}}
         self._written: set[str] = set()
         unneeded = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache", "dist", "build")
         shutil.copytree(ROOT, root, ignore=unneeded, dirs_exist_ok=True)
@@ -156,9 +157,9 @@ class Copy:
         """Change the active sentences; put all others back."""
         files = {sentence.file for sentence in active}
         for file in self._written - files:
-            shutil.copy(ROOT / file, self._root / file)
+            (self._root / file).write_text(self._sources[file], "utf-8")
         for file in files:
-            tree = ast.parse((ROOT / file).read_text("utf-8"))
+            tree = ast.parse(self._sources[file])
             literals = _literals(tree)
             for sentence in active:
                 if sentence.file == file:
