@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta
 
+from policies.pods.label_selector import LabelSelector
 from policies.policy import Exemption, Match, Policy, PolicySet, PolicySpec, end_of
 from policies.rule import Mode
 from policies.rules.disruption import DisruptionOptions
@@ -62,6 +63,15 @@ def test_why_a_policy_governs(namespace: str, why: str) -> None:
     assert effective.why == why
     exempt = ["the cluster's own components"] if namespace == "kube-system" else []
     assert [each.reason for each in effective.exemptions] == exempt
+
+
+def test_a_selector_is_said_too() -> None:
+    match = Match(namespaces=("ml-*",), namespace_selector=LabelSelector(match_labels={"team": "ml"}))
+    policy = Policy(name="labelled", version="1", spec=PolicySpec(match=match))
+
+    effective = PolicySet([policy]).for_namespace("ml-a", (("team", "ml"),))
+
+    assert effective.why == "matches ml-* labelled team=ml with priority 0"
 
 
 @cases(
