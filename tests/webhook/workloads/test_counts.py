@@ -167,7 +167,7 @@ def test_a_field_that_stops_the_pods_whatever_it_holds() -> None:
         "spec": {"template": TEMPLATE},
     }
     assert list(zeros(KINDS["kubeflow.org", "Notebook"], data)) == [
-        "metadata.annotations[kubeflow-resource-stopped] is set"
+        "metadata.annotations.kubeflow-resource-stopped is set"
     ]
 
 

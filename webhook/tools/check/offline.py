@@ -21,9 +21,9 @@ from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
-from policies.quota.demand import RULE_ID
 from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
+from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
 from webhook.cluster.namespaces import NamespaceUnknown
@@ -31,6 +31,7 @@ from webhook.configuration.documents import GROUP
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import ADVISED, CLAIM
 from webhook.evaluation.workloads import evaluate_autoscaler
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -160,14 +161,16 @@ class Run:
         self._by = Evaluator(
             cache=cache,
             now=now,
-            labels_of=lambda name: applied_labels(labels_of(name), labels.get(name, ())),
-            nodes=lambda: facts,
-            named_nodes=lambda: index,
-            claims=lambda name: claims[name] if name in claims else claim(name),
-            budgets=budgets_of(manifests, cluster),
-            limits_of=limits_in(manifests, cluster),
+            facts=Facts(
+                labels_of=lambda name: applied_labels(labels_of(name), labels.get(name, ())),
+                nodes=lambda: facts,
+                named_nodes=lambda: index,
+                claims=lambda name: claims[name] if name in claims else claim(name),
+                budgets=budgets_of(manifests, cluster),
+                limits_of=limits_in(manifests, cluster),
+            ),
         )
-        self._quota_of = run_quotas(manifests, cache.configuration, cluster, self._by.labels_of)
+        self._quota_of = run_quotas(manifests, cache.configuration, cluster, self._by.facts.labels_of)
         self._teams = teams_in(manifests)
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *Key], Workload] = {}
@@ -342,7 +345,7 @@ def _key(manifest: Manifest) -> Key:
 def _as_known(evaluated: Violation, quota: RunQuota | None) -> Violation:
     """Return a denial by a quota as a warning where the other pods of the namespace are not known."""
     is_known = quota is not None and quota.stored.used is not None
-    is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
+    is_denied = evaluated.finding.rule == QUOTA_RULE.id and evaluated.outcome is Outcome.DENIED
     return Violation(evaluated.finding, Outcome.WARNED) if is_denied and not is_known else evaluated
 
 
