@@ -18,6 +18,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=60)
+settings.register_profile("least", parent=settings.get_profile("quick"), max_examples=4)  # tests/sentences.py
 settings.load_profile("quick")
 # Half of what the tests cost are API servers, which collect garbage less often with these: up to 1 GiB each.
 os.environ.setdefault("GOGC", "400")
