@@ -158,8 +158,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         for each in ledger.reservations
         if each.object_uid not in ledger.marks and _is_confirmed(each, listing.objects)
     )
-    still_expired = expired.difference(confirmed)
-    all_expired = tuple(each for each in ledger.reservations.expiring_ids if each in still_expired)
+    all_expired = _expired_ids(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *all_expired))
     reservations = reservations.plus(_failed_lifts(ledger, listing, {*confirmed, *all_expired}))
     is_other_version = listing.catalogue != ledger.class_catalogue
@@ -187,6 +186,10 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
 def _are_marked(catalogue_version: str, reservations: Reservations) -> bool:
     """Whether the demand of every reservation was also computed under the catalogue version."""
     return not reservations.unreadable and all(each.catalogue == catalogue_version for each in reservations)
+
+
+def _expired_ids(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:
+    return tuple(each for each in reservations.expiring_ids if each in expired)
 
 
 def _stored_names(
