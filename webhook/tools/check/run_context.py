@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache, cached_property, partial, reduce
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -62,21 +62,30 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 
 DEVICE_CLASS = (DRA_GROUP, "DeviceClass")
 
+T = TypeVar("T")
+
 
 def manifest_context(
-    manifests: Iterable[Manifest],
+    manifests: Sequence[Manifest],
 ) -> tuple[dict[str, Labels], dict[ClaimName, DeviceClassNames | None]]:
     """Return the labels of namespaces, and the DeviceClasses of claims and their templates; what cannot be read is left out."""
-    labels: dict[str, Labels] = {}
-    claims: dict[ClaimName, DeviceClassNames | None] = {}
-    for manifest in manifests:
-        if manifest.group_kind == ("", "Namespace"):
-            labels[manifest.name] = _labels(manifest)
-        elif manifest.group == DRA_GROUP and manifest.kind in CLAIM_PLURALS:
-            with suppress(msgspec.ValidationError):
-                record = claim_record(manifest.kind, msgspec.json.encode(manifest.data))
-                claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
+    labels = {each.name: _labels(each) for each in manifests if each.group_kind == ("", "Namespace")}
+    claims = {
+        ClaimName(kind, claim.namespace, claim.name): record.device_classes
+        for kind in CLAIM_PLURALS
+        for claim, record in _decoded(manifests, (DRA_GROUP, kind), partial(claim_record, kind))
+    }
     return labels, claims
+
+
+def _decoded(
+    manifests: Iterable[Manifest], kind: tuple[str, str], decode: Callable[[bytes], T]
+) -> Iterator[tuple[Manifest, T]]:
+    """Yield the objects of a kind (API group, kind) that can be read."""
+    for manifest in manifests:
+        if manifest.group_kind == kind:
+            with suppress(msgspec.ValidationError):
+                yield manifest, decode(msgspec.json.encode(manifest.data))
 
 
 def budgets_of(
@@ -109,12 +118,7 @@ def default_labels(namespace: str) -> Labels:
 
 def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
     """Return the DeviceClasses among the manifests: the configuration needs them to know which devices are GPUs."""
-    found = []
-    for manifest in manifests:
-        if manifest.group_kind == DEVICE_CLASS:
-            with suppress(msgspec.ValidationError):
-                found.append(decode_device_class(msgspec.json.encode(manifest.data)))
-    return tuple(found)
+    return tuple(read for _, read in _decoded(manifests, DEVICE_CLASS, decode_device_class))
 
 
 def limits_in(
@@ -122,11 +126,8 @@ def limits_in(
 ) -> Callable[[str], NamespaceLimits | None]:
     """Return a function: of a namespace, what LimitRanges of manifests and cluster say of it; None where they may not be read."""
     written: dict[str, list[LimitRange]] = {}
-    for manifest in manifests:
-        if manifest.group_kind == ("", "LimitRange"):
-            with suppress(msgspec.ValidationError):
-                found = decode_limit_range(msgspec.json.encode(manifest.data))
-                written.setdefault(manifest.namespace, []).append(found)
+    for manifest, limit_range in _decoded(manifests, ("", "LimitRange"), decode_limit_range):
+        written.setdefault(manifest.namespace, []).append(limit_range)
 
     @cache
     def limits_of(namespace: str) -> NamespaceLimits | None:
@@ -280,7 +281,7 @@ def _read(manifest: Manifest) -> DocumentSet:
 
 
 class CheckedCluster:
-    """The facts by which the webhook of a cluster would evaluate manifests, as far as the caller may read them.
+    """The facts by which the webhook of a cluster would evaluate manifests. What the caller may not read is not known.
 
     The use of a quota comes from its status, since tenants read no ledger. Each fact is read when an object first needs it.
     Raises `errors.ApiError` for everything but a lack of rights.

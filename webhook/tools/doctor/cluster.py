@@ -32,6 +32,7 @@ from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.quota.documents import QUOTAS, QuotaRecord, decode_quota
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
@@ -127,7 +128,7 @@ class InstalledCluster:
         return found
 
     def decoded(self, path: str, decode: Callable[[msgspec.Raw], T | None]) -> list[T]:
-        """Return the objects of a collection, as far as `decode` reads them. Empty if its API does not exist."""
+        """Return the objects of a collection, those that `decode` keeps. Empty if its API does not exist."""
         try:
             return self.api.list(path, decode).items
         except errors.NotFound:
@@ -167,6 +168,11 @@ class InstalledCluster:
             if (team := teams.of(namespace, labels)) is not None:
                 found[team.name].append(namespace)
         return found
+
+    @cached_property
+    def quotas(self) -> list[QuotaRecord]:
+        """Return the GPUQuotas."""
+        return self.decoded(QUOTAS.path(), decode_quota)
 
     @cached_property
     def nodes(self) -> list[StoredNode]:

@@ -5,23 +5,18 @@ from datetime import datetime, timedelta
 
 from policies.quota.amounts import GPUS
 from webhook.cluster.objects import CONTROLLER
-from webhook.quota.documents import QUOTAS, QuotaRecord, decode_quota
+from webhook.quota.documents import QuotaRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure
-from webhook.tools.doctor.checks.control_plane import controller_age
+from webhook.tools.doctor.checks.control_plane import OURS, controller_age
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 COUNTED_WITHIN = timedelta(minutes=15)
 """A controller counts a budget every 5 minutes while GPUs are used."""
 
 
-@doctor_check(
-    "budgets",
-    "Budgets of GPU-hours are counted",
-    Permission("list", "gpuquotas", "gpu-admission.dev"),
-)
+@doctor_check("budgets", "Budgets of GPU-hours are counted", Permission("list", "gpuquotas", OURS))
 def _budgets(cluster: InstalledCluster) -> Iterator[Observation]:
-    quotas = cluster.decoded(QUOTAS.path(), decode_quota)
-    budgets = [each for each in quotas if each.spec is not None and each.spec.budget is not None]
+    budgets = [each for each in cluster.quotas if each.spec is not None and each.spec.budget is not None]
     if not budgets:
         return
     age = controller_age(cluster)

@@ -7,7 +7,6 @@ from datetime import timedelta
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster.objects import timestamp
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
-from webhook.quota.documents import QUOTAS, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.pending_pods import PendingOwner, pending_owners
@@ -22,8 +21,7 @@ from webhook.tools.pod_demand import cluster_nodes
     Permission("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
-    quotas = cluster.decoded(QUOTAS.path(), decode_quota)
-    counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
+    counts_as = {each.namespace: each.spec.unclassified_pods for each in cluster.quotas if each.spec}
     if not counts_as:
         return
     configuration, began = cluster.usable_configuration, cluster.now - timedelta(seconds=LONG_PENDING_SECONDS)
