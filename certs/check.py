@@ -125,7 +125,7 @@ def _usage_problems(leaf: x509.Certificate) -> Iterator[str]:
 def _issuer_problems(
     leaf: x509.Certificate, authorities: list[x509.Certificate], now: dt.datetime
 ) -> Iterator[str]:
-    issuers = [each for each in authorities if is_authority(each) and _issued(leaf, each)]
+    issuers = [authority for authority in authorities if is_authority(authority) and _issued(leaf, authority)]
     if not issuers:
         yield "certificate: must be issued by the authority"
     elif all(list(_validity_problems(issuer, "authority", now)) for issuer in issuers):

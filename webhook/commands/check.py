@@ -321,7 +321,7 @@ def _what_becomes_of(result: ManifestResult) -> str:
         return f"the API server rejects the {kind}: by its schema, or because the webhook denies it"
     if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
         return f"the {kind} itself is denied (policy: templates: enforce)"
-    reasons = {each.finding.reason for pod in result.pods for each in pod.findings}
+    reasons = {violation.finding.reason for pod in result.pods for violation in pod.findings}
     if result.manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED):
         return f"the API server refuses the {kind} itself, in its own words"
     return f"the {kind} itself is admitted with a warning; its pods are denied"

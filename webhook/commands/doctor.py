@@ -111,7 +111,7 @@ def document(results: Sequence[CheckResult]) -> dict[str, Any]:
                 "id": result.check.id,
                 "title": result.check.title,
                 "findings": result.findings,
-                "notChecked": [each.why for each in result.not_checked],
+                "notChecked": [missed.why for missed in result.not_checked],
                 "notes": result.notes,
             }
             for result in results

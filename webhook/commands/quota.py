@@ -119,7 +119,7 @@ def quota(
             found = _read(reader, configuration, namespace, names, now)
     if not found.reports and not found.teams:
         fail(f"there is no GPUQuota{f' in namespace {namespace}' if namespace else ''}")
-    shown = [each for each in found.reports if each.summary.has_problem or not problems]
+    shown = [report for report in found.reports if report.summary.has_problem or not problems]
     if output == "json":
         print_json(document(found._replace(reports=shown)))
     elif namespace:
@@ -175,7 +175,7 @@ def print_table(
         screen.line(line(each.namespace, each.state.value, cells, full), STATES[each.state])
     if rest := quotas[lines_shown:]:
         screen.paragraph(omitted_line(rest))
-    totals = quota_totals(each.summary for each in found.reports)
+    totals = quota_totals(report.summary for report in found.reports)
     waiting = sum((each.summary.waiting_gpus for each in found.reports), NOTHING)
     idle = idle_gpus(each.summary for each in found.reports)
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
@@ -270,12 +270,12 @@ def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
 
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
     """Print what each object holds of the limited dimensions, or its resources if its GPUs are unknown."""
-    pending = [each for each in objects if each.pending_since]
+    pending = [held for held in objects if held.pending_since]
     others = [each for each in objects if each.pending_since is None]
     if pending:
         screen.line(f"  held by {counted(len(pending), 'pending pod')}, the longest first:")
-    for each in sorted(pending, key=lambda each: str(each.pending_since)):
-        _object(screen, each, keys, now)
+    for held in sorted(pending, key=lambda each: str(each.pending_since)):
+        _object(screen, held, keys, now)
     if others or not pending:
         screen.line(f"  held by {counted(len(others), 'object')}{':' if others else ''}")
     for each in others:
@@ -302,7 +302,7 @@ def document(found: QuotaReports) -> dict[str, Any]:
     `teams[]`: the ClusterGPUQuotas; of one requested namespace its own, if it has no GPUQuota.
     """
     return {
-        "quotas": [_document(each) for each in found.reports],
+        "quotas": [_document(report) for report in found.reports],
         "teams": plain(found.teams),
         "figuresUntil": found.until,
         "omitted": found.omitted,

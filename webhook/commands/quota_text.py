@@ -40,7 +40,7 @@ def stale_figures(until: datetime) -> str:
 
 
 def omitted_line(quotas: Sequence[QuotaSummary]) -> str:
-    wrong = sum(each.has_problem for each in quotas)
+    wrong = sum(quota.has_problem for quota in quotas)
     what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
     return f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all"
 
@@ -154,7 +154,7 @@ def print_teams(
 
 
 def _held(team: TeamSummary) -> str:
-    shown = (f"{each.name} {each.amount}" for each in team.largest[:NAMED])
+    shown = (f"{member.name} {member.amount}" for member in team.largest[:NAMED])
     more = team.namespaces - NAMED if len(team.largest) > NAMED else 0
     named = ", ".join(shown)
     return f"largest: {named}{f' and {more} more' if more > 0 else ''}" if named else ""

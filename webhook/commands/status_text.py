@@ -156,11 +156,11 @@ def _waiting(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, "waiting in line for quota")
     order = "the longest first; gpu-admission quota -n NAMESPACE lists a line"
     screen.paragraph(order, indent=2, style="dim")
-    for each in quotas[:MAX_PENDING]:
-        if each.waiting is not None:
-            first = next(iter(each.waiting.next), None)
+    for quota in quotas[:MAX_PENDING]:
+        if quota.waiting is not None:
+            first = next(iter(quota.waiting.next), None)
             who = f": {first.title} {first.message}" if first else ""
-            text = f"{each.namespace} {waiting_text(each.waiting, status.at)}{who}"
+            text = f"{quota.namespace} {waiting_text(quota.waiting, status.at)}{who}"
             screen.paragraph(text, indent=2, style="yellow")
     if len(quotas) > MAX_PENDING:
         screen.line(f"  and {counted(len(quotas) - MAX_PENDING, 'namespace')} more; -o json has all")
@@ -176,11 +176,11 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
     order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
     screen.paragraph(order, indent=2, style="dim")
-    for each in owners[:MAX_PENDING]:
-        pods = f"{counted(each.pods, 'pod')}{since(each.since, status.at)}"
-        amount = f"{format_amount(each.gpus)} {unit(GPUS, each.gpus)}"
-        screen.line(f"  {each.namespace} {each.owner}, {amount}, {pods}", "yellow")
-        screen.paragraph(each.reason, indent=4, hanging=0, style="dim")
+    for owner in owners[:MAX_PENDING]:
+        pods = f"{counted(owner.pods, 'pod')}{since(owner.since, status.at)}"
+        amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
+        screen.line(f"  {owner.namespace} {owner.owner}, {amount}, {pods}", "yellow")
+        screen.paragraph(owner.reason, indent=4, hanging=0, style="dim")
     if len(owners) > MAX_PENDING:
         screen.line(f"  and {counted(len(owners) - MAX_PENDING, 'owner')} more; -o json has all")
 

@@ -133,7 +133,7 @@ class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
     def all(self) -> tuple[DeviceClass, ...]:
         """Return the DeviceClasses in the order of their names, as of the last watch event."""
         records = self.informer.all() if self.informer else []
-        return tuple(sorted((each.device_class for each in records), key=lambda each: each.name))
+        return tuple(sorted((record.device_class for record in records), key=lambda each: each.name))
 
 
 def _record(raw: msgspec.Raw) -> DeviceClassRecord:

@@ -48,7 +48,7 @@ def registered_conditions(api: ApiClient) -> Collection[str]:
 
 def unregistered(spec: ResourceMappingSpec, conditions: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield path and key of every fraction annotation that a condition on such annotations lacks."""
-    on_annotations = [each for each in conditions if f"'{BUILT_IN[0]}'" in each]
+    on_annotations = [condition for condition in conditions if f"'{BUILT_IN[0]}'" in condition]
     for index, annotation in enumerate(spec.fraction_annotations):
         key = annotation.key
         if key not in BUILT_IN and not all(f"'{key}'" in each for each in on_annotations):

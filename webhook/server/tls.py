@@ -121,7 +121,7 @@ class ClientCA(_Reloaded):
             raise StartupError(f"{path} must hold certificates of authorities in PEM") from error
         if not all(map(is_authority, authorities)):
             raise StartupError(f"{path} must hold certificates of authorities only")
-        not_after = max(each.not_valid_after_utc for each in authorities)
+        not_after = max(authority.not_valid_after_utc for authority in authorities)
         if not_after <= dt.datetime.now(dt.UTC):
             raise StartupError(f"{path} expired on {not_after:%Y-%m-%d}")
         self.bundle = b"".join(each.public_bytes(Encoding.DER) for each in authorities)

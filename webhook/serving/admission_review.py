@@ -288,7 +288,7 @@ def warning_texts(
     """
     about = f"{truncate(subject, WARNING_SUBJECT)}: "
     would = f"{about}its pods would be denied: "
-    findings = [*((would, each) for each in denied), *((about, each) for each in warned)]
+    findings = [*((would, denial) for denial in denied), *((about, each) for each in warned)]
     before = list(before)
     full = _unique([*before, *(prefix + each.sentence() for prefix, each in findings)])
     if sum(map(len, full)) <= WARNINGS_TOTAL:
@@ -325,7 +325,7 @@ def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str
     if injected:
         rules = (change.rule for decision in decisions for change in decision.changes)
         annotations["injected-by"] = ",".join(dict.fromkeys(rules))
-    evaluated = (each for decision in decisions for each in decision.violations)
+    evaluated = (violation for decision in decisions for violation in decision.violations)
     if found := dict.fromkeys(f"{each.finding.rule}={each.outcome.value}" for each in evaluated):
         annotations["findings"] = ",".join(found)
     if not annotations:

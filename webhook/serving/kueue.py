@@ -55,7 +55,7 @@ class KueueWorkloads:
             with suppress(errors.ApiError, msgspec.MsgspecError):
                 listed = self._api.get(path, query=query, timeout=seconds)
                 items = value_at(decoded(msgspec.json.decode, listed), ("items",)) or ()
-                return any(_is_reserved_for(each, uid) for each in items)
+                return any(_is_reserved_for(item, uid) for item in items)
         return False
 
 

@@ -23,7 +23,7 @@ class _Metadata(Metadata, frozen=True):
     def owner(self) -> OwnerReference | None:
         """The controller, else the first owner."""
         owners = self.owner_references or ()
-        return next((each for each in owners if each.controller), owners[0] if owners else None)
+        return next((owner for owner in owners if owner.controller), owners[0] if owners else None)
 
     @property
     def created(self) -> datetime | None:

@@ -138,4 +138,4 @@ def starts_together(workload_kind: WorkloadKind, data: Any) -> bool:
 
 
 def controller_of(metadata: Metadata) -> OwnerReference | None:
-    return next((each for each in metadata.owner_references or () if each.controller), None)
+    return next((owner for owner in metadata.owner_references or () if owner.controller), None)

@@ -279,7 +279,7 @@ def _of_resources(form: PodPath, whole: Any, at: Parts, data: dict[str, Any]) ->
     spec: dict[str, Any] = {"containers": [container]}
     origins: Origins = {("spec", "containers", 0, "resources"): at}
     claims = first_value(whole, form, at, form.claims) if form.claims else None
-    listed = [each for each in claims if isinstance(each, dict)] if isinstance(claims, list) else []
+    listed = [claim for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
     if listed:
         names = [f"claim-{index}" for index in range(len(listed))]
         spec["resourceClaims"] = [{**each, "name": name} for name, each in zip(names, listed, strict=True)]

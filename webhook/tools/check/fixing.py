@@ -102,7 +102,7 @@ def fix(checked: Checked, check: Check) -> Fixes:
         return [each for each in found if each.edits]
 
     def attempt(repairs: Sequence[Repair]) -> bool:
-        current = [each._replace(manifest=fixes.results[each.position].manifest) for each in repairs]
+        current = [repair._replace(manifest=fixes.results[repair.position].manifest) for repair in repairs]
         is_made = _try(fixes, current, check)
         if not is_made and len(repairs) == 1:
             fixes.reasons.setdefault(repairs[0].key, INEFFECTIVE)
@@ -149,5 +149,5 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
 
 def _denials(result: ManifestResult) -> dict[tuple[str, str], str]:
     """Return the denials of an object, by rule and reason, in words."""
-    denied = (each.finding for each in result.findings() if each.outcome is Outcome.DENIED)
-    return {(each.rule, each.reason.name): each.sentence() for each in denied}
+    denied = (violation.finding for violation in result.findings() if violation.outcome is Outcome.DENIED)
+    return {(denial.rule, denial.reason.name): denial.sentence() for denial in denied}

@@ -191,7 +191,7 @@ class Run:
             return ManifestResult(manifest, (), unknown=str(error))
         pods = tuple(self._evaluate_pods(manifest, policy))
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
-        known = {each.finding.path for pod in pods for each in pod.findings}
+        known = {violation.finding.path for pod in pods for violation in pod.findings}
         misplaced = (each for each in self._misplaced(manifest, policy) if each.finding.path not in known)
         return ManifestResult(manifest, pods, (*warnings, *misplaced))
 
@@ -288,7 +288,7 @@ class Run:
         written = {key: value for key, value in target.data.items() if self._cluster or key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
-        pods = tuple(replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
+        pods = tuple(replace(pod, count=counts.get(pod.path, pod.count)) for pod in target.pods)
         return Workload(scales.group, scales.kind, manifest.namespace, data, pods)
 
     def _evaluate_pods(self, manifest: Manifest, policy: EffectivePolicy) -> Iterator[PodResult]:
@@ -325,10 +325,10 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     if not placeholders:
         return pod
     paths = {placeholder.path for placeholder in placeholders}
-    denied = (each for each in pod.findings if each.outcome is Outcome.DENIED)
+    denied = (violation for violation in pod.findings if violation.outcome is Outcome.DENIED)
     return replace(
         pod,
-        findings=tuple(each for each in denied if each.finding.path not in paths),
+        findings=tuple(denial for denial in denied if denial.finding.path not in paths),
         placeholders=() if has_parameters(manifest.group, manifest.kind) else tuple(placeholders),
     )
 

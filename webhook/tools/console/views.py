@@ -158,8 +158,8 @@ def members(status: ClusterStatus, name: str) -> list[MemberRow]:
         each.namespace: each for each in status.quotas if each.team is not None and each.team.name == name
     }
     gpus = {namespace: each.row.held if each.row else NOTHING for namespace, each in quotas.items()}
-    for each in team.largest if team else ():
-        gpus[each.name] = each.held.get(GPUS, NOTHING)
+    for member in team.largest if team else ():
+        gpus[member.name] = member.held.get(GPUS, NOTHING)
     for quota in quotas.values():
         granted = granted or (quota.team.hard.get(GPUS, NOTHING) if quota.team else NOTHING)
     rows = (MemberRow(namespace, held, granted, quotas.get(namespace)) for namespace, held in gpus.items())
@@ -242,7 +242,7 @@ def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[TeamS
     found = [
         team
         for team in status.teams or ()
-        for names in [[team.name, *(each.name for each in team.largest), *known[team.name]]]
+        for names in [[team.name, *(member.name for member in team.largest), *known[team.name]]]
         if any(_matches(name, arguments) for name in names)
     ]
     return page_of(sorted(found, key=lambda team: team.urgency), arguments)

@@ -151,7 +151,7 @@ class InstalledCluster:
     @cached_property
     def namespaces(self) -> dict[str, dict[str, str]]:
         """Return the labels of all namespaces by name."""
-        found = (each["metadata"] for each in self.items("/api/v1/namespaces"))
+        found = (item["metadata"] for item in self.items("/api/v1/namespaces"))
         return {metadata["name"]: metadata.get("labels") or {} for metadata in found}
 
     @cached_property

@@ -122,7 +122,7 @@ def names_gpu(
 
 
 def _any_pattern(name: str, patterns: Iterable[ResourcePattern]) -> str:
-    plain = [each.pattern for each in patterns if "*" not in each.pattern]
+    plain = [pattern.pattern for pattern in patterns if "*" not in pattern.pattern]
     # Here a * stands for one or more characters, unlike in globs.
     regexes = [escaped(each.pattern).replace(r"\*", ".+") for each in patterns if "*" in each.pattern]
     return " ||\n".join(_fitting(name, plain, regexes))

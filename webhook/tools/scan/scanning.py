@@ -79,7 +79,7 @@ class ClusterFacts:
             return {} if labels is None else {self._namespace: labels}
         read_all = partial(self._api.list, "/api/v1/namespaces", decode_metadata, accept=METADATA_LIST)
         listed = self._attempt("list namespaces", read_all)
-        return {each.name: each.sorted_labels for each in listed.items} if listed else {}
+        return {item.name: item.sorted_labels for item in listed.items} if listed else {}
 
     @cached_property
     def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
@@ -95,7 +95,7 @@ class ClusterFacts:
             return {}
         if listed is None:
             return None
-        return never_counted({each.namespace: each.spec for each in listed.items if each.spec})
+        return never_counted({item.namespace: item.spec for item in listed.items if item.spec})
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}

@@ -98,7 +98,7 @@ class Tally:
         )
         denials = self.stack_denials if of_stack else self.other_denials
         # With the path of the pod in the object; what is about the object itself has none.
-        placed = [(pod.place.path, each) for pod in evaluation.pods for each in pod.violations]
+        placed = [(pod.place.path, violation) for pod in evaluation.pods for violation in pod.violations]
         for path, evaluated in (*placed, *(("", each) for each in evaluation.advice)):
             finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
             rule = finding.rule
@@ -164,7 +164,7 @@ def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
 
 def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
     violations = {(each.finding.rule, _EFFECT_OF[each.outcome]) for each in evaluation.findings()}
-    return violations | {(each.rule, Effect.CHANGED) for pod in evaluation.pods for each in pod.changes}
+    return violations | {(change.rule, Effect.CHANGED) for pod in evaluation.pods for change in pod.changes}
 
 
 def _about(finding: Finding, pod_path: str) -> str:

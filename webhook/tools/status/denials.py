@@ -181,7 +181,7 @@ def denials_in_logs(
             first=at,
             last=at,
             message=_message(line),
-            reason=", ".join(dict.fromkeys(each.reason or each.rule for each in _denied(line))),
+            reason=", ".join(dict.fromkeys(denial.reason or denial.rule for denial in _denied(line))),
         )
         for line in audit_lines(files, counts, lambda line: b'"verdict":"denied"' in line)
         if line.verdict == DENIED and line.kind == "Pod" and not line.dry_run

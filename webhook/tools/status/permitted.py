@@ -138,7 +138,7 @@ class Permitted:
         index = NodeIndex(keys.names, listed.items)
         if pools is None:
             return None, index
-        return node_facts(keys, ((each.labels, each.state) for each in listed.items), pools), index
+        return node_facts(keys, ((item.labels, item.state) for item in listed.items), pools), index
 
     def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
         """Return the policy of the namespace; None where the caller may not read policies or labels."""

@@ -70,7 +70,7 @@ def quota_status(
 
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
-    held = None if pending is None else total(each.held for each in pending)
+    held = None if pending is None else total(pending_owner.held for pending_owner in pending)
     state, message = limits_state(record)
     return QuotaSummary(
         namespace=record.namespace,
@@ -138,8 +138,8 @@ def _team_share(status: ShareStatus | None, held: Vector) -> TeamShare | None:
         return None
     namespaces: dict[str, Vector] = defaultdict(dict)
     for key, largest in status.largest.items():
-        for each in largest:
-            namespaces[each.name][key] = parse_amount(each.amount)
+        for member in largest:
+            namespaces[member.name][key] = parse_amount(member.amount)
     return TeamShare(
         team=Team(name=status.name, uid="", generation=0, hard=status.hard, contact=status.contact),
         taken_by_others={

@@ -180,7 +180,7 @@ def read_summaries(
     denials: ByNamespace[DeniedOwner],
 ) -> tuple[tuple[QuotaSummary, ...], datetime | None]:
     """Return the status of these quotas, and `figures_until` of ClusterStatus."""
-    counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
+    counts_as = {quota.namespace: quota.spec.unclassified_pods for quota in quotas if quota.spec is not None}
     read = partial(pending_owners, reader.api, configuration, counts_as, nodes)
     pending = reader.by_namespace("pods", namespaces, read) if counts_as else {}
     until = _figures_until(reader, names, now)

@@ -169,18 +169,18 @@ class ClusterStatus(JsonStruct, frozen=True):
     @property
     def idle(self) -> tuple[IdleOwner, ...]:
         """The owners of GPUs that do no work, by GPU-hours lost, descending."""
-        found = (each for quota in self.quotas for each in quota.idle_owners)
+        found = (owner for quota in self.quotas for owner in quota.idle_owners)
         return tuple(sorted(found, key=lambda each: (-each.lost(self.at), each.namespace, each.owner)))
 
     @property
     def not_measured(self) -> str:
         """Why the controller cannot measure the use of GPUs; "" if it can, and where it is not to."""
-        return next((each.idle.measured for each in self.quotas if each.idle and each.idle.measured), "")
+        return next((quota.idle.measured for quota in self.quotas if quota.idle and quota.idle.measured), "")
 
     @property
     def pending(self) -> tuple[PendingOwner, ...]:
         """The owners of pending pods that hold quota, the longest first."""
-        found = (each for quota in self.quotas for each in quota.pending)
+        found = (pending_owner for quota in self.quotas for pending_owner in quota.pending)
         return tuple(sorted(found, key=lambda each: each.order))
 
 
@@ -194,7 +194,7 @@ def only_problems(status: ClusterStatus) -> ClusterStatus:
         ),
         policies=status.policies
         and tuple(policy for policy in status.policies if policy.paused_until or not policy.in_force),
-        quotas=tuple(each for each in status.quotas if each.has_problem),
+        quotas=tuple(quota for quota in status.quotas if quota.has_problem),
         teams=status.teams and tuple(team for team in status.teams if team.has_problem),
         classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
     )

@@ -237,7 +237,7 @@ class _Case:
             fits = node_fits(pod, of_classes, requested)
         if evaluation is not None:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
-            rule_denials = tuple(each.finding for each in denied)
+            rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
             no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
         is_held = is_stored and not waits(pod)
@@ -320,9 +320,9 @@ class _Case:
 def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
     if evaluation is not None and evaluation.unreadable:
         yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
-    for each in evaluation.findings() if evaluation else ():
-        found = each.finding
-        yield RuleSentence(outcome=each.outcome.value, sentence=found.sentence(), reason=found.reason.name)
+    for violation in evaluation.findings() if evaluation else ():
+        outcome, finding = violation.outcome.value, violation.finding
+        yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)
 
 
 def _scaled_by(data: Any) -> str:

@@ -81,9 +81,9 @@ def _follow(
         path = served.resource.path(namespace)
         read = partial(reader.api.list, path, decode_stored, accept=METADATA_LIST)
         listed = reader.attempt_list(f"{served.plural}.{served.group}".rstrip("."), namespace, read)
-        for each in listed.items if listed else ():
-            owner = each.metadata.owner
-            parents[each.metadata.uid] = owner.uid if owner else ""
+        for item in listed.items if listed else ():
+            owner = item.metadata.owner
+            parents[item.metadata.uid] = owner.uid if owner else ""
             if owner is not None:
                 found[owner.uid] = owner.api_version, owner.kind
     return found

@@ -73,7 +73,7 @@ def quota_fit(
 def idle_owner(quota: QuotaRecord | None, names: Collection[str]) -> IdleOwner | None:
     """Return the idle holder that has one of these names, such as `Notebook/ana`; None if none is known to be idle."""
     owners = quota_status(quota, None).idle_owners if quota else ()
-    return next((each for each in owners if each.owner in names), None)
+    return next((owner for owner in owners if owner.owner in names), None)
 
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:

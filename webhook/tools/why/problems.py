@@ -165,20 +165,20 @@ def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[tuple
         read = partial(reader.api.list, resource.path(namespace), _OWNER.decode)
         listed = reader.attempt_list(".".join(filter(None, (resource.plural, group))), namespace, read)
         if listed is not None:
-            named = ((each.metadata, each) for each in listed.items)
+            named = ((item.metadata, item) for item in listed.items)
             yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in named}
 
 
 def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
     """Yield the owners that lack pods: by their Events and, where these are gone, by the conditions."""
     seen: dict[tuple[str, str], DeniedOwner] = {}
-    for each in denied:
-        kind, _, name = each.owner.partition("/")
+    for denial in denied:
+        kind, _, name = denial.owner.partition("/")
         if kind in owners:
-            owner = owners[kind].get((each.namespace, name))
+            owner = owners[kind].get((denial.namespace, name))
             if owner is None or not _LACKS_PODS[kind][1](owner):
                 continue
-        seen[each.namespace, each.owner] = each
+        seen[denial.namespace, denial.owner] = denial
     for kind, objects in owners.items():
         for (namespace, name), owner in objects.items():
             condition = _failure_of(owner)

@@ -246,7 +246,7 @@ def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: s
 
 def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> bool:
     """Whether the controller issues the certificate, rather than cert-manager or `--self-signed`."""
-    subjects = [each.subject.rfc4514_string() for bundle in bundles for each in bundle.authorities]
+    subjects = [authority.subject.rfc4514_string() for bundle in bundles for authority in bundle.authorities]
     ours = any(subject.startswith(f"CN={COMMON_NAME} ") for subject in subjects)
     return not has_cert_manager(cluster) and (ours or not subjects)
 

@@ -162,9 +162,9 @@ def _service(cluster: InstalledCluster) -> Iterator[Observation]:
         yield failure("service-port", where, f"must have port {PORT}", APPLY)
     endpoints = (
         endpoint
-        for each in cluster.items(api_path("/apis/discovery.k8s.io/v1", "namespaces", own, "endpointslices"))
-        if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == SERVICE
-        for endpoint in each.get("endpoints") or ()
+        for item in cluster.items(api_path("/apis/discovery.k8s.io/v1", "namespaces", own, "endpointslices"))
+        if (item["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == SERVICE
+        for endpoint in item.get("endpoints") or ()
     )
     # "Nil should be interpreted as true" (k8s.io/api discovery/v1 EndpointConditions).
     if all((endpoint.get("conditions") or {}).get("ready") is False for endpoint in endpoints):

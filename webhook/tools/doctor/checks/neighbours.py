@@ -113,7 +113,7 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 
 def _selector(cluster: InstalledCluster) -> dict[str, Any] | None:
     """Return the namespaceSelector for pods; None if that webhook is not installed."""
-    entry = next((each for each in cluster.webhooks(MUTATING) if each["name"] == PODS_ENTRY), None)
+    entry = next((webhook for webhook in cluster.webhooks(MUTATING) if webhook["name"] == PODS_ENTRY), None)
     return None if entry is None else entry.get("namespaceSelector") or {}
 
 

@@ -53,7 +53,7 @@ def _command(verb: str, names: Iterable[str], what: str) -> str:
 
 @doctor_check("untainted-nodes", "GPU nodes are tainted", READ)
 def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
-    nodes = [each.name for each in cluster.gpu_nodes if not any(map(is_lasting, each.spec.taints))]
+    nodes = [node.name for node in cluster.gpu_nodes if not any(map(is_lasting, node.spec.taints))]
     if nodes:
         message = "must have a taint: pods without GPUs may fill its CPUs, and its GPUs stay idle"
         remedy = _command("taint", nodes, f"{NVIDIA_GPU}=present:NoSchedule")

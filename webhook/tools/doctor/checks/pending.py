@@ -21,7 +21,7 @@ from webhook.tools.pod_demand import cluster_nodes
     Permission("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
-    counts_as = {each.namespace: each.spec.unclassified_pods for each in cluster.quotas if each.spec}
+    counts_as = {quota.namespace: quota.spec.unclassified_pods for quota in cluster.quotas if quota.spec}
     if not counts_as:
         return
     configuration, began = cluster.usable_configuration, cluster.now - timedelta(seconds=LONG_PENDING_SECONDS)
@@ -31,7 +31,7 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         if not pending_owner.has_node and pending_owner.since < began:
             by_namespace[pending_owner.namespace].append(pending_owner)
     for namespace, owners in sorted(by_namespace.items()):
-        first, gpus = owners[0], sum((each.gpus for each in owners), NOTHING)
+        first, gpus = owners[0], sum((owner.gpus for owner in owners), NOTHING)
         more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""
         yield warning(
             "pending-with-quota",

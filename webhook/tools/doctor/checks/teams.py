@@ -89,7 +89,7 @@ def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
     if not cluster.teams:
         return
     members = {name for names in cluster.members.values() for name in names}
-    quotas = [each for each in cluster.quotas if each.namespace not in members]
+    quotas = [quota for quota in cluster.quotas if quota.namespace not in members]
     granting = [each.spec.amounts for each in (*cluster.teams, *quotas) if each.spec is not None]
     nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogues=cluster.usable_configuration))
     has = gpus_by_dimension(nodes)

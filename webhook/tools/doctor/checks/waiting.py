@@ -60,9 +60,11 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
 def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     expected = service_account(own, CONTROLLER)
-    for each in cluster.api.list("/apis/apps/v1/deployments", msgspec.json.decode, query=CONTROLLERS).items:
-        name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
-        spec = each["spec"]["template"]["spec"]
+    for controller in cluster.api.list(
+        "/apis/apps/v1/deployments", msgspec.json.decode, query=CONTROLLERS
+    ).items:
+        name, namespace = controller["metadata"]["name"], controller["metadata"]["namespace"]
+        spec = controller["spec"]["template"]["spec"]
         user = service_account(namespace, spec.get("serviceAccountName") or "default")
         if any(flag.startswith("--kubeconfig") for it in spec["containers"] for flag in it.get("args") or ()):
             user = "the user of its --kubeconfig"
