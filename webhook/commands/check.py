@@ -22,13 +22,8 @@ from policies.gpus.amount import FRACTIONAL_GPU, INVALID_QUANTITY
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
 from policies.rules.gpu_requests import MISSING_LIMIT, REQUEST_NOT_LIMIT
-from webhook.commands.options import (
-    ClusterChoice,
-    config_option,
-    named_cluster_options,
-    now_option,
-    output_option,
-)
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import (
     BAD_INPUT,
     FAILED,
@@ -97,14 +92,14 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
     metavar="GLOB",
     help="Ignore files and directories by name, or by path relative to the directory. Can be repeated.",
 )
-@config_option("the cluster's documents, or the built-in defaults")
-@named_cluster_options
+@options.config_option("the cluster's documents, or the built-in defaults")
+@options.named_cluster_options
 @click.option(
     "-n",
     "--namespace",
     help="Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`.",
 )
-@output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
+@options.output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
 @click.option(
     "--fix",
     is_flag=True,
@@ -116,7 +111,7 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
     help="With --fix: write without asking; of stdin print the fixed documents instead of the diff.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 also if there are warnings.")
-@now_option("Evaluate exemptions and pauses as of this time")
+@options.now_option("Evaluate exemptions and pauses as of this time")
 def check(
     *,
     named: tuple[str, ...],

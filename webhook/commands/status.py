@@ -17,14 +17,8 @@ from rich.text import Text
 from policies.printable import printable
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.commands.options import (
-    ClusterChoice,
-    cluster_options,
-    config_option,
-    install_namespace_option,
-    namespaces_option,
-    output_option,
-)
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json
 from webhook.commands.status_text import show
 from webhook.tools.doctor.cluster import Names
@@ -39,7 +33,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()
-@namespaces_option()
+@options.namespaces_option()
 @click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @click.option(
@@ -55,10 +49,10 @@ NEVER = datetime.min.replace(tzinfo=UTC)
     metavar="FILE",
     help="Count denials by this audit log, not by Events; several times, also .gz.",
 )
-@install_namespace_option
-@config_option("the cluster's documents")
-@output_option("text", "json")
-@cluster_options
+@options.install_namespace_option
+@options.config_option("the cluster's documents")
+@options.output_option("text", "json")
+@options.cluster_options
 def status(
     *,
     namespaces: tuple[str, ...],

@@ -28,18 +28,9 @@ from webhook.commands.output import (
 )
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.tools import gpu_hours
 from webhook.tools.average_use import MeasuredUse, read_use
 from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
-from webhook.tools.gpu_hours import (
-    STDIN,
-    UNKNOWN_CLASS,
-    AuditLine,
-    By,
-    Counts,
-    GroupUsage,
-    Usage,
-    audit_lines,
-)
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
@@ -74,9 +65,9 @@ class Columns(NamedTuple):
 @click.argument("files", nargs=-1, metavar="[FILE|-]...")
 @click.option(
     "--by",
-    type=click.Choice([each.value for each in By]),
+    type=click.Choice([each.value for each in gpu_hours.By]),
     multiple=True,
-    default=(By.NAMESPACE.value,),
+    default=(gpu_hours.By.NAMESPACE.value,),
     help="How GPU-hours are grouped; several times: by each combination.",
 )
 @click.option(
@@ -117,8 +108,8 @@ def usage(
         end_with(error.problems, "; nothing was counted")
     except PrometheusError as error:
         fail(error)
-    found = Usage([By(each) for each in by], since=since, until=until, use=use)
-    lines = _read(files or (STDIN,), found)
+    found = gpu_hours.Usage([gpu_hours.By(each) for each in by], since=since, until=until, use=use)
+    lines = _read(files or (gpu_hours.STDIN,), found)
     groups = found.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
@@ -140,7 +131,7 @@ def usage(
     _end(lines, found)
 
 
-def _end(lines: Counts, found: Usage) -> None:
+def _end(lines: gpu_hours.Counts, found: gpu_hours.Usage) -> None:
     """End with an error if a total may be low, or zero, because something was not understood."""
     none = [] if found.counting else [f"{lines.lines:,} lines read, none counts a pod"]
     if problems := [*lines.problems, *none]:
@@ -148,11 +139,11 @@ def _end(lines: Counts, found: Usage) -> None:
         sys.exit(FAILED)
 
 
-def _read(files: Sequence[str], found: Usage) -> Counts:
-    lines = Counts()
+def _read(files: Sequence[str], found: gpu_hours.Usage) -> gpu_hours.Counts:
+    lines = gpu_hours.Counts()
     try:
         # Most lines are of /mutate, and need no decoding.
-        found.read(audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
+        found.read(gpu_hours.audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     found.finish(now().timestamp())
@@ -161,18 +152,18 @@ def _read(files: Sequence[str], found: Usage) -> Counts:
 
 def _use(
     prometheus: Prometheus, since: datetime, until: datetime | None
-) -> Callable[[AuditLine], float | None]:
+) -> Callable[[gpu_hours.AuditLine], float | None]:
     """Return the use of the object of a line. Raises PrometheusError."""
     pods = read_use(prometheus, since, min(until or now(), now()))
     return MeasuredUse(pods, load_directory(None).resource_mapping).of
 
 
-def _without_price(missing: Sequence[str], groups: Iterable[GroupUsage]) -> Iterator[str]:
+def _without_price(missing: Sequence[str], groups: Iterable[gpu_hours.GroupUsage]) -> Iterator[str]:
     """Yield a sentence for each class that neither `classes` nor `default` has a price for."""
     held = total(group.by_class for group in groups)
     for name in missing:
         hours = format_amount(held[name])
-        if name == UNKNOWN_CLASS:
+        if name == gpu_hours.UNKNOWN_CLASS:
             yield f"default: Required value: {hours} GPU-hours are of pods whose class is not known"
         else:
             yield f"{field_path(('classes', name))}: Required value, or default: {hours} GPU-hours are of this class"
@@ -180,11 +171,11 @@ def _without_price(missing: Sequence[str], groups: Iterable[GroupUsage]) -> Iter
 
 def _document(
     by: Sequence[str],
-    groups: Sequence[GroupUsage],
+    groups: Sequence[gpu_hours.GroupUsage],
     rows: Sequence[Row],
     columns: Columns,
-    lines: Counts,
-    found: Usage,
+    lines: gpu_hours.Counts,
+    found: gpu_hours.Usage,
 ) -> dict[str, object]:
     """Return what `-o json` prints: GPU-hours as a number, and exactly as text, `3/2`; money as text, `12.50`."""
     return {
@@ -230,7 +221,7 @@ def _between(interval: Interval) -> dict[str, str]:
 
 def _csv(
     by: Sequence[str],
-    groups: Sequence[GroupUsage],
+    groups: Sequence[gpu_hours.GroupUsage],
     rows: Sequence[Row],
     columns: Columns,
     coverage: Coverage,
@@ -306,7 +297,7 @@ def _sum(name: str, rows: Sequence[Row]) -> Row:
     )
 
 
-def _default_prices(prices: Prices | None, groups: Sequence[GroupUsage]) -> Iterator[str]:
+def _default_prices(prices: Prices | None, groups: Sequence[gpu_hours.GroupUsage]) -> Iterator[str]:
     """Yield what the default price holds for: a misspelt class shows here."""
     hours = total(group.by_class for group in groups)
     others = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
@@ -315,7 +306,7 @@ def _default_prices(prices: Prices | None, groups: Sequence[GroupUsage]) -> Iter
         yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(others)}."
 
 
-def _notes(lines: Counts, found: Usage) -> Iterator[str]:
+def _notes(lines: gpu_hours.Counts, found: gpu_hours.Usage) -> Iterator[str]:
     if found.open_ended:
         pods = counted(found.open_ended, "pod or claim", "pods and claims")
         yield (

@@ -16,18 +16,10 @@ from policies.quota.demand import RULE_ID
 from policies.quota.team_spec import Teams
 from policies.rule import Mode
 from policies.rules.gpu_quota import queues
-from webhook.cluster import errors
+from webhook.cluster import errors, objects
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import StoredNode, decode_node
-from webhook.cluster.objects import (
-    CANARY_NAMESPACE,
-    CERTIFICATE_SECRET,
-    CONTROLLER,
-    NAMESPACE,
-    WEBHOOK_CONFIGURATION,
-    ObjectMeta,
-    decode_metadata,
-)
+from webhook.cluster.objects import ObjectMeta, decode_metadata
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes
@@ -68,10 +60,10 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    namespace: str = NAMESPACE
-    canary_namespace: str = CANARY_NAMESPACE
-    secret: str = CERTIFICATE_SECRET
-    lease: str = CONTROLLER
+    namespace: str = objects.NAMESPACE
+    canary_namespace: str = objects.CANARY_NAMESPACE
+    secret: str = objects.CERTIFICATE_SECRET
+    lease: str = objects.CONTROLLER
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -136,7 +128,7 @@ class InstalledCluster:
 
     def webhook_configuration(self, kind: str) -> Any:
         """Return our object of this resource, such as `mutatingwebhookconfigurations`. None if it does not exist."""
-        return self.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}")
+        return self.get(f"{ADMISSION}/{kind}/{objects.WEBHOOK_CONFIGURATION}")
 
     def webhooks(self, kind: str) -> list[dict[str, Any]]:
         """Return the list `webhooks` of our object of this resource."""

@@ -32,22 +32,14 @@ from webhook.tools.granted import key_order
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.pod_demand import demand_of_pod
-from webhook.tools.status.summaries import (
-    BudgetRow,
-    BudgetSummary,
-    DeniedOwner,
-    QuotaHolder,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-)
+from webhook.tools.status import summaries
 
 
-def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[QuotaRow, ...]:
+def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[summaries.QuotaRow, ...]:
     """Return a row for each dimension that is limited. `pending`: the part of `used` that pending pods hold, if known."""
     status, hard = record.status, record.hard if record.spec else {}
     return tuple(
-        QuotaRow(
+        summaries.QuotaRow(
             key=key,
             hard=hard[key],
             used=None if status.used is None else status.used.get(key),
@@ -60,21 +52,21 @@ def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[Quo
 
 def quota_status(
     record: QuotaRecord,
-    denials: Sequence[DeniedOwner] | None,
+    denials: Sequence[summaries.DeniedOwner] | None,
     pending: Sequence[PendingOwner] | None = None,
     held_up_before: datetime | None = None,
     *,
     is_stale: bool = False,
-) -> QuotaSummary:
+) -> summaries.QuotaSummary:
     """Return the status of a stored quota. `denials` and `pending`: of its namespace, None if unreadable.
 
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
     held = None if pending is None else total(pending_owner.held for pending_owner in pending)
     state, message = limits_state(record)
-    return QuotaSummary(
+    return summaries.QuotaSummary(
         namespace=record.namespace,
-        state=QuotaState.STALE if is_stale and state is QuotaState.READY else state,
+        state=summaries.QuotaState.STALE if is_stale and state is summaries.QuotaState.READY else state,
         message=message,
         denied=None if denials is None else sum(denial.count for denial in denials),
         denied_since=min((denial.first for denial in denials or ()), default=None),
@@ -89,19 +81,19 @@ def quota_status(
     )
 
 
-def _budget(status: QuotaStatus) -> BudgetSummary | None:
+def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
     found = status.budget
     if found is None:
         return None
     said = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
     used, unknown = _hours(found.used), _hours(found.unknown)
-    return BudgetSummary(
+    return summaries.BudgetSummary(
         period=found.period,
         start=datetime.fromisoformat(found.start),
         end=datetime.fromisoformat(found.end),
         until=datetime.fromisoformat(found.until),
         rows=tuple(
-            BudgetRow(
+            summaries.BudgetRow(
                 key=key, granted=granted, used=used.get(key, NOTHING), unknown=unknown.get(key, NOTHING)
             )
             for key, granted in sorted(_hours(found.granted).items(), key=lambda each: key_order(each[0]))
@@ -151,7 +143,7 @@ def _team_share(status: ShareStatus | None, held: Vector) -> TeamShare | None:
     )
 
 
-def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
+def _spending(budget: summaries.BudgetSummary | None, now: datetime) -> Spending | None:
     """Return what is spent in the present period; None after its end, when nobody knows."""
     if budget is None or now >= budget.end:
         return None
@@ -169,33 +161,33 @@ def quota_from_status(
     return ReadOnlyQuota(ledger, configuration) if ledger else None
 
 
-def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
+def limits_state(record: LimitsRecord) -> tuple[summaries.QuotaState, str]:
     """Return the most urgent state of a GPUQuota or ClusterGPUQuota, and why it is not Ready."""
     if record.spec is None:
-        return QuotaState.UNREADABLE, record.problem
+        return summaries.QuotaState.UNREADABLE, record.problem
     ready = record.status.condition(READY)
     if ready is None or ready.status != TRUE:
-        is_unreadable = ready is not None and ready.reason == QuotaState.UNREADABLE.value
-        state = QuotaState.UNREADABLE if is_unreadable else QuotaState.NOT_COUNTED
+        is_unreadable = ready is not None and ready.reason == summaries.QuotaState.UNREADABLE.value
+        state = summaries.QuotaState.UNREADABLE if is_unreadable else summaries.QuotaState.NOT_COUNTED
         return state, ready.message if ready else "not counted yet: GPU pods are denied"
     for state in (
-        QuotaState.EXCEEDED,
-        QuotaState.TOO_MANY_NAMESPACES,
-        QuotaState.TOO_LARGE,
-        QuotaState.STALE,
+        summaries.QuotaState.EXCEEDED,
+        summaries.QuotaState.TOO_MANY_NAMESPACES,
+        summaries.QuotaState.TOO_LARGE,
+        summaries.QuotaState.STALE,
     ):
         if condition := record.status.true(state.value):
             return state, condition.message
-    return QuotaState.READY, ""
+    return summaries.QuotaState.READY, ""
 
 
-def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolder, ...]:
+def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[summaries.QuotaHolder, ...]:
     held: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(dict)
     for key, holders in by_key:
         for holder in holders:
             held[holder.name, holder.idle_since][key] = parse_amount(holder.amount)
     found = (
-        QuotaHolder(
+        summaries.QuotaHolder(
             name=name, held=amounts, idle_since=datetime.fromisoformat(idle_since) if idle_since else None
         )
         for (name, idle_since), amounts in held.items()

@@ -24,15 +24,8 @@ from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_e
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.stored_pod import StoredPod, decode_stored
+from webhook.tools.why import reasons
 from webhook.tools.why.explanation import Answer
-from webhook.tools.why.reasons import (
-    FAILED_CREATE,
-    REPLICA_FAILURE,
-    has_ended,
-    pod_cause,
-    terminating_cause,
-    true_condition,
-)
 
 _WORST_FIRST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
 
@@ -89,7 +82,7 @@ _OWNER = msgspec.json.Decoder(_Owner)
 
 
 def _failure_of(owner: _Owner) -> dict[str, Any] | None:
-    return true_condition(owner.status or {}, REPLICA_FAILURE)
+    return reasons.true_condition(owner.status or {}, reasons.REPLICA_FAILURE)
 
 
 def _lacks_replicas(owner: _Owner) -> bool:
@@ -101,7 +94,7 @@ def _lacks_pods_of_a_job(owner: _Owner) -> bool:
     wanted = spec.get("parallelism", 1)
     if (completions := spec.get("completions")) is not None:
         wanted = min(wanted, completions - status.get("succeeded", 0))
-    return not (has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
+    return not (reasons.has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
 
 
 _LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], object]]] = {
@@ -149,7 +142,7 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
 
 
 def _failure(event: ClusterEvent) -> str:
-    return event.denial or (event.message if event.reason == FAILED_CREATE else "")
+    return event.denial or (event.message if event.reason == reasons.FAILED_CREATE else "")
 
 
 def _unfinished(document: bytes) -> StoredPod | None:
@@ -207,7 +200,7 @@ def _naming_old_pods(
     for problem in problems:
         pod = ending.get((problem.namespace, problem.owner))
         if pod is not None and problem.message.endswith(f"[{RULE_ID}]"):
-            why = terminating_cause(pod, now).message
+            why = reasons.terminating_cause(pod, now).message
             message = f"exceeded quota until its old pods have ended: Pod {pod.metadata.name} {why}"
             problem = replace(problem, message=message)  # noqa: PLW2901
         yield problem
@@ -220,7 +213,7 @@ def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
         meta = pod.metadata
         # A pod that is being deleted is a problem once its grace period is over.
         since = meta.deletion_timestamp if pod.is_terminating else meta.created
-        cause = None if pod.has_ended else pod_cause(pod, now)
+        cause = None if pod.has_ended else reasons.pod_cause(pod, now)
         if cause is not None and since is not None and now - since > PENDING_AFTER:
             owner = meta.controlled_by or f"Pod/{meta.name}"
             gated = Answer.GATED if pod.gates else Answer.PENDING
