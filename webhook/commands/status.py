@@ -136,7 +136,7 @@ def readings(read: Callable[[], ClusterStatus], interval: float) -> Iterator[Clu
 
 
 def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[ClusterStatus]:
-    """Yield each status that differs from the one before, apart from its time; print errors."""
+    """Yield each status that differs from the one before in more than its time; print errors."""
     before = None
     for each in found:
         if isinstance(each, errors.ApiError):

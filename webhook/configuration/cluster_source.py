@@ -161,7 +161,7 @@ def read_chosen(api: ApiClient) -> EvaluatedDocuments:
 
 
 def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
-    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, as far as it shows these."""
+    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, if these may be read."""
     for document in configuration.documents:
         kinds = configuration.own_workload_kinds.get(document.name, ())
         schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}

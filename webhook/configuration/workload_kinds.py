@@ -4,9 +4,8 @@ The built-in rows are such a document, too (`builtin/workload-kinds.yaml`); a ro
 kind. Kinds do not change the demand of pods, nor the digest of the mapping.
 
 A path starts at the object. `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
-Another path of the row means the same keys and items as the path of the pods, as far as both begin with the same steps. With a
-point in front, it starts beside the last step of the pods' path: `.replicas` beside `spec.tasks[].template` is
-`spec.tasks[].replicas`.
+Where another path of the row begins with the same steps as that of the pods, it means the same keys and items. With a point in
+front, it starts beside the last step of the pods' path: `.replicas` beside `spec.tasks[].template` is `spec.tasks[].replicas`.
 """
 
 import re

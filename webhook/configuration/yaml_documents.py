@@ -60,7 +60,7 @@ class YamlDocument(msgspec.Struct, frozen=True):
     node: yaml.Node
     lines_above: int = 0
     span: tuple[int, int] = (0, 0)
-    """The characters of the file of which it was read, all but a few its own; the tree's marks count from the first."""
+    """The characters of the file from which it was read, perhaps with the separator; the tree's marks count from the first."""
     duplicates: tuple[YamlError, ...] = ()
 
     def line_of(self, parts: Parts) -> int:

@@ -1,7 +1,7 @@
 """Instant queries to Prometheus, or to what speaks its HTTP API (Thanos, Mimir, VictoriaMetrics).
 
 The token and the authorities are read again for each query, so a rotated file needs no restart. Redirects are not followed: the
-token goes to the server that was named, and to no other.
+token goes to the named server only.
 """
 
 import ssl

@@ -34,7 +34,7 @@ class KueueWorkloads:
         self._known: dict[tuple[str, str], tuple[bool, float]] = {}
 
     def has_admitted(self, namespace: str, pod: Pod, deadline: float) -> bool:
-        """Whether quota of Kueue is reserved for the controller of the pod, as far as can be read by the deadline."""
+        """Whether quota of Kueue is reserved for the controller of the pod; False if that cannot be read by the deadline."""
         owner, now = controller_of(pod.metadata or Metadata()), monotonic()
         if owner is None or not is_uid(owner.uid):
             return False

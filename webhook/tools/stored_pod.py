@@ -1,4 +1,4 @@
-"""Stored pods, as far as they say why they do not run."""
+"""The fields of stored pods that say why they do not run."""
 
 import re
 from datetime import datetime
@@ -69,7 +69,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StoredPod(msgspec.Struct, frozen=True):
-    """A stored pod, as far as it says why it does not run. Owners are read as this, too: their lists have metadata only."""
+    """The fields of a stored pod that say why it does not run. Owners are read as this, too: their lists have metadata only."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()

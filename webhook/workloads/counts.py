@@ -63,7 +63,7 @@ def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount])
 
 
 def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
-    """Return the steps of `path`. As far as it begins like the path of the pods, take map keys and list indexes from `at`."""
+    """Return the steps of `path`. Those that it shares with the path of the pods take map keys and list indexes from `at`."""
     own, other = steps(form.path), steps(path, form.path)
     shared = next(
         (n for n, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))

@@ -107,7 +107,7 @@ def gang_source(pod: Pod) -> GangSource | None:
 
 
 def may_be_in_gang(pod: Pod, kinds: WorkloadKinds) -> bool:
-    """Whether the pod may be in a gang, as far as its metadata say. Then it waits until the others are there."""
+    """Whether the pod may be in a gang, by its metadata. Then it waits until the other pods are there."""
     source = gang_source(pod)
     return source is not None and (source.is_group or may_lead_to_gang(source, kinds))
 

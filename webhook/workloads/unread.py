@@ -49,7 +49,7 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
 def misplaced_gpus(
     data: Any, pods: Collection[Parts], resource_mapping: ResourceMapping
 ) -> Iterator[Finding]:
-    """Yield a warning for each GPU amount that stands in a pod, but not in the resources of a container.
+    """Yield a warning for each GPU amount in a pod that is not in the resources of a container.
 
     `pods`: the paths of its pod templates, or the empty path for kinds of Kubernetes, which have amounts nowhere else.
     """

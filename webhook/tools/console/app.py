@@ -123,7 +123,7 @@ def create_app(
         cluster=cluster,
         home=home,
         side=SIDE,
-        most=MAX_SHOWN,
+        max_shown=MAX_SHOWN,
         LOOKS=views.LOOKS,
         OK=Health.OK,
         ORDERS=list(views.Order),

@@ -1,4 +1,4 @@
-"""The pods of an object, whoever made them for it: a Deployment's by its ReplicaSets, a CronJob's by its Jobs.
+"""The pods of an object, also through objects between: a Deployment's by its ReplicaSets, a CronJob's by its Jobs.
 
 Owners are followed upwards from the pods, and from the objects whose pods were denied, by one list of metadata for each kind of
 owner. So the number of calls depends on the number of kinds alone.

@@ -102,7 +102,7 @@ Obstacle = tuple[str, str]
 
 
 def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
-    """Yield why the scheduler would not put the pod there, as far as GPUs, labels and taints say it."""
+    """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
     lacking = dict(_lacking(node, requested))
     if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
         # Whatever else is changed, this node never takes it.

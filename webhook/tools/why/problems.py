@@ -33,7 +33,7 @@ _WORST_FIRST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
 class Problem(JsonStruct, frozen=True):
     """Pods of one owner that are denied (`refused`), or that do not run.
 
-    count: denials that were seen, 0 where only a condition tells of them; or pods. first and last: of the denials; of pods that
+    count: denials that were seen, 0 where only a condition reports them; or pods. first and last: of the denials; of pods that
       do not run, the creation of the oldest one, and now.
     """
 
@@ -62,7 +62,7 @@ class Problem(JsonStruct, frozen=True):
 class Problems(JsonStruct, frozen=True):
     """Everything of a namespace, of all if it is "", that is denied, or pending for longer than PENDING_AFTER; the worst first.
 
-    since: the first denial that conditions and Events still tell of, None without any. omitted: what the caller may not read.
+    since: the first denial that conditions and Events still report, None without any. omitted: what the caller may not read.
     """
 
     namespace: str
@@ -114,7 +114,7 @@ Owners = dict[str, dict[tuple[str, str], _Owner]]
 def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     """Return what is denied or pending in the namespace now, in all if it is "".
 
-    Raises `errors.ApiError`, but for a lack of rights.
+    Raises `errors.ApiError` for everything but a lack of rights.
     """
     reader = Permitted(api)
     owners = dict(_owners(reader, namespace))
@@ -146,7 +146,7 @@ def _failure(event: ClusterEvent) -> str:
 
 
 def _unfinished(document: bytes) -> StoredPod | None:
-    """Return a pod that may be a problem, so that a list of all namespaces keeps no others in memory."""
+    """Return a pod that may be a problem, so that a list of all namespaces keeps only these in memory."""
     pod = decode_stored(document)
     return None if pod.has_ended or pod.is_running else pod
 
