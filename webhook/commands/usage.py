@@ -108,9 +108,9 @@ def usage(
         end_with(error.problems, "; nothing was counted")
     except PrometheusError as error:
         fail(error)
-    found = gpu_hours.Usage([gpu_hours.By(each) for each in by], since=since, until=until, use=use)
-    lines = _read(files or (gpu_hours.STDIN,), found)
-    groups = found.groups()
+    summed = gpu_hours.Usage([gpu_hours.By(each) for each in by], since=since, until=until, use=use)
+    lines = _read(files or (gpu_hours.STDIN,), summed)
+    groups = summed.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
     cents = in_cents([priced.cost(each.by_class) if priced else NOTHING for each in groups])
@@ -120,33 +120,33 @@ def usage(
     ]
     columns = Columns(priced, use is not None)
     if output == "json":
-        print_json(_document(by, groups, rows, columns, lines, found))
+        print_json(_document(by, groups, rows, columns, lines, summed))
     elif output == "csv":
-        echo_document(_csv(by, groups, rows, columns, found.coverage))
-    elif found.counting:
+        echo_document(_csv(by, groups, rows, columns, summed.coverage))
+    elif summed.counting:
         _print(Screen(), by, rows, columns)
     screen = Screen(stderr=True)
-    for note in (*_default_prices(priced, groups), *_notes(lines, found)) if output != "json" else ():
+    for note in (*_default_prices(priced, groups), *_notes(lines, summed)) if output != "json" else ():
         screen.paragraph(note, hanging=0)
-    _end(lines, found)
+    _end(lines, summed)
 
 
-def _end(lines: gpu_hours.Counts, found: gpu_hours.Usage) -> None:
+def _end(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> None:
     """End with an error if a total may be low, or zero, because something was not understood."""
-    none = [] if found.counting else [f"{lines.lines:,} lines read, none counts a pod"]
+    none = [] if usage.counting else [f"{lines.lines:,} lines read, none counts a pod"]
     if problems := [*lines.problems, *none]:
         print_errors(problems)
         sys.exit(FAILED)
 
 
-def _read(files: Sequence[str], found: gpu_hours.Usage) -> gpu_hours.Counts:
+def _read(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
     lines = gpu_hours.Counts()
     try:
         # Most lines are of /mutate, and need no decoding.
-        found.read(gpu_hours.audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
+        usage.read(gpu_hours.audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
-    found.finish(now().timestamp())
+    usage.finish(now().timestamp())
     return lines
 
 
@@ -175,7 +175,7 @@ def _document(
     rows: Sequence[Row],
     columns: Columns,
     lines: gpu_hours.Counts,
-    found: gpu_hours.Usage,
+    usage: gpu_hours.Usage,
 ) -> dict[str, object]:
     """Return what `-o json` prints: GPU-hours as a number, and exactly as text, `3/2`; money as text, `12.50`."""
     return {
@@ -192,16 +192,16 @@ def _document(
         **_figures(_sum("total", rows), columns),
         **({"currency": columns.prices.currency} if columns.prices else {}),
         "lines": lines.lines,
-        "unreadableLines": lines.unreadable + found.unreadable,
-        "openEnded": found.open_ended,
-        "onlyAdmitted": found.only_admitted,
-        "usageLines": found.counting,
-        "otherVersionLines": found.older,
+        "unreadableLines": lines.unreadable + usage.unreadable,
+        "openEnded": usage.open_ended,
+        "onlyAdmitted": usage.only_admitted,
+        "usageLines": usage.counting,
+        "otherVersionLines": usage.older,
         "fileProblems": lines.problems,
-        "log": found.coverage.log and _between(found.coverage.log),
-        "gaps": [*map(_between, found.coverage.gaps)],
-        "gapHours": found.coverage.gap_seconds / 3600,
-        "perhapsNotWhole": [*map(_between, found.coverage.unsaid)],
+        "log": usage.coverage.log and _between(usage.coverage.log),
+        "gaps": [*map(_between, usage.coverage.gaps)],
+        "gapHours": usage.coverage.gap_seconds / 3600,
+        "perhapsNotWhole": [*map(_between, usage.coverage.unsaid)],
     }
 
 
@@ -306,22 +306,22 @@ def _default_prices(prices: Prices | None, groups: Sequence[gpu_hours.GroupUsage
         yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(others)}."
 
 
-def _notes(lines: gpu_hours.Counts, found: gpu_hours.Usage) -> Iterator[str]:
-    if found.open_ended:
-        pods = counted(found.open_ended, "pod or claim", "pods and claims")
+def _notes(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator[str]:
+    if usage.open_ended:
+        pods = counted(usage.open_ended, "pod or claim", "pods and claims")
         yield (
             f"{pods} without a line that says when it ended: each counts as long as the controller that wrote its last line "
             "has further lines."
         )
-    if found.only_admitted:
-        pods = counted(found.only_admitted, "pod or claim was", "pods and claims were")
+    if usage.only_admitted:
+        pods = counted(usage.only_admitted, "pod or claim was", "pods and claims were")
         why = "never stored, or no controller led meanwhile"
         yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
-    if unreadable := lines.unreadable + found.unreadable:
+    if unreadable := lines.unreadable + usage.unreadable:
         yield f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
-    if found.older:
-        yield f"{counted(found.older, 'line')} left out: a controller of another version wrote them."
-    coverage = found.coverage
+    if usage.older:
+        yield f"{counted(usage.older, 'line')} left out: a controller of another version wrote them."
+    coverage = usage.coverage
     if coverage.log and (coverage.gaps or coverage.unsaid):
         yield "The log begins at {} and ends at {}.".format(*_between(coverage.log).values())
     if coverage.gap_seconds > TAKE_OVER_SECONDS:

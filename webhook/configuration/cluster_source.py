@@ -264,8 +264,8 @@ class ClusterSource(ConfigurationSource):
             self._wake.clear()
 
     def _records(self) -> tuple[Record, ...]:
-        found = (record for informer in self._informers for record in informer.all())
-        return tuple(sorted(found, key=lambda record: record.document.key))
+        records = (record for informer in self._informers for record in informer.all())
+        return tuple(sorted(records, key=lambda record: record.document.key))
 
     def _evaluate(self) -> None:
         last_good = self.evaluated.documents if self.evaluated else None

@@ -62,19 +62,19 @@ def read_claims(
 
     Kinds that are not served, or may not be read, are left out. The missing permissions are added to `omitted`.
     """
-    found: dict[ClaimName, DeviceClassNames | None] = {}
+    claims: dict[ClaimName, DeviceClassNames | None] = {}
     for kind, plural in CLAIM_PLURALS.items():
         try:
             resource = served_resource(api, plural)
             read = partial(claim_record, kind)
             records = api.list(resource.path(namespace), read).items if resource else []
-            found |= {record.key: record.device_classes for record in records}
+            claims |= {record.key: record.device_classes for record in records}
         except errors.Forbidden:
             if omitted is not None:
                 omitted.append(f"list {plural}.{DRA_GROUP} -n {namespace}")
         except errors.NotFound:
             pass
-    return found
+    return claims
 
 
 class DynamicResourceWatch(Generic[K]):

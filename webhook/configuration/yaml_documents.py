@@ -71,10 +71,10 @@ class YamlDocument(msgspec.Struct, frozen=True):
         """Return line and column, both from 1, where the key or the list item starts."""
         mark, node = self.node.start_mark, self.node
         for part in parts:
-            found = _child(node, part)
-            if found is None:
+            child = _child(node, part)
+            if child is None:
                 break
-            mark, node = found
+            mark, node = child
         return int(mark.line) + self.lines_above + 1, int(mark.column) + 1
 
 

@@ -93,8 +93,8 @@ class Prometheus:
                 f"refused the query (HTTP {status}): {_shown(answer.error or 'without a reason')}"
             )
         try:
-            found = _VECTOR.decode(answer.data.result)
-            return [Sample(each.metric, float(each.value[1])) for each in found]
+            series = _VECTOR.decode(answer.data.result)
+            return [Sample(each.metric, float(each.value[1])) for each in series]
         except ValueError:  # of msgspec and float
             raise self._error(
                 f"answered a {_shown(answer.data.result_type)} that is not a vector of numbers"

@@ -326,8 +326,8 @@ def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str
         rules = (change.rule for decision in decisions for change in decision.changes)
         annotations["injected-by"] = ",".join(dict.fromkeys(rules))
     evaluated = (violation for decision in decisions for violation in decision.violations)
-    if found := dict.fromkeys(f"{each.finding.rule}={each.outcome.value}" for each in evaluated):
-        annotations["findings"] = ",".join(found)
+    if outcomes := dict.fromkeys(f"{each.finding.rule}={each.outcome.value}" for each in evaluated):
+        annotations["findings"] = ",".join(outcomes)
     if not annotations:
         return None
     policy = decisions[0].policy

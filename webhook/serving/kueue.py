@@ -39,14 +39,14 @@ class KueueWorkloads:
         if owner is None or not is_uid(owner.uid):
             return False
         key = namespace, owner.uid
-        found, until = self._known.get(key, (False, 0.0))
+        admitted, until = self._known.get(key, (False, 0.0))
         if now < until or now >= deadline:
-            return found and now < until
-        found = self._read(*key, min(deadline - now, REVIEW_READ_SECONDS))
+            return admitted and now < until
+        admitted = self._read(*key, min(deadline - now, REVIEW_READ_SECONDS))
         if len(self._known) >= MAX_OWNERS:
             self._known.clear()
-        self._known[key] = found, now + REMEMBERED_SECONDS
-        return found
+        self._known[key] = admitted, now + REMEMBERED_SECONDS
+        return admitted
 
     def _read(self, namespace: str, uid: str, seconds: float) -> bool:
         query = {"labelSelector": f"{JOB_UID}={uid}", "limit": str(MAX_READ)}

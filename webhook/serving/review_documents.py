@@ -65,14 +65,14 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             alone = documents.DocumentSet()
             documents.read_document(documents.DocumentLocation("", document.data), alone)
             return [*_own(alone.problems, document), _UNREAD]
-        found = self._problems(document)
-        if found:
+        findings = self._problems(document)
+        if findings:
             # What it names may have been applied a moment ago; only what is stored now is a reason to refuse.
             self.source.refresh()
-            found = self._problems(document)
-        if found and before is not None and _is_only_a_pause(document, before):
-            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
-        return found or list(self._advice(document, now))
+            findings = self._problems(document)
+        if findings and before is not None and _is_only_a_pause(document, before):
+            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in findings]
+        return findings or list(self._advice(document, now))
 
     def _known(self) -> list[Document]:
         """Return the documents that have to go together. No document names a quota."""
@@ -83,12 +83,12 @@ class DocumentReviews(msgspec.Struct, frozen=True):
         others = [each for each in known if each.key != document.key]
         problems = problems_of([*others, document], classes)
         already = frozenset(problems_of(known, classes))
-        found = list(_own(problems, document))
+        findings = list(_own(problems, document))
         for problem in problems:
             if problem.document != document.title and problem not in already:
                 message = f"would make {problem.document} unusable: {problem.path}: {problem.message}"
-                found.append(_problem(message=message))
-        return found
+                findings.append(_problem(message=message))
+        return findings
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
         if document.kind in documents.LIMITS:
@@ -136,9 +136,9 @@ def review_document(review: Review) -> ReviewResult:
     request, check, evaluator = review.request, review.cluster.check_document, review.evaluator
     if check is None:
         return allow(review)
-    found = review.decode(lambda _raw: check(request, evaluator.now), request.object)
+    findings = review.decode(lambda _raw: check(request, evaluator.now), request.object)
     policy = evaluator.configuration.policies.for_namespace(request.namespace)
-    decision = Decision.of_findings(policy, found, Mode.ENFORCE)
+    decision = Decision.of_findings(policy, findings, Mode.ENFORCE)
     if decision.allowed:
         return advised(request, [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))

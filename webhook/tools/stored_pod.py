@@ -105,8 +105,8 @@ class StoredPod(msgspec.Struct, frozen=True):
         """What the scheduler says of a pod that it finds no node for, "" of any other."""
         if self.spec.node_name or self.waits_in_line:
             return ""
-        found = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
-        said = next((each.get("message", "") for each in found if each["status"] == "False"), "")
+        conditions = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
+        said = next((each.get("message", "") for each in conditions if each["status"] == "False"), "")
         return _ATTEMPTS.split(str(said))[0]
 
     @property

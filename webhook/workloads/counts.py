@@ -129,8 +129,8 @@ def _stops(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> 
 def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int | None:
     product: int | None = 1
     for factor in factors(texts):
-        found = (first_value(data, form, at, path) for path in factor.paths)
-        value = next((each for each in found if each is not None), factor.default)
+        written = (first_value(data, form, at, path) for path in factor.paths)
+        value = next((each for each in written if each is not None), factor.default)
         number = plain_number(value)
         if number is None or product is None:
             return None

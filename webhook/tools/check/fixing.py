@@ -38,18 +38,18 @@ class Repair(NamedTuple):
     @property
     def edits(self) -> list[TextEdit]:
         """The edits of the file."""
-        found = object_edits(self.manifest, self.violation)
-        return [TextEdit((*self.manifest.at, *path), value) for path, value in found]
+        edits_of_object = object_edits(self.manifest, self.violation)
+        return [TextEdit((*self.manifest.at, *path), value) for path, value in edits_of_object]
 
 
 def object_edits(manifest: Manifest, violation: Violation) -> Sequence[TextEdit]:
     """Return the fix as edits of the object as it is written."""
-    found = [TextEdit(path_parts(edit.path), edit.value) for edit in violation.finding.fix]
-    paths = [path for path, _ in found]
+    edits = [TextEdit(path_parts(edit.path), edit.value) for edit in violation.finding.fix]
+    paths = [path for path, _ in edits]
     # The path of a pod that a controller composes is not a path in the manifest.
     if any(place.at[: len(path)] == path for path in paths for place, _ in manifest.pods):
         return ()
-    return [each for each in found if not _is_default(manifest, each.parts, paths)]
+    return [each for each in edits if not _is_default(manifest, each.parts, paths)]
 
 
 def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> bool:

@@ -117,8 +117,8 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
-        found = chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
-        return tuple(dict.fromkeys(found))
+        placeholders = chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
+        return tuple(dict.fromkeys(placeholders))
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
@@ -165,8 +165,8 @@ class Run:
         """Return the results in the order of the documents. Autoscalers are evaluated last: they scale other documents."""
         places = range(len(self._manifests))
         ordered = sorted(places, key=lambda at: self._manifests[at].group_kind in AUTOSCALERS)
-        found = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
-        return [found[at] for at in places]
+        results = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
+        return [results[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
         mapping = self._configuration.resource_mapping
@@ -188,8 +188,8 @@ class Run:
         """Return amounts of GPUs where no rule reads them, and the API server knows no field."""
         is_built_in = GROUPS.get(manifest.kind) == manifest.group
         places = [()] if is_built_in else [place.at for place, _ in manifest.pods if not place.is_partial]
-        found = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
-        return Decision.of_findings(policy, found, Mode.WARN).violations
+        findings = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
+        return Decision.of_findings(policy, findings, Mode.WARN).violations
 
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy

@@ -203,8 +203,8 @@ def run_quotas(
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
-    found = map(_read, filter(is_quota, manifests))
-    read = [each for each in found if not each.problems]
+    documents = map(_read, filter(is_quota, manifests))
+    read = [each for each in documents if not each.problems]
     written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
     written_teams = {name: spec for each in read for name, spec in each.teams.items()}
     configured = never_counted(configuration.quotas)
@@ -271,13 +271,13 @@ def quota_findings(
 
 
 def _read(manifest: Manifest) -> DocumentSet:
-    found = DocumentSet()
+    documents = DocumentSet()
     metadata = {"name": manifest.name}
     if manifest.kind == QUOTA:
         metadata["namespace"] = manifest.namespace
     document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
-    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), found)
-    return found
+    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), documents)
+    return documents
 
 
 class CheckedCluster:
@@ -317,9 +317,9 @@ class CheckedCluster:
     def _configuration(self, *, device_classes: tuple[DeviceClass, ...] = ()) -> Configuration:
         """Return the documents in force, with DeviceClasses that the manifests add. Raises ConfigurationError."""
         before = len(self._reader.omitted)
-        found = self._reader.configuration(self._config, device_classes)
+        configuration = self._reader.configuration(self._config, device_classes)
         self.unread_documents = self._reader.omitted[before:]
-        return found
+        return configuration
 
     @cached_property
     def nodes(self) -> tuple[NodeFacts | None, NodeIndex]:
@@ -329,15 +329,15 @@ class CheckedCluster:
         """Return the labels of a namespace, none if it does not exist yet. Raises NamespaceUnknown without the right."""
         right = f"get namespaces/{namespace}"
         try:
-            found = self._reader.attempt(right, partial(self._reader.labels_of, namespace))
+            labels = self._reader.attempt(right, partial(self._reader.labels_of, namespace))
         except errors.NotFound:
             note = f"namespace {namespace} does not exist yet: its labels are those of the manifests"
             self._notes.append(note)
             return ()
-        if found is None:
+        if labels is None:
             why = f"depends on its labels: you may not {right}"
             raise NamespaceUnknown(f"the policy of namespace {namespace} {why}")
-        return found
+        return labels
 
     def claim(self, name: ClaimName) -> DeviceClassNames | None:
         return self._claims(name.namespace).get(name)
@@ -378,5 +378,5 @@ class CheckedCluster:
         if served is None or not name:
             return None
         right = f"get {f'{served.plural}.{group}'.rstrip('.')} -n {namespace}"
-        found = self._reader.get(right, served.resource.path(namespace, name))
-        return None if found is None else msgspec.json.decode(found, type=dict[str, Any])
+        stored = self._reader.get(right, served.resource.path(namespace, name))
+        return None if stored is None else msgspec.json.decode(stored, type=dict[str, Any])

@@ -207,8 +207,8 @@ def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
 
 def problem_page(problems: Sequence[Problem], arguments: Mapping[str, str]) -> Page[Problem]:
     """Return a page of the problems whose owner or message contains each word of `search`."""
-    found = [problem for problem in problems if _matches(f"{problem.owner} {problem.message}", arguments)]
-    return page_of(found, arguments)
+    matching = [problem for problem in problems if _matches(f"{problem.owner} {problem.message}", arguments)]
+    return page_of(matching, arguments)
 
 
 def _matches(text: str, arguments: Mapping[str, str]) -> bool:
@@ -219,14 +219,14 @@ def quota_page(
     quotas: Sequence[summaries.QuotaSummary], arguments: Mapping[str, str]
 ) -> Page[summaries.QuotaSummary]:
     """Return a page of the quotas: filtered by `search` (namespace or holder), `problems` and `idle`, in the order of `sort`."""
-    found = [
+    matching = [
         quota
         for quota in quotas
         if _matches(" ".join([quota.namespace, *(holder.name for holder in quota.holders)]), arguments)
         if quota.has_problem or not arguments.get("problems")
         if quota.idle_gpus or not arguments.get("idle")
     ]
-    return page_of(sorted(found, key=lambda quota: _key(quota, order_of(arguments))), arguments)
+    return page_of(sorted(matching, key=lambda quota: _key(quota, order_of(arguments))), arguments)
 
 
 def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[summaries.TeamSummary]:
@@ -235,13 +235,13 @@ def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[summa
     for quota in status.quotas:
         if quota.team is not None:
             known[quota.team.name].append(quota.namespace)
-    found = [
+    matching = [
         team
         for team in status.teams or ()
         for names in [[team.name, *(member.name for member in team.largest), *known[team.name]]]
         if any(_matches(name, arguments) for name in names)
     ]
-    return page_of(sorted(found, key=lambda team: team.urgency), arguments)
+    return page_of(sorted(matching, key=lambda team: team.urgency), arguments)
 
 
 def order_of(arguments: Mapping[str, str]) -> Order:

@@ -143,8 +143,8 @@ class InstalledCluster:
     @cached_property
     def namespaces(self) -> dict[str, dict[str, str]]:
         """Return the labels of all namespaces by name."""
-        found = (item["metadata"] for item in self.items("/api/v1/namespaces"))
-        return {metadata["name"]: metadata.get("labels") or {} for metadata in found}
+        every_metadata = (item["metadata"] for item in self.items("/api/v1/namespaces"))
+        return {metadata["name"]: metadata.get("labels") or {} for metadata in every_metadata}
 
     @cached_property
     def teams(self) -> list[TeamRecord]:
@@ -155,11 +155,11 @@ class InstalledCluster:
     def members(self) -> dict[str, list[str]]:
         """Return the namespaces of each team, by its name."""
         teams = Teams(each.match for each in self.teams)
-        found: dict[str, list[str]] = defaultdict(list)
+        members: dict[str, list[str]] = defaultdict(list)
         for namespace, labels in self.namespaces.items() if self.teams else ():
             if (team := teams.of(namespace, labels)) is not None:
-                found[team.name].append(namespace)
-        return found
+                members[team.name].append(namespace)
+        return members
 
     @cached_property
     def quotas(self) -> list[QuotaRecord]:
@@ -183,10 +183,10 @@ class InstalledCluster:
     @property
     def configuration(self) -> Configuration:
         """Return the configuration in force. Raises Unknown."""
-        found = self.documents.configuration
-        if found is None:
+        configuration = self.documents.configuration
+        if configuration is None:
             raise Unknown("the configuration cannot be used: see check `documents`")
-        return found
+        return configuration
 
     @cached_property
     def usable_configuration(self) -> Configuration:

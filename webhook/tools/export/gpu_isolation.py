@@ -116,12 +116,12 @@ def _shown(containers: str) -> str:
         value=f"(e.?value.hasValue() ? {cel.quoted_value('e.value')} : '')",
         remedy=f"({has_gpus} ? {cel.text(rule.REMOVE_VARIABLE)} : {cel.text(rule.EXPOSED_REMEDY)})",
     )
-    found = f"""\
+    findings = f"""\
 c.?env.orValue([]).transformList(j, e,
     (e.name in variables.visibleDevices || e.name.startsWith({cel.text(exposure.DOCKER_RESOURCE)})) &&
       (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding})),
     {finding})"""
-    return cel.of_each(containers, "!(c.name in variables.existing)", found)
+    return cel.of_each(containers, "!(c.name in variables.existing)", findings)
 
 
 # ---- files of the node
@@ -160,11 +160,11 @@ def _listed(containers: str) -> str:
         value=cel.quoted_value("m.mountPath"),
         remedy=cel.text(rule.REQUEST_INSTEAD),
     )
-    found = f"""\
+    findings = f"""\
 c.?volumeMounts.orValue([]).transformList(j, m,
     m.mountPath.contains({cel.text(exposure.DEVICE_LIST)}),
     {finding})"""
-    return cel.of_each(containers, "!(c.name in variables.existing)", found)
+    return cel.of_each(containers, "!(c.name in variables.existing)", findings)
 
 
 def _mounted(containers: str) -> str:
@@ -240,7 +240,7 @@ def _unread(containers: str) -> str:
         path = f"'spec.{containers}[' + string(i) + '].{field}[' + string(j) + ']'"
         return cel.sentence(path, cel.text(rule.UNREAD), rule.ID, remedy=cel.text(remedy), container="c.name")
 
-    found = f"""\
+    findings = f"""\
 (c.?env.orValue([]).transformList(j, e,
     c.name in variables.requesting && e.?valueFrom.hasValue() &&
       (e.name in variables.visibleDevices || e.name.startsWith({prefix})),
@@ -251,7 +251,7 @@ def _unread(containers: str) -> str:
         (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
     {finding("envFrom", rule.NAME_VARIABLES)}))"""
     return cel.of_each(
-        containers, "c.name in variables.requesting || c.name == variables.fractionContainer", found
+        containers, "c.name in variables.requesting || c.name == variables.fractionContainer", findings
     )
 
 

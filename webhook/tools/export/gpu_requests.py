@@ -86,11 +86,11 @@ def _amounts(containers: str, limit: str) -> str:
     )
     said = cel.bound("problem", _problem(limit), f"problem == '' ? '' : {finding}")
     joined = "filter(finding, finding != '').join('; ')"
-    found = f"""\
+    findings = f"""\
 ['limits', 'requests'].map(kind, c.?resources[?kind].orValue({{}}).transformList(name, amount,
     name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()),
     {cel.indented(said, 4)}).{joined}).filter(finding, finding != '')"""
-    return cel.of_each(containers, "c.?resources.hasValue()", found)
+    return cel.of_each(containers, "c.?resources.hasValue()", findings)
 
 
 def _problem(limit: str) -> str:

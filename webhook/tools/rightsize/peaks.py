@@ -49,20 +49,20 @@ def read_peaks(prometheus: Prometheus, hours: int, now: datetime) -> MeasuredPod
     if not by_hour:
         # A subquery of one step an hour: its points are the hours with a value.
         counted = prometheus.query(f"{of_pods} (count_over_time({USE}{UNFORGED}[{hours}h:1h]))", now)
-    found: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
+    pods: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
     for sample in counted:
         # Both ends of a range count before Prometheus 3.
-        found[_pod(sample)] = Measured([], [], min(int(sample.value), hours))
+        pods[_pod(sample)] = Measured([], [], min(int(sample.value), hours))
     names = (MEMORY_BY_HOUR, USE_BY_HOUR) if by_hour else (MEMORY, USE)
     memory, use = (
         prometheus.query(f"max by ({', '.join(LABELS)}) (max_over_time({name}{UNFORGED}[{hours}h]))", now)
         for name in names
     )
     for sample in filter(_is_number, memory):
-        found[_pod(sample)].memory.append(Fraction(int(sample.value), GIB))
+        pods[_pod(sample)].memory.append(Fraction(int(sample.value), GIB))
     for sample in filter(_is_number, use):
-        found[_pod(sample)].use.append(Fraction(round(sample.value * PRECISION), PRECISION))
-    return MeasuredPods(dict(found), by_hour)
+        pods[_pod(sample)].use.append(Fraction(round(sample.value * PRECISION), PRECISION))
+    return MeasuredPods(dict(pods), by_hour)
 
 
 def _is_number(sample: Sample) -> bool:

@@ -191,8 +191,8 @@ class Scan:
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
         read = partial(gpu_node, catalogues=self._configuration)
-        found = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
-        return tuple(sorted(found.items, key=lambda node: node.name)) if found else ()
+        listed = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
+        return tuple(sorted(listed.items, key=lambda node: node.name)) if listed else ()
 
     def _source(self) -> str:
         if self._config is not None:
@@ -289,11 +289,11 @@ class Scan:
     def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
         """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
-        found = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
+        findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         uncounted = {"unmapped-resource", "unmapped-device-class"}
-        resources = tuple(_remark(each) for each in found if each.id in uncounted)
+        resources = tuple(_remark(each) for each in findings if each.id in uncounted)
         return resources, tuple(
-            _remark(each) for each in found if each.object.startswith(("Node ", "Nodes "))
+            _remark(each) for each in findings if each.object.startswith(("Node ", "Nodes "))
         )
 
 
@@ -303,8 +303,8 @@ def enforced(configuration: Configuration) -> Configuration:
     # The namespaces that no policy matches get one, too; it comes after all others.
     spec = replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
     rest = Policy(name=BUILT_IN, version=BUILT_IN, spec=spec)
-    found = [_enforced(each, policies) for each in (*policies.policies, rest)]
-    return replace(configuration, policies=PolicySet(found))
+    enforced_policies = [_enforced(each, policies) for each in (*policies.policies, rest)]
+    return replace(configuration, policies=PolicySet(enforced_policies))
 
 
 def _enforced(policy: Policy, policies: PolicySet) -> Policy:

@@ -67,15 +67,15 @@ class Tally:
         """Count a pod, and the GPUs that it uses now as quotas count them."""
         self.pods += 1
         self.gpu_pods += requests_gpus
-        found = self.namespaces[evaluation.namespace]
-        found.pods += 1
-        found.gpu_pods += requests_gpus
+        namespace = self.namespaces[evaluation.namespace]
+        namespace.pods += 1
+        namespace.gpu_pods += requests_gpus
         self.add_use(evaluation.namespace, used)
         for pod in evaluation.pods:
-            found.policy = pod.policy.name
+            namespace.policy = pod.policy.name
         by_rule = _by_rule(evaluation)
         effects = {effect for _, effect in by_rule}
-        found.effects.update(effects)
+        namespace.effects.update(effects)
         self.pod_effects.update(effects)
         for rule, effect in by_rule:
             self.rules[rule][effect] += 1
@@ -85,9 +85,9 @@ class Tally:
         self._add(evaluation, owner, is_pod=True)
 
     def add_use(self, namespace: str, used: Vector) -> None:
-        found = self.namespaces[namespace]
-        found.used = total((found.used, used))
-        found.largest = max(found.largest, used.get(GPUS, NOTHING))
+        tallied = self.namespaces[namespace]
+        tallied.used = total((tallied.used, used))
+        tallied.largest = max(tallied.largest, used.get(GPUS, NOTHING))
 
     def _add(self, evaluation: Evaluation, owner: str, *, is_pod: bool) -> None:
         namespace = evaluation.namespace

@@ -82,21 +82,21 @@ def quota_status(
 
 
 def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
-    found = status.budget
-    if found is None:
+    budget = status.budget
+    if budget is None:
         return None
     said = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
-    used, unknown = _hours(found.used), _hours(found.unknown)
+    used, unknown = _hours(budget.used), _hours(budget.unknown)
     return summaries.BudgetSummary(
-        period=found.period,
-        start=datetime.fromisoformat(found.start),
-        end=datetime.fromisoformat(found.end),
-        until=datetime.fromisoformat(found.until),
+        period=budget.period,
+        start=datetime.fromisoformat(budget.start),
+        end=datetime.fromisoformat(budget.end),
+        until=datetime.fromisoformat(budget.until),
         rows=tuple(
             summaries.BudgetRow(
                 key=key, granted=granted, used=used.get(key, NOTHING), unknown=unknown.get(key, NOTHING)
             )
-            for key, granted in sorted(_hours(found.granted).items(), key=lambda each: key_order(each[0]))
+            for key, granted in sorted(_hours(budget.granted).items(), key=lambda each: key_order(each[0]))
         ),
         message=next((each.message for each in said if each), ""),
     )
@@ -186,13 +186,13 @@ def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[summaries.
     for key, holders in by_key:
         for holder in holders:
             held[holder.name, holder.idle_since][key] = parse_amount(holder.amount)
-    found = (
+    quota_holders = (
         summaries.QuotaHolder(
             name=name, held=amounts, idle_since=datetime.fromisoformat(idle_since) if idle_since else None
         )
         for (name, idle_since), amounts in held.items()
     )
-    return tuple(sorted(found, key=lambda each: each.order))
+    return tuple(sorted(quota_holders, key=lambda each: each.order))
 
 
 class HolderOfQuota(JsonStruct, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ def holders_of_quota(
 ) -> list[HolderOfQuota]:
     """Return what holds the quota of a namespace, most GPUs first. Raises `errors.ApiError`."""
     reader, counted = RecordReader(configuration), {}
-    found: list[HolderOfQuota] = []
+    holders: list[HolderOfQuota] = []
 
     def read(raw: msgspec.Raw) -> None:
         pod = reader.read_pod(raw)
@@ -224,7 +224,7 @@ def holders_of_quota(
         counted[pod.uid, pod.extended_claim] = demand
         is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
         since = datetime.fromisoformat(pod.since) if is_pending else None
-        found.append(
+        holders.append(
             HolderOfQuota(kind="Pod", name=pod.name, node=pod.node_name, demand=demand, pending_since=since)
         )
 
@@ -233,6 +233,6 @@ def holders_of_quota(
     if resource is not None:
         for claim in api.list(resource.path(namespace), reader.read_claim).items:
             demand = reader.demand_of_claim(claim, unclassified_pods, counted)
-            found.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
-    holding = (each for each in found if each.demand)
+            holders.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
+    holding = (each for each in holders if each.demand)
     return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))

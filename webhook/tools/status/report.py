@@ -151,8 +151,8 @@ class ClusterStatus(JsonStruct, frozen=True):
     @property
     def waiting(self) -> tuple[summaries.QuotaSummary, ...]:
         """The quotas for which pods wait in line, the longest wait first."""
-        found = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
-        return tuple(quota for _, _, quota in sorted(found, key=lambda each: each[:2]))
+        by_wait = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
+        return tuple(quota for _, _, quota in sorted(by_wait, key=lambda each: each[:2]))
 
     @property
     def idle_gpus(self) -> Fraction | None:
@@ -162,8 +162,8 @@ class ClusterStatus(JsonStruct, frozen=True):
     @property
     def idle(self) -> tuple[summaries.IdleOwner, ...]:
         """The owners of GPUs that do no work, by GPU-hours lost, descending."""
-        found = (owner for quota in self.quotas for owner in quota.idle_owners)
-        return tuple(sorted(found, key=lambda each: (-each.lost(self.at), each.namespace, each.owner)))
+        owners = (owner for quota in self.quotas for owner in quota.idle_owners)
+        return tuple(sorted(owners, key=lambda each: (-each.lost(self.at), each.namespace, each.owner)))
 
     @property
     def not_measured(self) -> str:
@@ -173,8 +173,8 @@ class ClusterStatus(JsonStruct, frozen=True):
     @property
     def pending(self) -> tuple[PendingOwner, ...]:
         """The owners of pending pods that hold quota, the longest first."""
-        found = (pending_owner for quota in self.quotas for pending_owner in quota.pending)
-        return tuple(sorted(found, key=lambda each: each.order))
+        owners = (pending_owner for quota in self.quotas for pending_owner in quota.pending)
+        return tuple(sorted(owners, key=lambda each: each.order))
 
 
 def only_problems(status: ClusterStatus) -> ClusterStatus:

@@ -116,8 +116,8 @@ class QuotaHolder(JsonStruct, frozen=True):
     @property
     def main_amount(self) -> tuple[str, Fraction]:
         """The dimension to show, and its amount: GPUs if it holds any, else the dimension with the largest amount."""
-        found = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
-        return max(found.items(), key=lambda each: each[1])
+        amounts = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
+        return max(amounts.items(), key=lambda each: each[1])
 
     @property
     def amount(self) -> str:

@@ -34,10 +34,10 @@ TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
 def read_teams(reader: Permitted) -> Sequence[TeamRecord] | None:
     """Return all ClusterGPUQuotas by name, none where their kind is not installed; None where the caller may not list them."""
     try:
-        found = reader.attempt(f"list {TEAM_KIND}", partial(reader.api.list, team_path(), decode_team))
+        listed = reader.attempt(f"list {TEAM_KIND}", partial(reader.api.list, team_path(), decode_team))
     except errors.NotFound:
         return ()
-    return None if found is None else sorted(found.items, key=lambda each: each.name)
+    return None if listed is None else sorted(listed.items, key=lambda each: each.name)
 
 
 def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
@@ -51,8 +51,8 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
         )
     except errors.NotFound:
         labels = ()
-    found = Teams(record.match for record in records).of(namespace, dict(labels or ()))
-    return next((record for record in records if found and record.name == found.name), None)
+    match = Teams(record.match for record in records).of(namespace, dict(labels or ()))
+    return next((record for record in records if match and record.name == match.name), None)
 
 
 def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:

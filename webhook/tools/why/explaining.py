@@ -151,8 +151,8 @@ class _Case:
 
     def _template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
         """Return the first GPU pod that the object would make, as it would be admitted."""
-        found = self.evaluation.pods if self.evaluation else ()
-        pods = [each.admitted for each in found] or [pod for _, pod in places]
+        evaluated = self.evaluation.pods if self.evaluation else ()
+        pods = [each.admitted for each in evaluated] or [pod for _, pod in places]
         is_gpu_pod = self.configuration.resource_mapping.pod_requests_gpus
         return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
 
@@ -312,8 +312,8 @@ class _Case:
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
         allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
-            found = self.configuration.classes.get(kind)
-            if found is not None and class_matches(found, allowed):
+            known_class = self.configuration.classes.get(kind)
+            if known_class is not None and class_matches(known_class, allowed):
                 yield kind
 
 

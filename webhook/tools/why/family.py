@@ -73,7 +73,7 @@ def _follow(
     reader: Permitted, kinds: ServedKinds, namespace: str, of: list[tuple[str, str]], parents: dict[str, str]
 ) -> dict[str, tuple[str, str]]:
     """Add the owners of all objects of these kinds to `parents`; return the owners with their kinds."""
-    found: dict[str, tuple[str, str]] = {}
+    owners: dict[str, tuple[str, str]] = {}
     for api_version, kind in of:
         served = kinds.of_reference(api_version, kind)
         if served is None:
@@ -85,8 +85,8 @@ def _follow(
             owner = item.metadata.owner
             parents[item.metadata.uid] = owner.uid if owner else ""
             if owner is not None:
-                found[owner.uid] = owner.api_version, owner.kind
-    return found
+                owners[owner.uid] = owner.api_version, owner.kind
+    return owners
 
 
 def _belongs(each: str, uid: str, parents: Mapping[str, str]) -> bool:

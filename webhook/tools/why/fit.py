@@ -35,8 +35,8 @@ def in_words(requested: Mapping[str, Fraction]) -> str:
 
 def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
-    found = candidate_classes(pod, catalogues.classes, nodes)
-    return tuple(gpu_class.name for gpu_class in found.classes) if found.is_known else ()
+    candidates = candidate_classes(pod, catalogues.classes, nodes)
+    return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_known else ()
 
 
 def quota_fit(
@@ -80,8 +80,8 @@ def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]
     """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first."""
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
-    found = (_node_fit(pod, node, requested) for node in nodes)
-    return tuple(sorted(found, key=lambda each: (len(each.against), each.name)))
+    fits = (_node_fit(pod, node, requested) for node in nodes)
+    return tuple(sorted(fits, key=lambda each: (len(each.against), each.name)))
 
 
 def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFit:

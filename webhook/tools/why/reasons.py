@@ -210,8 +210,8 @@ def _failures(situation: Situation) -> Iterator[Cause]:
 
 def true_condition(status: Mapping[str, Any], *types: str) -> dict[str, Any] | None:
     """Return the first condition of a status that is true and of one of these types."""
-    found = (condition for condition in status.get("conditions") or () if condition.get("status") == "True")
-    return next((each for each in found if each.get("type") in types), None)
+    true = (condition for condition in status.get("conditions") or () if condition.get("status") == "True")
+    return next((each for each in true if each.get("type") in types), None)
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:

@@ -92,11 +92,11 @@ def _target(client: dict[str, Any], names: Names) -> Target:
 
 
 def _trusted(cluster: InstalledCluster) -> list[CABundle]:
-    found: dict[tuple[bytes, Target], CABundle] = {}
+    by_target: dict[tuple[bytes, Target], CABundle] = {}
     for bundle in _bundles(cluster):
         if isinstance(bundle, CABundle):
-            found.setdefault((bundle.pem, bundle.target), bundle)
-    return list(found.values())
+            by_target.setdefault((bundle.pem, bundle.target), bundle)
+    return list(by_target.values())
 
 
 @doctor_check("ca-bundle", "Every webhook has a readable caBundle", *READS)

@@ -80,14 +80,14 @@ class ExpectedObjects(msgspec.Struct, frozen=True, kw_only=True):
 def expected_objects(namespace: str = objects.NAMESPACE) -> ExpectedObjects:
     """Return the objects that this version installs in this namespace."""
     text = (resources.files("webhook.tools.doctor") / "expected.json").read_bytes()
-    found = msgspec.json.decode(text, type=ExpectedObjects)
-    for webhooks in found.configurations.values():
+    expected = msgspec.json.decode(text, type=ExpectedObjects)
+    for webhooks in expected.configurations.values():
         for webhook in webhooks.values():
             for expression in webhook.get("namespaceSelector", {}).get("matchExpressions", ()):
                 expression["values"] = [
                     namespace if v == objects.NAMESPACE else v for v in expression["values"]
                 ]
-    return found
+    return expected
 
 
 def schema_digest(definition: Mapping[str, Any]) -> str:

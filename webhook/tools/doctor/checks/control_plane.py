@@ -25,10 +25,10 @@ def _version(cluster: InstalledCluster) -> Iterator[Observation]:
     version = cluster.get("/version") or {}
     try:
         # Clouds write "30+".
-        found = int(version["major"]), int(version["minor"].rstrip("+"))
+        numbers = int(version["major"]), int(version["minor"].rstrip("+"))
     except (KeyError, ValueError):
         raise Unknown("the API server reports no version") from None
-    if found < OLDEST:
+    if numbers < OLDEST:
         where = f"API server {version.get('gitVersion', '')}"
         message = "must be 1.30 or newer: older ones may ask the webhook about every pod"
         yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.30 or newer")

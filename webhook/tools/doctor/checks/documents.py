@@ -136,8 +136,8 @@ def _fields_ever_set(quota: Any) -> frozenset[str]:
 )
 def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
-    found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
-    published = frozenset(found.get("data") or ())
+    catalogues = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
+    published = frozenset(catalogues.get("data") or ())
     records = list(cluster.decoded(ledger_objects_path(installation), LedgerReader().read))
     ledgers = {record.namespace: record for record in records if record.namespace != EPOCH_OBJECT}
     # In the object of a team are ledgers of namespaces whose own objects say so.
