@@ -258,7 +258,7 @@ def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
     """Print what each object holds of the limited dimensions, or its resources if its GPUs are unknown."""
     pending = [held for held in objects if held.pending_since]
-    others = [each for each in objects if each.pending_since is None]
+    others = [held for held in objects if held.pending_since is None]
     if pending:
         screen.line(f"  held by {counted(len(pending), 'pending pod')}, the longest first:")
     for held in sorted(pending, key=lambda each: str(each.pending_since)):

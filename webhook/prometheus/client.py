@@ -94,7 +94,7 @@ class Prometheus:
             )
         try:
             series = _VECTOR.decode(answer.data.result)
-            return [Sample(each.metric, float(each.value[1])) for each in series]
+            return [Sample(sample.metric, float(sample.value[1])) for sample in series]
         except ValueError:  # of msgspec and float
             raise self._error(
                 f"answered a {_shown(answer.data.result_type)} that is not a vector of numbers"

@@ -71,7 +71,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             self.source.refresh()
             findings = self._problems(document)
         if findings and before is not None and _is_only_a_pause(document, before):
-            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in findings]
+            return [msgspec.structs.replace(finding, severity=Severity.WARNING) for finding in findings]
         return findings or list(self._advice(document, now))
 
     def _known(self) -> list[Document]:

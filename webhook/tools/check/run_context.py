@@ -204,7 +204,7 @@ def run_quotas(
     A document that is not valid grants nothing; `quota_findings` says so.
     """
     documents = map(_read, filter(is_quota, manifests))
-    read = [each for each in documents if not each.problems]
+    read = [document for document in documents if not document.problems]
     written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
     written_teams = {name: spec for each in read for name, spec in each.teams.items()}
     configured = never_counted(configuration.quotas)

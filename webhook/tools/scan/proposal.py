@@ -221,7 +221,7 @@ def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict
         classes = configuration.classes.named(node.classes)
         offered = [*cards, *chain.from_iterable(each.tolerations for each in classes)]
         for taint in filter(is_lasting, node.taints):
-            if not any(tolerates(each, taint) for each in offered):
+            if not any(tolerates(toleration, taint) for toleration in offered):
                 untolerated.setdefault(taint, []).append(node.name)
     return untolerated
 

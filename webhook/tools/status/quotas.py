@@ -234,5 +234,5 @@ def holders_of_quota(
         for claim in api.list(resource.path(namespace), reader.read_claim).items:
             demand = reader.demand_of_claim(claim, unclassified_pods, counted)
             holders.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
-    holding = (each for each in holders if each.demand)
+    holding = (holder for holder in holders if holder.demand)
     return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))

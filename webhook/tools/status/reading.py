@@ -123,7 +123,7 @@ def read_status(
 def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
     """Return the teams of these namespaces."""
     teams = (team_of_namespace(reader, namespace) for namespace in namespaces)
-    return list({each.name: each for each in teams if each}.values())
+    return list({team.name: team for team in teams if team}.values())
 
 
 def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Callable[[], ClusterStatus]:

@@ -380,7 +380,7 @@ def _limiting(cluster: InstalledCluster, deployment: dict[str, Any]) -> list[str
 
 
 def _admits_everybody(rule: dict[str, Any]) -> bool:
-    ports = [each.get("port") for each in rule.get("ports") or ()]
+    ports = [port.get("port") for port in rule.get("ports") or ()]
     concerns_us = not ports or not PORTS.isdisjoint(ports)
     return concerns_us and (not rule.get("from") or any(peer in ANYWHERE for peer in rule["from"]))
 

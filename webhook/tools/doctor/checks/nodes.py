@@ -72,7 +72,7 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
         if node.is_ready:
             continue
         gpu_pods = cluster.gpu_pods("/api/v1/pods", fieldSelector=f"spec.nodeName={node.name}")
-        if pods := [f"{each.namespace}/{each.name}" for each in gpu_pods if each.deletion_timestamp]:
+        if pods := [f"{pod.namespace}/{pod.name}" for pod in gpu_pods if pod.deletion_timestamp]:
             deleted = f"{len(pods)} GPU pods that were deleted ({names_in_words(pods)})"
             message = f"is not Ready, and has {deleted}: their containers may run on"
             remedy = (
