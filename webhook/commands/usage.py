@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from webhook.commands.output import (
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.tools import gpu_hours
-from webhook.tools.average_use import MeasuredUse, read_use
+from webhook.tools.average_use import read_use, use_of
 from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
@@ -155,7 +156,7 @@ def _use(
 ) -> Callable[[gpu_hours.AuditLine], float | None]:
     """Return the use of the object of a line. Raises PrometheusError."""
     pods = read_use(prometheus, since, min(until or now(), now()))
-    return MeasuredUse(pods, load_directory(None).resource_mapping).of
+    return partial(use_of, pods=pods, resource_mapping=load_directory(None).resource_mapping)
 
 
 def _without_price(missing: Sequence[str], groups: Iterable[gpu_hours.GroupUsage]) -> Iterator[str]:

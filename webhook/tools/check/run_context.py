@@ -327,15 +327,14 @@ class CheckedCluster:
 
     def _labels_of(self, namespace: str) -> Labels:
         """Return the labels of a namespace, none if it does not exist yet. Raises NamespaceUnknown without the right."""
-        right = f"get namespaces/{namespace}"
         try:
-            labels = self._reader.attempt(right, partial(self._reader.labels_of, namespace))
+            labels = self._reader.namespace_labels(namespace)
         except errors.NotFound:
             note = f"namespace {namespace} does not exist yet: its labels are those of the manifests"
             self._notes.append(note)
             return ()
         if labels is None:
-            why = f"depends on its labels: you may not {right}"
+            why = f"depends on its labels: you may not get namespaces/{namespace}"
             raise NamespaceUnknown(f"the policy of namespace {namespace} {why}")
         return labels
 

@@ -31,17 +31,12 @@ class Measured(NamedTuple):
     hours: int
 
 
-class MeasuredPods(NamedTuple):
-    """By namespace and name of a pod. by_hour: whether the hourly rules were read, and not the whole series."""
+def read_peaks(
+    prometheus: Prometheus, hours: int, now: datetime
+) -> tuple[dict[tuple[str, str], Measured], bool]:
+    """Return the peaks of all pods in the hours before `now` by namespace and name, and whether they are from the hourly rules.
 
-    pods: dict[tuple[str, str], Measured]
-    by_hour: bool
-
-
-def read_peaks(prometheus: Prometheus, hours: int, now: datetime) -> MeasuredPods:
-    """Read the peaks of all pods in the hours before `now`, by the hourly rules, without them by all values.
-
-    Raises PrometheusError.
+    Without these rules all values are read. Raises PrometheusError.
     """
     of_pods = f"min by ({NAMESPACE}, {POD})"
     counted = prometheus.query(f"{of_pods} (count_over_time({USE_BY_HOUR}{UNFORGED}[{hours}h]))", now)
@@ -62,7 +57,7 @@ def read_peaks(prometheus: Prometheus, hours: int, now: datetime) -> MeasuredPod
         pods[_pod(sample)].memory.append(Fraction(int(sample.value), GIB))
     for sample in filter(_is_number, use):
         pods[_pod(sample)].use.append(Fraction(round(sample.value * PRECISION), PRECISION))
-    return MeasuredPods(dict(pods), by_hour)
+    return dict(pods), by_hour
 
 
 def _is_number(sample: Sample) -> bool:

@@ -74,8 +74,7 @@ class ClusterFacts:
     def labels(self) -> dict[str, Labels]:
         """The labels of the namespaces that may be read."""
         if self._namespace:
-            read = partial(self._reader.labels_of, self._namespace)
-            labels = self._attempt(f"get namespaces/{self._namespace}", read)
+            labels = self._reader.namespace_labels(self._namespace)
             return {} if labels is None else {self._namespace: labels}
         read_all = partial(self._api.list, "/api/v1/namespaces", decode_metadata, accept=METADATA_LIST)
         listed = self._attempt("list namespaces", read_all)

@@ -147,8 +147,12 @@ class Permitted:
             return None
         if not policies.asks_labels(namespace):
             return policies.for_namespace(namespace)
-        labels = self.attempt(f"get namespaces/{namespace}", partial(self.labels_of, namespace))
+        labels = self.namespace_labels(namespace)
         return None if labels is None else policies.for_namespace(namespace, labels)
+
+    def namespace_labels(self, namespace: str) -> Labels | None:
+        """Return the labels of the namespace; None where the caller may not read it."""
+        return self.attempt(f"get namespaces/{namespace}", partial(self.labels_of, namespace))
 
     def labels_of(self, namespace: str) -> Labels:
         return decode_metadata(self.api.get(api_path("/api/v1", "namespaces", namespace))).sorted_labels

@@ -44,11 +44,7 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
     """Return the ClusterGPUQuota of a namespace; None if it has none, or the caller may not read that."""
     records = read_teams(reader) or ()
     try:
-        labels = (
-            reader.attempt(f"get namespaces/{namespace}", partial(reader.labels_of, namespace))
-            if records
-            else ()
-        )
+        labels = reader.namespace_labels(namespace) if records else ()
     except errors.NotFound:
         labels = ()
     match = Teams(record.match for record in records).of(namespace, dict(labels or ()))
