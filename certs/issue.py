@@ -23,7 +23,6 @@ BACKDATED = dt.timedelta(hours=1)
 # The longest common name that X.520 allows.
 _COMMON_NAME_LENGTH = 64
 
-
 _UNUSABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 """Raised of a key that is damaged, encrypted, or of an unknown curve."""
 

@@ -127,9 +127,6 @@ def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seco
     return False
 
 
-# ---- what `show` prints
-
-
 def document(
     name: SecretName, state: RotationState, seen: Sequence[WebhookConfiguration], now: datetime
 ) -> dict[str, Any]:

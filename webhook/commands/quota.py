@@ -132,9 +132,6 @@ def _read(
     return QuotaReports(reports, until, reader.omitted, tuple(map(team_summary, teams)))
 
 
-# ---- what is printed
-
-
 def print_table(
     screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
 ) -> None:

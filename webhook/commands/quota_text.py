@@ -28,7 +28,6 @@ STATES = {
     QuotaState.STALE: "yellow",
 }
 
-
 MAX_TEAMS = 20
 
 

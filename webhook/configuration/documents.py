@@ -32,7 +32,6 @@ API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
 TEAM = "ClusterGPUQuota"
 
-
 CONFIGURATION = "configuration"
 """Stands where a rule's id does."""
 SELECTOR, PAUSE, WORKLOAD_KINDS = "namespaceSelector", "pausedUntil", "workloadKinds"

@@ -30,7 +30,6 @@ K = TypeVar("K", bound=CachedObject)
 
 log = logging.getLogger("gpu_admission.configuration")
 
-
 CLAIM_PLURALS = {CLAIM: "resourceclaims", TEMPLATE: "resourceclaimtemplates"}
 
 

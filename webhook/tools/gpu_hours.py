@@ -138,7 +138,6 @@ Group = tuple[str, ...]
 CONTROLLERS = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
 
-
 amount_of = lru_cache(maxsize=4096)(parse_amount)
 
 K = TypeVar("K", bound=Hashable)

@@ -29,7 +29,6 @@ _SCALED = {
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "/apis/leaderworkerset.x-k8s.io/v1",
 }
 
-
 SCALED_RESOURCES = tuple((group, plural(kind)) for group, kind in _SCALED)
 """API group and resource of each kind in `_SCALED`."""
 

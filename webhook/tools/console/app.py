@@ -210,8 +210,6 @@ def _answer(api: ApiClient, requested: str, namespace: str) -> Answer:
         return None, None, None, str(error)
 
 
-# ---- the server
-
 HOST = "127.0.0.1"
 IDLE_SECONDS = 60
 """A connection is closed after this time without data."""

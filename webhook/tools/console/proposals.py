@@ -41,7 +41,6 @@ _METADATA = ("name", "namespace", "labels", "annotations")
 """What authors write of metadata."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-
 DiffLine = tuple[str, str]
 """How a line of a difference looks (`plus`, `minus`, `place` or ""), and its text."""
 

@@ -41,7 +41,6 @@ class NotChecked(msgspec.Struct, frozen=True):
 Observation = DoctorFinding | NotChecked | str
 """A text is a note: an unusual way in which something was checked."""
 
-
 Run = Callable[[InstalledCluster], Iterator[Observation]]
 
 

@@ -180,9 +180,6 @@ def _never_exported(binding: Binding) -> Iterator[Unsupported]:
     yield from (Unsupported(binding.rule.id, what, why) for what, why in found.items())
 
 
-# ---- as text
-
-
 def as_text(exported: AdmissionPolicies) -> str:
     return "".join([header(exported), *(f"---\n{dump_document(policy)}" for policy in exported.objects)])
 

@@ -47,9 +47,6 @@ def indented(expression: str, spaces: int) -> str:
     return expression.replace("\n", "\n" + " " * spaces)
 
 
-# ---- names
-
-
 def escaped(literal: str) -> str:
     """Return the text as part of a regular expression; of what names hold, only these characters mean anything there."""
     return re.sub(r"([\\.^$*+?()\[\]{}|])", r"\\\1", literal)

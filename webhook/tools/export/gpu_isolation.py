@@ -84,9 +84,6 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
     )
 
 
-# ---- variables
-
-
 def _void(containers: str) -> str:
     """Return the operations that add the variable to the containers of a list, except those in `exempt`."""
     variable = f"{{'name': {cel.text(rule.VARIABLE)}, 'value': {cel.text(VOID)}}}"
@@ -199,9 +196,6 @@ def _annotated(condition: str = "true") -> str:
 {POD}.metadata.?annotations.orValue({{}}).transformList(key, value,
   key.matches(r'{exposure.DEVICE_ANNOTATIONS}') && {condition},
   {finding})"""
-
-
-# ---- advice
 
 
 def _tolerated(gpu_taints: Iterable[Toleration]) -> str:

@@ -106,7 +106,6 @@ _LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], object]]] = {
 }
 """By kind, whether an object still lacks pods. Of other kinds only their Events are known."""
 
-
 Owners = dict[str, dict[tuple[str, str], _Owner]]
 """By kind, then by namespace and name; without the kinds that may not be listed."""
 
