@@ -12,7 +12,7 @@ SECONDS = 60.0
 MAX_SOURCES = 1_000
 """Sources with a subject at one time; further subjects share a line. It bounds the lines of a minute."""
 GATHERED = "gpu_admission.denials"
-"""The logger whose lines are gathered and bounded by owner before they come (`DenialReports`)."""
+"""The logger of `DenialReports`, which limits its lines by owner itself."""
 
 
 class _Window(msgspec.Struct):

@@ -255,14 +255,14 @@ def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
     """Print what each object holds of the limited dimensions, or its resources if its GPUs are unknown."""
     pending = [held for held in objects if held.pending_since]
-    others = [held for held in objects if held.pending_since is None]
+    placed = [held for held in objects if held.pending_since is None]
     if pending:
         screen.line(f"  held by {counted(len(pending), 'pending pod')}, the longest first:")
     for held in sorted(pending, key=lambda each: str(each.pending_since)):
         _object(screen, held, keys, now)
-    if others or not pending:
-        screen.line(f"  held by {counted(len(others), 'object')}{':' if others else ''}")
-    for each in others:
+    if placed or not pending:
+        screen.line(f"  held by {counted(len(placed), 'object')}{':' if placed else ''}")
+    for each in placed:
         _object(screen, each, keys, now)
 
 

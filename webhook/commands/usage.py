@@ -261,9 +261,9 @@ def _decimal(hours: Fraction) -> str:
 
 
 def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Columns) -> None:
-    shown, others = list(rows[:MAX_SHOWN]), rows[MAX_SHOWN:]
-    if others:
-        shown.append(_sum(f"… and {len(others)} more (-o json has all)", others))
+    shown, rest = list(rows[:MAX_SHOWN]), rows[MAX_SHOWN:]
+    if rest:
+        shown.append(_sum(f"… and {len(rest)} more (-o json has all)", rest))
     shown.append(_sum("total", rows))
     groups = [[each.upper() for each in by], *(row.names for row in shown)]
     # The name of a sum, which is one text, may stand over all columns.
@@ -301,10 +301,10 @@ def _sum(name: str, rows: Sequence[Row]) -> Row:
 def _default_prices(prices: Prices | None, groups: Sequence[gpu_hours.GroupUsage]) -> Iterator[str]:
     """Yield what the default price holds for: a misspelt class shows here."""
     hours = total(group.by_class for group in groups)
-    others = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
-    if others:
-        amount = format_amount(sum((hours[each] for each in others), NOTHING))
-        yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(others)}."
+    unnamed = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
+    if unnamed:
+        amount = format_amount(sum((hours[each] for each in unnamed), NOTHING))
+        yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(unnamed)}."
 
 
 def _notes(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Files as they are read and written again: of bounded length, and in a directory only what is below it.
 
-What is named is followed wherever it leads. What was only found in a directory may be a link that an author of it made, to a file
-that the caller may read and the author may not, or that the author may not change.
+A named file is followed wherever it leads. A file that was found in a directory may be a link that an author of the directory
+made, to a file that only the caller may read or change.
 """
 
 import contextlib

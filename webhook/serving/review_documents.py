@@ -80,8 +80,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
 
     def _problems(self, document: Document) -> list[Finding]:
         known, classes = self._known(), self.source.device_classes
-        others = [each for each in known if each.key != document.key]
-        problems = problems_of([*others, document], classes)
+        stored = [each for each in known if each.key != document.key]
+        problems = problems_of([*stored, document], classes)
         already = frozenset(problems_of(known, classes))
         findings = list(_own(problems, document))
         for problem in problems:
@@ -96,8 +96,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             for path, message in limits_warnings(document.name, spec, self.teams()):
                 yield _warning(message=message, path=f"spec.{path}")
             return
-        others = [each for each in self._known() if each.key != document.key]
-        broken = problems_of(others)
+        stored = [each for each in self._known() if each.key != document.key]
+        broken = problems_of(stored)
         if self.source.origin != "cluster":
             yield _warning(message="is not in force: gpu-admission reads its configuration from a directory")
         if broken:
@@ -107,7 +107,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             yield from self._unregistered(document)
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
-            configuration = load_objects([*(each for each in others if each.title not in bad), document])
+            configuration = load_objects([*(each for each in stored if each.title not in bad), document])
             advice = policy_advice(configuration, document.name, now, self.namespaces())
             yield from (_warning(message=message, path=path) for path, message in advice)
 

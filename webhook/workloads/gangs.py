@@ -72,9 +72,9 @@ _shared = lru_cache(maxsize=SOURCES)(GangSource)
 
 def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "") -> GangSource | None:
     """Return the source; None if no object can have that name. An annotation or ownerReference may have any text."""
-    others = api_version, kind, part, uid
+    texts = api_version, kind, part, uid
     is_possible = is_dns_subdomain(name) and all(
-        each.isprintable() and len(each) <= LONGEST_NAME for each in others
+        each.isprintable() and len(each) <= LONGEST_NAME for each in texts
     )
     return _shared(api_version, kind, name, part, uid) if is_possible else None
 

@@ -304,10 +304,10 @@ def _of_amounts(form: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> P
     origins |= {("spec", "containers", index): (*at, *part) for index, (part, _) in enumerate(elsewhere)}
     written = containers[0].get("resources")
     resources = _decided(written) if isinstance(written, dict) else {}
-    others = resources.get("limits")
+    written_limits = resources.get("limits")
     containers[0]["resources"] = {
         **resources,
-        "limits": {**(others if isinstance(others, dict) else {}), **limits},
+        "limits": {**(written_limits if isinstance(written_limits, dict) else {}), **limits},
     }
     return {"spec": {"containers": [containers[0], *map(_with_decided, containers[1:])]}}, origins
 

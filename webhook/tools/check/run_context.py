@@ -177,11 +177,11 @@ class RunQuota(msgspec.Struct, frozen=True):
         return positive_difference(starting(able_to_start(requested, ledger.maximum_hard), left), held)
 
     def ledger(self) -> QuotaLedger:
-        others = (demand for other, demand in self.requested.items() if other != self.key)
+        by_others = (demand for other, demand in self.requested.items() if other != self.key)
         stored, share = self.stored, self.stored.share
         if self.team is not None and share is not None:
             stored = replace(stored, share=self.team.share(self.namespace, share))
-        return stored.using(total((stored.used or {}, *others)))
+        return stored.using(total((stored.used or {}, *by_others)))
 
     def count(self, demand: Vector) -> None:
         self.requested[self.key] = demand
@@ -251,8 +251,8 @@ def quota_findings(
 ) -> Iterator[Finding]:
     """Yield what the webhook would say of a GPUQuota or ClusterGPUQuota: a denial for each problem, else its warnings.
 
-    Of what is not known a problem is a warning: of what takes the place of a placeholder, and of names that a document of the run
-    may define. teams: the ClusterGPUQuotas of the run. kinds: of its documents.
+    A problem is only a warning where a placeholder stands for the value, and where a document of the run may define the name.
+    teams: the ClusterGPUQuotas of the run. kinds: of its documents.
     """
     read = _read(manifest)
     specs: list[LimitsSpec] = [*read.quotas.values(), *read.teams.values()]

@@ -25,7 +25,7 @@ from webhook.tools.status.quotas import ledger_from_status, limit_rows, limits_s
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
-"""The name of the ledger with what all namespaces hold that a status does not name."""
+"""The name of the ledger of all namespaces that the status does not name."""
 NAMED = 3
 """Namespaces that a sentence names."""
 TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
@@ -54,7 +54,7 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
 def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     """Return the ledgers of a team as its status says them. None if its spec cannot be read.
 
-    A status names the namespaces that use the most. One ledger, named OTHERS, has what all others hold.
+    A status names the namespaces that use the most. The ledger OTHERS has what all other namespaces hold together.
     """
     team, status = record.team, record.status
     if team is None:
@@ -73,7 +73,7 @@ def holding(team: Team, used: Vector) -> QuotaLedger:
 
 
 def share_of(ledgers: TeamLedgers, namespace: str) -> TeamShare:
-    """Return what a namespace sees of the ledgers that a status says."""
+    """Return the share of a namespace in the team, by the ledgers of a status."""
     share = ledgers.share(namespace)
     return replace(share, taken={name: taken for name, taken in share.taken.items() if name != OTHERS})
 
