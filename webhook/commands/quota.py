@@ -90,21 +90,21 @@ def quota(
         reader = Permitted(api)
         configuration = reader.configuration(config)
         try:
-            found = _read(reader, configuration, namespace or "", names, now)
+            reports = _read(reader, configuration, namespace or "", names, now)
         except errors.Forbidden:
             if namespace:
                 raise
             namespace = home
-            found = _read(reader, configuration, namespace, names, now)
-    if not found.reports and not found.teams:
+            reports = _read(reader, configuration, namespace, names, now)
+    if not reports.reports and not reports.teams:
         fail(f"there is no GPUQuota{f' in namespace {namespace}' if namespace else ''}")
-    shown = [report for report in found.reports if report.summary.has_problem or not problems]
+    shown = [report for report in reports.reports if report.summary.has_problem or not problems]
     if output == "json":
-        print_json(document(found._replace(reports=shown)))
+        print_json(document(reports._replace(reports=shown)))
     elif namespace:
-        print_text(Screen(), found, now)
+        print_text(Screen(), reports, now)
     else:
-        print_table(Screen(), found, [each.summary for each in shown], now, problems=problems)
+        print_table(Screen(), reports, [each.summary for each in shown], now, problems=problems)
 
 
 def _read(
@@ -133,10 +133,10 @@ def _read(
 
 
 def print_table(
-    screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
+    screen: Screen, reports: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
 ) -> None:
-    if found.until is not None:
-        screen.paragraph(quota_text.stale_figures(found.until), style="red")
+    if reports.until is not None:
+        screen.paragraph(quota_text.stale_figures(reports.until), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)
     lines_shown = len(quotas) if problems else MAX_QUOTAS
     width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:lines_shown])])
@@ -151,14 +151,14 @@ def print_table(
         screen.line(line(each.namespace, each.state.value, cells, full), quota_text.STATES[each.state])
     if rest := quotas[lines_shown:]:
         screen.paragraph(quota_text.omitted_line(rest))
-    totals = quota_totals(report.summary for report in found.reports)
-    waiting = sum((each.summary.waiting_gpus for each in found.reports), NOTHING)
-    idle = idle_gpus(each.summary for each in found.reports)
+    totals = quota_totals(report.summary for report in reports.reports)
+    waiting = sum((each.summary.waiting_gpus for each in reports.reports), NOTHING)
+    idle = idle_gpus(each.summary for each in reports.reports)
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
-    screen.line(line(f"all {len(found.reports)}", "", cells), "bold")
-    if teams := [team for team in found.teams if team.has_problem or not problems]:
+    screen.line(line(f"all {len(reports.reports)}", "", cells), "bold")
+    if teams := [team for team in reports.teams if team.has_problem or not problems]:
         _teams(screen, teams)
-    screen.omitted(found.omitted)
+    screen.omitted(reports.omitted)
 
 
 def _teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
@@ -187,9 +187,9 @@ def _line(
     return f"{name:<{width}} {state:<10} {amounts}  {full}".rstrip()
 
 
-def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
-    _without_quota(screen, found.teams)
-    for record, summary, objects in found.reports:
+def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
+    _without_quota(screen, reports.teams)
+    for record, summary, objects in reports.reports:
         if record.spec is None:
             screen.line(record.namespace, "bold")
             screen.paragraph(f"error: {record.problem}", indent=2, style="red")
@@ -197,8 +197,8 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
         denies = ": every GPU pod is denied" if summary.state.denies else ""
         screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
         warn = partial(screen.paragraph, indent=2, style="yellow")
-        if found.until is not None:
-            screen.paragraph(quota_text.stale_figures(found.until), indent=2, style="red")
+        if reports.until is not None:
+            screen.paragraph(quota_text.stale_figures(reports.until), indent=2, style="red")
         screen.line(
             f"  {'':<{NAME_COLUMN}} {quota_text.LEGEND:<{quota_text.BAR}} used + reserved of hard", "dim"
         )
@@ -216,7 +216,7 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
         _idle(screen, summary, now)
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
-    screen.omitted(found.omitted)
+    screen.omitted(reports.omitted)
 
 
 def _without_quota(screen: Screen, teams: Sequence[TeamSummary]) -> None:
@@ -274,7 +274,7 @@ def _object(screen: Screen, held: HolderOfQuota, keys: Container[str], now: date
     screen.paragraph(f"{held.kind} {held.name}{place}{when}: {', '.join(amounts)}", indent=4)
 
 
-def document(found: QuotaReports) -> dict[str, Any]:
+def document(reports: QuotaReports) -> dict[str, Any]:
     """Return what `-o json` prints.
 
     `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts as text, "2/7";
@@ -286,10 +286,10 @@ def document(found: QuotaReports) -> dict[str, Any]:
     `teams[]`: the ClusterGPUQuotas; of one requested namespace its own, if it has no GPUQuota.
     """
     return {
-        "quotas": [_document(report) for report in found.reports],
-        "teams": plain(found.teams),
-        "figuresUntil": found.until,
-        "omitted": found.omitted,
+        "quotas": [_document(report) for report in reports.reports],
+        "teams": plain(reports.teams),
+        "figuresUntil": reports.until,
+        "omitted": reports.omitted,
     }
 
 

@@ -75,25 +75,25 @@ def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
 
 
 def print_budget(
-    screen: Screen, found: BudgetSummary | None, now: datetime, *, indent: int, column: int, cells: int = BAR
+    screen: Screen, budget: BudgetSummary | None, now: datetime, *, indent: int, column: int, cells: int = BAR
 ) -> None:
     """Print the GPU-hours of a budget, a line for each key, and that it is spent or will be soon."""
-    if found is None:
+    if budget is None:
         return
-    style = "red" if found.spent(now) else "yellow" if found.message else ""
-    for row, fact in zip(found.rows, budget_facts(found, now), strict=True):
+    style = "red" if budget.spent(now) else "yellow" if budget.message else ""
+    for row, fact in zip(budget.rows, budget_facts(budget, now), strict=True):
         shown = bar(row.used, NOTHING, row.granted, cells)
         text = fact.removeprefix(f"{row.name}: ")
         screen.line(f"{'':{indent}}{truncate(row.name, column):<{column}} {shown} {text}", style)
-    for text in filter(None, (found.message, found.unknown())):
+    for text in filter(None, (budget.message, budget.unknown())):
         screen.paragraph(text, indent=indent, style=style)
 
 
-def budget_facts(found: BudgetSummary, now: datetime) -> Iterator[str]:
+def budget_facts(budget: BudgetSummary, now: datetime) -> Iterator[str]:
     """Yield what is used of each key: `GPU-hours: 4210.5 of 5000 this month`."""
-    for row in found.rows:
+    for row in budget.rows:
         amounts = f"{format_amount(row.used)} of {format_amount(row.granted)}"
-        yield f"{row.name}: {amounts} {found.when(now)}"
+        yield f"{row.name}: {amounts} {budget.when(now)}"
 
 
 def idle_text(owner: IdleOwner, now: datetime) -> str:

@@ -218,12 +218,12 @@ def decided(
     `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`. A response that `only_advises` allows
     the object, but warns of what its pods would meet.
     """
-    denials = found(decisions, Outcome.DENIED)
+    denials = findings_of(decisions, Outcome.DENIED)
     patched = decisions if patch and not denials else ()
     operations = [operation for decision in patched for operation in decision.operations]
     injected = bool(operations)
     would, denials = (denials, []) if only_advises else ([], denials)
-    warned = found(decisions, Outcome.WARNED)
+    warned = findings_of(decisions, Outcome.WARNED)
     warnings = warning_texts(warned, subject=subject, denied=would, before=_paused(decisions))
     if trace is not None:
         warnings = (trace.text(), *warnings)
@@ -257,7 +257,7 @@ def _paused(decisions: list[Decision]) -> list[str]:
     return []
 
 
-def found(decisions: list[Decision], outcome: Outcome) -> list[Finding]:
+def findings_of(decisions: list[Decision], outcome: Outcome) -> list[Finding]:
     return [finding for decision in decisions for finding in decision.findings(outcome)]
 
 
