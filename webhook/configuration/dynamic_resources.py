@@ -17,6 +17,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER, CachedObject
 from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.objects import decode_metadata
+from webhook.threads import thread
 
 DRA_GROUP = "resource.k8s.io"
 DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -94,8 +95,7 @@ class DynamicResourceWatch(Generic[K]):
         """False once the API server has said that it does not serve the resource."""
 
     def start(self, stopping: threading.Event) -> None:
-        name = f"watch {self._plural}"
-        threading.Thread(target=self._run, args=(stopping,), name=name, daemon=True).start()
+        thread(f"watch {self._plural}", self._run, stopping).start()
 
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():

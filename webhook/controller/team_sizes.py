@@ -56,11 +56,11 @@ class TeamSizes:
     def left_out(self, team: str, members: list[str]) -> list[str]:
         """Return what is not in force, of the spec and of these namespaces. Others are forgotten."""
         with self._lock:
-            kept = {THE_SPEC, *members}
-            found = {name: what for name, what in self._left_out.pop(team, {}).items() if name in kept}
-            if found:
-                self._left_out[team] = found
-            return [found[name] for name in sorted(found)]
+            wanted = {THE_SPEC, *members}
+            left_out = {name: what for name, what in self._left_out.pop(team, {}).items() if name in wanted}
+            if left_out:
+                self._left_out[team] = left_out
+            return [left_out[name] for name in sorted(left_out)]
 
 
 def _size(ledgers: TeamLedgers) -> int:

@@ -203,11 +203,6 @@ class UsageCounter:
         with self._lock:
             return self.sums.waiting(namespace)
 
-    def has_waiting(self, namespace: str) -> bool:
-        """Whether pods of the namespace wait under our scheduling gate."""
-        with self._lock:
-            return bool(self.sums.waiting(namespace))
-
     def waiting_namespaces(self) -> set[str]:
         """Return the namespaces in which pods wait."""
         with self._lock:

@@ -171,16 +171,18 @@ class WaitingLine:
         `namespaces` were just counted. Others take no part, but quota is kept for the replacements of their pods.
         """
         with_credits = (name for name, ledger in team_ledgers.ledgers.items() if ledger.credits)
-        found = {
+        waiting_by_namespace = {
             namespace: waiting
             for namespace in {*namespaces, *(each for each in with_credits if not self.has_waiting(each))}
             if (waiting := self._waiting(namespace, team_ledgers.ledgers[namespace], in_team=True))
             is not None
         }
-        lines = {namespace: waiting.line for namespace, waiting in found.items()}
+        lines = {namespace: waiting.line for namespace, waiting in waiting_by_namespace.items()}
         team_turn = next_to_start_in_team(team_ledgers, lines, _starved_before())
         for namespace, turn in team_turn.turns.items():
-            self._reports.turn(namespace, found[namespace].pods, found[namespace].demands, turn)
+            self._reports.turn(
+                namespace, waiting_by_namespace[namespace].pods, waiting_by_namespace[namespace].demands, turn
+            )
         return team_turn
 
     def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_Waiting | None":
@@ -239,7 +241,7 @@ class WaitingLine:
         self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:
-        return self._usage_cache.own.has_waiting(namespace)
+        return bool(self._usage_cache.own.waiting_pods(namespace))
 
     def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
         """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""
@@ -294,10 +296,10 @@ class WaitingLine:
         gangs: dict[str, Gang] = {}
         pods = self._usage_cache.own.pods_of(namespace)
         live = (pod.gang_source for pod in pods if not pod.is_terminal)
-        found = self._gangs.find(namespace, filter(None, live))
+        known_gangs = self._gangs.find(namespace, filter(None, live))
         holders = {pod.holder for pod in waiting}
         for pod in pods:
-            known = found.get(pod.gang_source) if pod.gang_source else None
+            known = known_gangs.get(pod.gang_source) if pod.gang_source else None
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
@@ -344,7 +346,7 @@ class WaitingLine:
         except (errors.Conflict, errors.NotFound):
             self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
         except errors.Invalid as error:
-            # Mostly a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
+            # Usually a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
             before = self._aside.get(pod.uid)
             if before is not None and before.version == pod.version:
                 self._stand_aside(pod, str(error), pod.version)
@@ -359,6 +361,9 @@ class WaitingLine:
             self._again(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
             self._stand_aside(pod, str(error), pod.version)
+        except Exception:  # a bug, which the pool would not log
+            log.exception("%s/%s: its scheduling gate was not removed", pod.namespace, pod.name)
+            self._again(pod.namespace, LONGEST_PAUSE)
         finally:
             with self._lock:
                 self._lifting.discard(pod.uid)

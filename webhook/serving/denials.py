@@ -19,6 +19,7 @@ from webhook.cluster.events import EventQueue, EventRecord
 from webhook.evaluation.decision import Outcome
 from webhook.quota.documents import quota_reference
 from webhook.serving.handler import Review, ReviewResult
+from webhook.threads import every, thread
 
 log = logging.getLogger("gpu_admission.denials")
 
@@ -98,7 +99,7 @@ class DenialReports:
         self._owners: Counter[str] = Counter()
         """Keys of `_gathered` by namespace: no review looks through all of them."""
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="denials", daemon=True)
+        self._thread = thread("denials", every(LOOK_SECONDS, self._write_due), self._stopping)
 
     def start(self) -> None:
         self._thread.start()
@@ -122,9 +123,8 @@ class DenialReports:
                 self._owners[denial.namespace] += 1
             self._gathered[denial.key].add(denial)
 
-    def _run(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
-            self._write(monotonic())
+    def _write_due(self) -> None:
+        self._write(monotonic())
 
     def _write(self, now: float) -> None:
         """Write the lines that are due `now`, and hand their Events on."""

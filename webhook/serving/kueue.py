@@ -15,7 +15,6 @@ from policies.pods.pod import Metadata, Pod
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
 from webhook.serving.owner_deadlines import MAX_OWNERS
-from webhook.workloads.gangs import controller_of
 
 VERSIONS = ("v1beta2", "v1beta1")
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -35,7 +34,7 @@ class KueueWorkloads:
 
     def has_admitted(self, namespace: str, pod: Pod, deadline: float) -> bool:
         """Whether quota of Kueue is reserved for the controller of the pod; False if that cannot be read by the deadline."""
-        owner, now = controller_of(pod.metadata or Metadata()), monotonic()
+        owner, now = (pod.metadata or Metadata()).controller, monotonic()
         if owner is None or not is_uid(owner.uid):
             return False
         key = namespace, owner.uid

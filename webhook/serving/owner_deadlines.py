@@ -12,7 +12,7 @@ from policies.pods.pod import OwnerReference
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.evaluation.evaluator import OwnerLookup, OwnerUnread
+from webhook.evaluation.facts import OwnerLookup, OwnerUnread
 from webhook.workloads.owners import own_deadline
 
 OWNER_SECONDS = 30.0

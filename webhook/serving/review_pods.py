@@ -63,7 +63,7 @@ def review_pod(review: Review) -> ReviewResult:
             line = Line.LIFTS if review.by_controller else Line.BEHIND
             if before is None:
                 line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
-            nodes = evaluator.named_nodes()
+            nodes = evaluator.facts.named_nodes()
             demands = cache.demands(pod, fingerprint) if is_compared and before is None else None
             demand = quota_request_for_pod(
                 request.uid, pod, before, cache.configuration, nodes, demands, line=line

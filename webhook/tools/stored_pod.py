@@ -22,8 +22,7 @@ class _Metadata(Metadata, frozen=True):
     @property
     def owner(self) -> OwnerReference | None:
         """The controller, else the first owner."""
-        owners = self.owner_references or ()
-        return next((owner for owner in owners if owner.controller), owners[0] if owners else None)
+        return self.controller or next(iter(self.owner_references or ()), None)
 
     @property
     def created(self) -> datetime | None:

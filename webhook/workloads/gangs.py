@@ -8,7 +8,7 @@ import msgspec
 from policies.pods.field_paths import value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.names import is_dns_subdomain
-from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.pod import Metadata, Pod
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
 from webhook.workloads.counts import is_staged
 
@@ -81,7 +81,7 @@ def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "
 
 def owner_source(metadata: Metadata) -> GangSource | None:
     """Return the controller that an object names. None without one, or if no object can have that name."""
-    owner = controller_of(metadata)
+    owner = metadata.controller
     return _source(owner.api_version, owner.kind, owner.name, uid=owner.uid) if owner else None
 
 
@@ -97,7 +97,7 @@ def gang_source(pod: Pod) -> GangSource | None:
     for field, key, api_version in POD_GROUPS:
         if name := named[field].get(key):
             return _source(api_version, "PodGroup", name)
-    owner = controller_of(metadata)
+    owner = metadata.controller
     if owner is None:
         return None
     part = named["labels"].get(GROUP_INDEX, "")
@@ -135,7 +135,3 @@ def starts_together(workload_kind: WorkloadKind, data: Any) -> bool:
     is_job = (workload_kind.group, workload_kind.kind) == ("batch", "Job")
     is_whole = is_job and mode == "Indexed" and pods == at_one_time
     return (workload_kind.starts_together or is_whole) and not is_staged(workload_kind, data)
-
-
-def controller_of(metadata: Metadata) -> OwnerReference | None:
-    return next((owner for owner in metadata.owner_references or () if owner.controller), None)

@@ -1,6 +1,5 @@
 """What a canary concludes from the answers of the API server."""
 
-import threading
 from time import time
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from webhook.canary.probe import MUTATING, REMEDIES, VALIDATING, CanaryResult, p
 from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt
-from webhook.controller.canary_loop import CanaryLoop
+from webhook.controller.canary import Canary
 
 DENIED = f'admission webhook "{MUTATING}" denied the request: '
 HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number")
@@ -172,49 +171,33 @@ def test_both_pods_have_labels_that_our_webhook_selects(webhooks: list[Any] | No
     assert [each or None for each in api.labels] == [want, want]
 
 
-def test_only_a_leader_runs_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    leads, probed = [False, True, True, False, True], list[bool]()
-    api, stopping = cast(ApiClient, DryRunApi(None, BOTH)), threading.Event()
-    is_leading = False
+def test_a_follower_shows_no_canary() -> None:
+    registry = CollectorRegistry()
+    canary = Canary(cast(ApiClient, DryRunApi(None, BOTH)), "team", registry)
+    shown = list[float | None]()
+    for act in (canary.send, canary.forget, canary.send):
+        act()
+        shown.append(registry.get_sample_value("gpu_admission_canary_success"))
 
-    def probing(api: ApiClient, namespace: str) -> CanaryResult:
-        probed.append(is_leading)
-        return probe(api, namespace)
-
-    def is_leader() -> bool:
-        nonlocal is_leading
-        is_leading = leads.pop(0)
-        return is_leading
-
-    monkeypatch.setattr("webhook.controller.canary_loop.probe", probing)
-    looks = iter(leads[1:])
-
-    def wait(_seconds: float) -> None:
-        if next(looks, None) is None:
-            stopping.set()
-
-    monkeypatch.setattr(stopping, "wait", wait)
-    CanaryLoop(api, "team", 60.0, is_leader, CollectorRegistry()).run(stopping)
-
-    assert probed == [True, True], "as soon as it leads, and then once a period"
+    assert [value is not None for value in shown] == [True, False, True]
 
 
-def test_the_loop_shows_and_logs_what_differs(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_canary_shows_and_logs_what_differs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     registry = CollectorRegistry()
-    loop = CanaryLoop(cast(ApiClient, None), "team", 60.0, lambda: True, registry)
+    canary = Canary(cast(ApiClient, None), "team", registry)
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"gpu_admission_canary_{name}", labels)
 
     assert (value("success"), value("failures_total", reason="forbidden")) == (None, 0)
     refused = CanaryResult(reason="forbidden", message="no rights", remedy="grant them", seconds=0.5)
-    loop._record(refused)
+    canary._record(refused)
     assert (value("success"), value("duration_seconds")) == (0, 0.5)
     assert value("last_success_timestamp_seconds") is None
-    loop._record(refused)
+    canary._record(refused)
     for _ in range(2):
-        loop._record(CanaryResult(proved=("called", "patched"), seconds=0.25))
+        canary._record(CanaryResult(proved=("called", "patched"), seconds=0.25))
 
     assert (value("success"), value("duration_seconds")) == (1, 0.25)
     assert value("failures_total", reason="forbidden") == 2

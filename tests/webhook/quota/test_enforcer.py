@@ -17,8 +17,8 @@ from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.enforcer import (
-    ANEW,
-    SOON,
+    COUNT_SECONDS,
+    SKIP_SECONDS,
     WAITING,
     WAITING_OF_NAMESPACE,
     NamespaceQuota,
@@ -216,21 +216,21 @@ def test_a_review_waits_for_the_first_count_of_its_quota(found: Any, reads: int,
 
 @cases(
     ("first_met", "waits"),
-    a_moment_ago=(-SOON + 5, True),
-    so_long_ago_that_it_may_never_be_counted=(-SOON, False),
-    so_long_ago_that_it_may_be_another_quota=(-ANEW - 1, True),
+    a_moment_ago=(-COUNT_SECONDS + 5, True),
+    so_long_ago_that_it_may_never_be_counted=(-COUNT_SECONDS, False),
+    so_long_ago_that_it_may_be_another_quota=(-SKIP_SECONDS - 1, True),
 )
 def test_no_review_waits_for_a_quota_that_may_never_be_counted(first_met: float, waits: bool) -> None:
     """Such as that of the 501st namespace of a team."""
     bench = Bench(gpus=8)
     counted_after(bench, 2)
-    quota, request = asked(bench, met={NAMESPACE: monotonic() + first_met})
+    quota, request = asked(bench, first_met={NAMESPACE: monotonic() + first_met})
 
     outcome = quota.reserve(request)
 
     assert outcome.verdict is not None
     assert outcome.verdict.reason.value == ("reserved" if waits else "uncounted")
-    assert (NAMESPACE in quota.enforcer.met) is not waits, "once it is counted, that is forgotten"
+    assert (NAMESPACE in quota.enforcer.first_met) is not waits, "once it is counted, that is forgotten"
 
 
 def test_no_review_waits_for_a_count_where_the_quota_denies_nothing() -> None:

@@ -31,6 +31,7 @@ from webhook.configuration.documents import GROUP
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import ADVISED, CLAIM
 from webhook.evaluation.workloads import evaluate_autoscaler
 from webhook.tools.check import run_context
@@ -149,14 +150,18 @@ class Run:
         self._by = Evaluator(
             cache=cache,
             now=now,
-            labels_of=lambda name: run_context.applied_labels(labels_of(name), labels.get(name, ())),
-            nodes=lambda: facts,
-            named_nodes=lambda: index,
-            claims=lambda name: claims[name] if name in claims else claim(name),
-            budgets=run_context.budgets_of(manifests, cluster),
-            limits_of=run_context.limits_in(manifests, cluster),
+            facts=Facts(
+                labels_of=lambda name: run_context.applied_labels(labels_of(name), labels.get(name, ())),
+                nodes=lambda: facts,
+                named_nodes=lambda: index,
+                claims=lambda name: claims[name] if name in claims else claim(name),
+                budgets=run_context.budgets_of(manifests, cluster),
+                limits_of=run_context.limits_in(manifests, cluster),
+            ),
         )
-        self._quota_of = run_context.run_quotas(manifests, cache.configuration, cluster, self._by.labels_of)
+        self._quota_of = run_context.run_quotas(
+            manifests, cache.configuration, cluster, self._by.facts.labels_of
+        )
         self._teams = run_context.teams_in(manifests)
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *run_context.Key], Workload] = {}

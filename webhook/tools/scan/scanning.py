@@ -33,6 +33,7 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.quota.counted_records import PODS, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
@@ -102,11 +103,13 @@ class ClusterFacts:
         return Evaluator(
             cache=DecisionCache(configuration),
             now=now,
-            labels_of=lambda namespace: labels.get(namespace, ()),
-            nodes=lambda: facts,
-            named_nodes=lambda: index,
-            claims=self.claims.get,
-            limits_of=self._reader.limits_of,
+            facts=Facts(
+                labels_of=lambda namespace: labels.get(namespace, ()),
+                nodes=lambda: facts,
+                named_nodes=lambda: index,
+                claims=self.claims.get,
+                limits_of=self._reader.limits_of,
+            ),
             quota_of=self._quota_of(configuration),
         )
 
@@ -229,9 +232,8 @@ class Scan:
             self._progress(served.plural)
 
             def read(raw: msgspec.Raw, group: str = group, kind: str = kind) -> None:
-                stored = decode_owned(raw)
-                metadata, owner = stored.metadata, stored.controller
-                namespace = metadata.namespace or ""
+                metadata = decode_owned(raw).metadata
+                owner, namespace = metadata.controller, metadata.namespace or ""
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
                     # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
@@ -249,7 +251,7 @@ class Scan:
             record = reader.read_pod(raw)
             used: Vector = {}
             if record is not None and record.holds_quota:
-                nodes = by.named_nodes()
+                nodes = by.facts.named_nodes()
                 # A node that cannot be read could be of any class, and its pod would count for each.
                 counted = replace(record, node_name="") if nodes is NO_NODES else record
                 used = reader.demand_of_pod(counted, UnclassifiedPods.TOTAL_ONLY, nodes)

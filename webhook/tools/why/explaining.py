@@ -30,6 +30,7 @@ from webhook.configuration.dynamic_resources import read_claims
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import POD
 from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.evaluation.workloads import EvaluatedPod
@@ -182,11 +183,13 @@ class _Case:
         return Evaluator(
             cache=DecisionCache(configuration),
             now=self.now,
-            labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
-            nodes=lambda: facts,
-            named_nodes=lambda: self.index,
-            claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
-            limits_of=self.reader.limits_of,
+            facts=Facts(
+                labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
+                nodes=lambda: facts,
+                named_nodes=lambda: self.index,
+                claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
+                limits_of=self.reader.limits_of,
+            ),
             quota_of=lambda _namespace: quota,
         )
 

@@ -25,7 +25,7 @@ def read_author(
 ) -> tuple[ServedKind, bytes]:
     """Return the object that people wrote: the last controller above this one that is served and readable, else this one."""
     for _ in range(MAX_LEVELS):
-        owner = decode_owned(document).controller
+        owner = decode_owned(document).metadata.controller
         above = kinds.of_reference(owner.api_version, owner.kind) if owner else None
         if owner is None or above is None:
             break
