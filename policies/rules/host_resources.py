@@ -234,7 +234,7 @@ def excess(
         f"{'its' if stranded == 1 else 'their'} own"
     )
     is_default = _is_by_default(share, pod, name, allowed, bounds)
-    severity, must = (Severity.WARNING, "should") if is_default else (Severity.DENIAL, "must")
+    severity = Severity.WARNING if is_default else Severity.DENIAL
     finding = partial(Finding, rule=ID, reason=EXCEEDS_SHARE, severity=severity)
     place = max(pod.places, key=lambda each: _held(each.container, name)[0])
     own = _held(place.container, name)
@@ -243,7 +243,7 @@ def excess(
     if by_pod or reduced <= 0 or _requested(pod, name, {id(place.container): reduced}) > allowed:
         yield finding(
             path=f"spec.resources.requests[{name}]" if by_pod else "spec",
-            message=f"{must} request at most {_text(name, allowed)} of {name} in all: {why}",
+            message=f"{'should' if is_default else 'must'} request at most {_text(name, allowed)} of {name} in all: {why}",
             remedy=f"request less {name}, or more GPUs",
         )
         return
@@ -253,7 +253,7 @@ def excess(
         path=paths[-1],
         container=place.container.name,
         value=str({**place.container.limits, **place.container.requests}[name]),
-        message=f"{must} be at most {_text(name, reduced)}{in_all}: {why}",
+        message=f"{'should' if is_default else 'must'} be at most {_text(name, reduced)}{in_all}: {why}",
         fix=tuple(Edit(path, _text(name, reduced)) for path in paths[0 if own[0] == own[1] else -1 :]),
     )
 

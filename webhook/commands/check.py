@@ -45,7 +45,7 @@ from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
-from webhook.tools.check.run_context import CheckedCluster, device_classes, is_quota
+from webhook.tools.check.run_context import CheckedCluster, device_classes, is_quota, wrong_paths
 from webhook.tools.check.sources import read_stdin, sentences
 
 T = TypeVar("T")
@@ -185,6 +185,7 @@ def _checked(
         end_with(error.problems, " in the configuration; nothing was checked")
     run = Run(manifests.manifests, DecisionCache(configuration), now, cluster)
     results = run.results(lambda items: track(items, "checking"))
+    manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)
     manifests.notes += cluster.notes() if cluster else ()
     return results, manifests
 

@@ -25,9 +25,9 @@ from webhook.cluster.namespaces import Namespaces
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
-from webhook.configuration.cluster_source import source_of
+from webhook.configuration.cluster_source import read_schemas, source_of
 from webhook.configuration.loader import ConfigurationError, keys_to_know
-from webhook.configuration.registered_annotations import registered_conditions
+from webhook.configuration.registered_annotations import CALL_SECONDS, registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.evaluation.decision_cache import cache_in_force
 from webhook.evaluation.facts import Facts
@@ -237,7 +237,11 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         quota=quota,
         scaled=partial(read_target, api),
         check_document=DocumentReviews(
-            source, namespaces.all, partial(registered_conditions, api), partial(read_teams, api)
+            source,
+            namespaces.all,
+            partial(registered_conditions, api),
+            partial(read_teams, api),
+            partial(read_schemas, api, seconds=CALL_SECONDS),
         ).findings,
         controller=service_account(own_namespace(), CONTROLLER),
     )

@@ -42,8 +42,9 @@ from webhook.configuration.loader import (
     load_objects,
     problems_of,
 )
-from webhook.configuration.schema_paths import Schema, kind_problems, schemas_of
+from webhook.configuration.schema_paths import Schemas, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
+from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.threads import thread
 
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
@@ -163,15 +164,32 @@ def read_chosen(api: ApiClient) -> EvaluatedDocuments:
 
 def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
     """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, if these may be read."""
-    for document in configuration.documents:
-        kinds = configuration.own_workload_kinds.get(document.name, ())
-        schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
-        for row in kinds if document.kind == RESOURCE_MAPPING else ():
-            with contextlib.suppress(errors.NotFound, errors.Forbidden):
-                definition = api.get(f"{DEFINITIONS}/{row.plural}.{row.group}")
-                schemas |= schemas_of(msgspec.json.decode(definition))
-        for path, message in kind_problems(kinds, schemas):
-            yield LocatedProblem("", 0, document.title, f"spec.{path}", message)
+    for name, kinds in configuration.own_workload_kinds.items():
+        for path, message in kind_problems(kinds, read_schemas(api, kinds)):
+            yield LocatedProblem("", 0, f"{RESOURCE_MAPPING}/{name}", path, message)
+
+
+def read_schemas(api: ApiClient, kinds: Iterable[WorkloadKind], seconds: float | None = None) -> Schemas:
+    """Return the schemas of the kinds whose CustomResourceDefinitions exist and may be read. Raises `errors.ApiError`.
+
+    With `seconds` it raises nothing, and returns what it has read by then.
+    """
+    schemas: Schemas = {}
+    began = monotonic()
+    for row in kinds:
+        timeout = None if seconds is None else max(began + seconds - monotonic(), 0.001)
+        try:
+            schemas |= schemas_of(
+                msgspec.json.decode(api.get(f"{DEFINITIONS}/{row.definition}", timeout=timeout))
+            )
+        except (errors.NotFound, errors.Forbidden) as error:
+            log.info("paths of %s are not checked: %s", row.kind, error)
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            if seconds is None:
+                raise
+            log.warning("failed to check all paths of workload kinds: %s", error)
+            break
+    return schemas
 
 
 def source_of(

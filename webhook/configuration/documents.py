@@ -22,7 +22,7 @@ from policies.quota.team_spec import TeamSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
-from webhook.configuration.schema_paths import Schema, is_definition, kind_problems, schemas_of
+from webhook.configuration.schema_paths import Schemas, is_definition, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKindsSpec
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
@@ -138,7 +138,7 @@ class DocumentSet(msgspec.Struct):
     resource_mappings: dict[str, ResourceMappingSpec] = {}
     workload_kinds: dict[str, tuple[WorkloadKind, ...]] = {}
     """By the name of their GPUResourceMapping."""
-    schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
+    schemas: Schemas = {}
     """Of the CustomResourceDefinitions beside the documents."""
     quotas: dict[str, QuotaSpec] = {}
     teams: dict[str, TeamSpec] = {}
@@ -378,7 +378,7 @@ def check_references(
             collected.problems.extend(place.problem(problem) for problem in wrong)
     for name, kinds in collected.workload_kinds.items():
         place = collected.places[RESOURCE_MAPPING, name]
-        wrong = _below(("spec",), kind_problems(kinds, collected.schemas))
+        wrong = _below((), kind_problems(kinds, collected.schemas))
         collected.problems.extend(place.problem(problem) for problem in wrong)
     limits: Iterator[tuple[tuple[str, str], LimitsSpec]] = chain(
         (((QUOTA, namespace), spec) for namespace, spec in collected.quotas.items()),

@@ -19,7 +19,7 @@ BUILT_IN = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
 UNREGISTERED = "is not known to the registered webhooks: its pods are counted, and neither they nor changes of it are reviewed"
 REMEDY = "add it to webhooks.fractionAnnotations of the chart"
 CALL_SECONDS = 1.0
-"""For one configuration; the API server waits 5 s for the answer about a document."""
+"""For one configuration, and for all schemas; the API server waits 5 s for the answer about a document."""
 
 _ADDED = re.compile(r"(?<='gpu-memory')(\|\|k=='[^']*')+|(?<='gpu-fraction-num-devices')(,'[^']*')+")
 """What webhooks.fractionAnnotations adds to a condition, which stands here without white space."""

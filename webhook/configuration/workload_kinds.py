@@ -149,25 +149,35 @@ class PodPath(_Row, frozen=True):
     def is_partial(self) -> bool:
         return self.partial or self.form in {PodForm.RESOURCES, PodForm.AMOUNTS, PodForm.PATCH}
 
+    @property
+    def other_paths(self) -> dict[str, str]:
+        """Return, by field, the paths besides that of the pods and those in factors."""
+        paths = {"claims": self.claims, "elastic": self.elastic}
+        paths |= {f"defaults[{index}]": path for index, path in enumerate(self.defaults)}
+        for index, gpu in enumerate(self.gpus):
+            paths |= {f"gpus[{index}].quantity": gpu.quantity, f"gpus[{index}].name": gpu.name}
+        return {field: path for field, path in paths.items() if path}
+
+    @property
+    def factor_texts(self) -> dict[str, str]:
+        texts = {"replicas": self.replicas, "most": self.most, "gang": self.gang}
+        return {f"{field}[{index}]": text for field in texts for index, text in enumerate(texts[field])}
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the row, sentence) for every invalid value."""
         if not _PATH.fullmatch(self.path) or self.path.startswith("."):
             yield "path", "must be a path such as spec.workers[].template, with * for every key"
         if self.form is PodForm.AMOUNTS and not self.gpus:
             yield "gpus", "must say where the amounts are"
-        named = {"claims": self.claims, "elastic": self.elastic}
-        named |= {f"defaults[{index}]": path for index, path in enumerate(self.defaults)}
         for index, gpu in enumerate(self.gpus):
-            named |= {f"gpus[{index}].quantity": gpu.quantity, f"gpus[{index}].name": gpu.name}
             if not (gpu.name or all(gpu.resource.partition("/"))):
                 yield f"gpus[{index}].resource", "must be a resource name such as example.com/gpu"
-        for field, path in named.items():
-            if path and not _PATH.fullmatch(path):
+        for field, path in self.other_paths.items():
+            if not _PATH.fullmatch(path):
                 yield field, "must be a path such as .gpus or spec.gpus"
-        for field, texts in (("replicas", self.replicas), ("most", self.most), ("gang", self.gang)):
-            for index, text in enumerate(texts):
-                if Factor.of(text) is None:
-                    yield f"{field}[{index}]", "must be a path such as .replicas, or .replicas else 0"
+        for field, text in self.factor_texts.items():
+            if Factor.of(text) is None:
+                yield field, "must be a path such as .replicas, or .replicas else 0"
 
 
 class WorkloadKind(_Row, frozen=True):
@@ -210,6 +220,19 @@ class WorkloadKind(_Row, frozen=True):
     def plural(self) -> str:
         return self.resource or plural(self.kind)
 
+    @property
+    def definition(self) -> str:
+        """Return the name that its CustomResourceDefinition has, if it has one."""
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def own_paths(self) -> dict[str, str]:
+        """Return, by field, the paths that are not about some of the pods."""
+        paths = {"together": self.together, "deadline": self.deadline}
+        paths |= {f"stopped[{path}]": path for path in self.stopped}
+        paths |= {f"staged[{path}]": path for path in self.staged}
+        return {field: path for field, path in paths.items() if path}
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the row, sentence) for every invalid value."""
         if self.group and not is_dns_subdomain(self.group):
@@ -222,13 +245,8 @@ class WorkloadKind(_Row, frozen=True):
             yield "pods", f"must have at most {MAX_PATHS} items"
         for index, row in enumerate(self.pods):
             yield from ((f"pods[{index}].{field}", text) for field, text in row.problems())
-        for field, path in [
-            ("together", self.together),
-            ("deadline", self.deadline),
-            *((f"stopped[{each}]", each) for each in self.stopped),
-            *((f"staged[{each}]", each) for each in self.staged),
-        ]:
-            if path and (not _PATH.fullmatch(path) or path.startswith(".")):
+        for field, path in self.own_paths.items():
+            if not _PATH.fullmatch(path) or path.startswith("."):
                 yield field, "must be a path such as spec.suspend"
 
 

@@ -4,7 +4,7 @@ A problem of the candidate, or of another document because of it, rejects the ca
 has is a warning: otherwise two bad documents could never be corrected one by one. A pause is always accepted.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -21,7 +21,9 @@ from webhook.configuration.advice import policy_advice
 from webhook.configuration.documents import CONFIGURATION, Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
 from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered
+from webhook.configuration.schema_paths import Schemas, kind_problems
 from webhook.configuration.source import ConfigurationSource
+from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.decision import Decision, Outcome
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, Cause, subject_of
@@ -29,6 +31,7 @@ from webhook.serving.handler import Review, ReviewResult, advised, allow
 
 _problem = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
 _warning = partial(_problem, severity=Severity.WARNING)
+_CORRECT = "correct the path, or install a CustomResourceDefinition that has it"
 _UNREAD = _warning(message="was checked by itself alone: the other documents could not be read yet")
 
 
@@ -49,6 +52,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
     """Returns the match conditions of the registered webhooks, none if they are not known."""
     teams: Callable[[], Iterable[TeamMatch]] = tuple
     """Returns the ClusterGPUQuotas of the cluster, none if they are not known."""
+    schemas: Callable[[Sequence[WorkloadKind]], Schemas] = lambda _kinds: {}
+    """Returns the schemas of kinds, as far as they are known."""
 
     def findings(self, request: AdmissionRequest, now: datetime) -> list[Finding]:
         """Return what there is to say about creating or changing the document. Raises msgspec.ValidationError."""
@@ -104,18 +109,22 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
             yield _warning(message=f"is not in force until these are corrected: {titles}")
         if document.kind == documents.RESOURCE_MAPPING:
-            yield from self._unregistered(document)
+            yield from self._mapping_advice(document)
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in stored if each.title not in bad), document])
             advice = policy_advice(configuration, document.name, now, self.namespaces())
             yield from (_warning(message=message, path=path) for path, message in advice)
 
-    def _unregistered(self, document: Document) -> Iterator[Finding]:
-        spec = load_objects([document]).resource_mappings[document.name]
+    def _mapping_advice(self, document: Document) -> Iterator[Finding]:
+        read = load_objects([document])
+        spec, kinds = read.resource_mappings[document.name], read.own_workload_kinds[document.name]
         for path, key in unregistered(spec, self.registered()) if spec.fraction_annotations else ():
             reason = INEFFECTIVE_ANNOTATION
             yield _warning(reason=reason, path=path, value=key, message=UNREGISTERED, remedy=REMEDY)
+        # No denial: the CustomResourceDefinition may come later, or another version of it.
+        for path, message in kind_problems(kinds, self.schemas(kinds)):
+            yield _warning(path=path, message=message, remedy=_CORRECT)
 
 
 def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:

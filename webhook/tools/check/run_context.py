@@ -37,19 +37,24 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.disruption_budgets import read_budgets
 from webhook.cluster.namespaces import NamespaceUnknown
+from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.documents import (
     CONFIGURATION,
     GROUP,
     QUOTA,
+    RESOURCE_MAPPING,
     TEAM,
     DocumentLocation,
     DocumentSet,
+    LocatedProblem,
     quota_problems,
     read_document,
 )
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.tools.check.manifests import Manifest
+from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
+from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.tools.check.manifests import Manifest, whole_definition
 from webhook.tools.check.run_teams import RunTeam, run_teams
 from webhook.tools.check.sources import is_placeholder
 from webhook.tools.status.permitted import Permitted
@@ -270,6 +275,34 @@ def quota_findings(
             yield warning(path=f"spec.{path}", message=message)
 
 
+def wrong_paths(
+    manifests: Sequence[Manifest], configuration: Configuration, cluster: "CheckedCluster | None"
+) -> Iterator[LocatedProblem]:
+    """Yield the paths that no CustomResourceDefinition has: of the manifests, or if they have none of the kind, of the cluster.
+
+    Checked are the workload kinds of the configuration, and those of GPUResourceMappings among the manifests.
+    """
+    crds = (manifest for manifest in manifests if (manifest.api_version, manifest.kind) == CUSTOM_RESOURCE)
+    definitions = {manifest.name: manifest for manifest in crds}
+
+    def schemas(row: WorkloadKind) -> Schemas:
+        if definition := definitions.get(row.definition):
+            return schemas_of(whole_definition(definition))
+        return cluster.schemas([row]) if cluster else {}
+
+    def problems(kinds: Sequence[WorkloadKind]) -> Iterator[tuple[str, str]]:
+        return kind_problems(kinds, dict(chain.from_iterable(schemas(row).items() for row in kinds)))
+
+    for name, kinds in configuration.own_workload_kinds.items():
+        for path, message in problems(kinds):
+            yield LocatedProblem(configuration.places[RESOURCE_MAPPING, name], 0, "", path, message)
+    for manifest in manifests:
+        if manifest.group_kind == (GROUP, RESOURCE_MAPPING):
+            for path, message in problems(_read(manifest).workload_kinds.get(manifest.name, ())):
+                line, column = manifest.position_of(path_parts(path))
+                yield LocatedProblem(manifest.file, line, "", path, message, column)
+
+
 def _read(manifest: Manifest) -> DocumentSet:
     documents = DocumentSet()
     metadata = {"name": manifest.name}
@@ -293,6 +326,7 @@ class CheckedCluster:
         self._reader = Permitted(api)
         self._notes: list[str] = []
         self.limit_ranges = self._reader.limit_ranges
+        self.schemas = partial(read_schemas, api)
         self.unread_documents: Sequence[str] = ()
         """The missing rights, once the configuration was read."""
         self.configuration = cache(self._configuration)
