@@ -65,7 +65,7 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
     where = f"canary in {cluster.names.canary_namespace}"
     outcome = probe(cluster.api, cluster.names.canary_namespace)
     if outcome.ok:
-        yield from (NotChecked(f"it is not proved {each}") for each in outcome.open)
+        yield from (NotChecked(f"it is not proved {each}") for each in outcome.unproved)
     elif outcome.reason in {"api-server", "forbidden"}:
         yield NotChecked(f"{where}: {outcome.message}", for_administrators=outcome.reason == "forbidden")
     else:
