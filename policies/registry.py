@@ -49,6 +49,7 @@ RULES: tuple[Rule, ...] = (
     gpu_quota.RULE,
 )
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
+(QUOTA_RULE,) = (rule for rule in RULES if rule.check_reservation is not None)
 
 
 def _reasons(rule: Rule) -> tuple[Reason, ...]:

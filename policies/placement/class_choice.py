@@ -23,7 +23,6 @@ CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resourc
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
 
-RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 NAMES_LISTED = 3
@@ -31,7 +30,7 @@ NAMES_LISTED = 3
 OPEN_POD = Pod()
 """A pod that any node can take."""
 
-warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
+warning = partial(Finding, severity=Severity.WARNING)
 
 
 def class_matches(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
@@ -295,7 +294,6 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         return _chosen(selection, tuple(left), requested, need.words)
     key, value = need.declared
     return Finding(
-        rule=RULE_ID,
         reason=MODEL_TOO_LARGE,
         path=annotation_path(key),
         value=value,
@@ -370,7 +368,6 @@ def about_annotation(
 ) -> Finding:
     """Return a finding about the annotation that names a class. `instead`: the class that it should name."""
     return Finding(
-        rule=RULE_ID,
         reason=reason,
         path=ANNOTATION_PATH,
         value=requested,

@@ -20,7 +20,6 @@ from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.demand import (
-    RULE_ID,
     UNCOUNTABLE_DEVICES,
     Catalogues,
     Demand,
@@ -81,7 +80,6 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
     if mark is None or mark == was or username == SCHEDULER:
         return None
     return Finding(
-        rule=RULE_ID,
         reason=PROTECTED_CLAIM,
         path=f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]",
         value=mark,
@@ -102,7 +100,6 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
     if not is_allocated or FINALIZER not in was or FINALIZER in now:
         return None
     return Finding(
-        rule=RULE_ID,
         reason=PROTECTED_CLAIM,
         path="metadata.finalizers",
         message=f"must keep {FINALIZER} while the claim is allocated: pods may be using its devices",
@@ -249,5 +246,5 @@ def _denied(
     remedy: str = "set allocationMode ExactCount with a count, or All",
 ) -> Demand:
     reason = UNCOUNTABLE_DEVICES
-    denial = Finding(rule=RULE_ID, reason=reason, path=path, value=value, message=message, remedy=remedy)
+    denial = Finding(reason=reason, path=path, value=value, message=message, remedy=remedy)
     return Demand({}, denials=(denial,))

@@ -8,7 +8,6 @@ from policies.finding import Finding, Reason, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
-from policies.quota.demand import RULE_ID
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
@@ -34,7 +33,6 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
     return Finding(
-        rule=RULE_ID,
         reason=QUOTA_QUEUED,
         severity=Severity.WARNING,
         message=f"waits in line for {quota}: {facts}",
@@ -54,12 +52,12 @@ def in_line(
     namespace: str, reason: VerdictReason, ledger: QuotaLedger, request: ReservationRequest, *, joins: bool
 ) -> Finding:
     """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
-    found, quota, waiting = partial(Finding, rule=RULE_ID), quota_title(namespace, ledger), ledger.all_waiting
+    quota, waiting = quota_title(namespace, ledger), ledger.all_waiting
     if reason is VerdictReason.QUEUE_FULL:
         # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
         new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
         ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
-        return found(
+        return Finding(
             reason=QUEUE_FULL,
             message=f"the line for {quota} is full: {how_many(waiting)} in it",
             remedy="create it again when some of them have started",
@@ -67,7 +65,7 @@ def in_line(
         )
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
-        return found(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
+        return Finding(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
     others, has_no_gate = "", request.line is Line.NEVER_WAITS
     is_passed = not waiting or (has_no_gate and ledger.scarce.keys().isdisjoint(request.demand))
     if is_passed and ledger.share is not None:
@@ -77,7 +75,7 @@ def in_line(
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     if has_no_gate:
         remedy = "try again within a minute, and again until its turn comes: it has a place in line"
-    return found(reason=OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
+    return Finding(reason=OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
 
 def how_many(number: int) -> str:
@@ -86,7 +84,7 @@ def how_many(number: int) -> str:
 
 def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: int) -> Iterator[Finding]:
     """Yield warnings about pods that wait in line. `before`: the number of queued pods ahead of this workload, which fits."""
-    warning = partial(Finding, rule=RULE_ID, reason=QUOTA_QUEUED, severity=Severity.WARNING)
+    warning = partial(Finding, reason=QUOTA_QUEUED, severity=Severity.WARNING)
     pods = [each for each in workload.pods if each.count.running]
     if pods and before:
         message = f"its pods will wait in line, {how_many(before)} before them{deadline_note(workload)}"

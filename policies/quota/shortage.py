@@ -17,7 +17,7 @@ from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, unit
-from policies.quota.demand import RULE_ID, pod_demand
+from policies.quota.demand import pod_demand
 from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
 from policies.quota.ledger.decide import Shortfall, VerdictReason
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Holder, QuotaLedger
@@ -97,7 +97,6 @@ def exceeded(
     facts, remedy = next(short, texts[-1])
     said = facts.partition(_LARGEST)[2]
     return Finding(
-        rule=RULE_ID,
         reason=QUOTA_CAN_NEVER_FIT if can_never_fit else QUOTA_EXCEEDED,
         message=before + facts,
         fix=fix,
@@ -168,7 +167,7 @@ def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Fin
     is_moving = ledger.share is None and not ledger.has_quota
     kind, message, remedy, if_it_persists = _MOVING_TEAM if is_moving else _UNDECIDED[reason]
     message = f"{title} {message}; if it persists, {if_it_persists}"
-    return Finding(rule=RULE_ID, reason=kind, message=message, remedy=remedy)
+    return Finding(reason=kind, message=message, remedy=remedy)
 
 
 def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:

@@ -83,7 +83,7 @@ def mutate(patch: PodPatch, options: CUDAVersionOptions, context: Context) -> It
 def check(pod: Pod, options: CUDAVersionOptions, context: Context) -> Iterator[Finding]:
     requested = _requested(pod, options, context)
     if isinstance(requested, BadAnnotation):
-        yield requested.finding(ID)
+        yield requested.finding()
     elif requested is not None and (offers := _offers_to(pod, context)) is not None:
         yield from _obstacles(requested, offers)
 
@@ -201,7 +201,6 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
     else:
         return  # nobody wrote an annotation that could have no effect
     yield Finding(
-        rule=ID,
         reason=reason,
         severity=Severity.WARNING,
         path=requested.path,

@@ -32,7 +32,6 @@ from policies.placement.class_choice import (
     CLASS_NOT_ALLOWED,
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
-    RULE_ID,
     UNKNOWN_CLASS,
     ClassSelection,
     ClassUse,
@@ -62,6 +61,8 @@ CLASS_CONTRADICTION = Reason(
     "ClassContradiction", "constraints of a pod contradict each other, or its annotation"
 )
 CLASS_NOT_PINNED = Reason("ClassNotPinned", "a pod cannot be pinned to its class")
+
+ID = "gpu-class"
 
 
 class GPUClassOptions(RuleOptions, frozen=True):
@@ -109,7 +110,7 @@ class GPUClassOptions(RuleOptions, frozen=True):
 
 def class_use(context: Context) -> ClassUse:
     """Return the options of this rule for the use of classes."""
-    options = context.options_of(RULE_ID)
+    options = context.options_of(ID)
     if not isinstance(options, GPUClassOptions):
         return ClassUse(reads_annotation=False)
     return ClassUse(
@@ -201,7 +202,7 @@ def _without_fix(finding: Finding) -> Finding:
 
 def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     for bad in case.bad_annotations:
-        yield bad.finding(RULE_ID)
+        yield bad.finding()
     if case.refusal is not None:
         yield case.refusal
     yield from _unsatisfiable(case)
@@ -278,12 +279,11 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
     values = choice.label_values(key)
     if not values:
         yield Finding(
-            rule=RULE_ID,
             reason=CLASS_NOT_PINNED,
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
             message=f"{choice.requested} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
-            ask=f"to add the label to the GPUClass, or to change labelKey of {RULE_ID} in the policy",
+            ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
         )
         return
     placer = case.placed_by
@@ -328,7 +328,7 @@ def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Itera
 
 def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
     """Return the classes that the annotation of an unpinned pod may name, each with the node label and value that pin it."""
-    options = context.options_of(RULE_ID)
+    options = context.options_of(ID)
     if not isinstance(options, GPUClassOptions):
         return {}
     case = _case(pod, options, context)
@@ -431,13 +431,11 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
         if case.choice is None and options.default and selection.chosen_hardware:
             message += f" ({selection.chosen_hardware} keeps the default {options.default} out)"
     remedy, ask = case.remedy_with_usable_class()
-    yield Finding(
-        rule=RULE_ID, reason=CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask
-    )
+    yield Finding(reason=CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask)
 
 
 RULE = Rule(
-    id=RULE_ID,
+    id=ID,
     reasons=(
         INVALID_ANNOTATION,
         INEFFECTIVE_ANNOTATION,

@@ -14,7 +14,7 @@ since a LimitRange may bound the pod. No pod gets a lower QoS class. Nothing is 
 (`nodeName`, DaemonSet). `mode` is disabled by default.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from functools import partial
@@ -34,7 +34,7 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
 from policies.pods.quantity import NANO, Quantity, in_mebibytes, readable
 from policies.pods.requests import at_one_time
-from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rule import Context, Mode, Need, Rule, RuleOptions
 
 EXCEEDS_SHARE = Reason("ExceedsShare", "a pod requests more CPU or memory than the share of its GPUs")
 
@@ -79,12 +79,6 @@ class Share(msgspec.Struct, frozen=True):
     def of(cls, use: Use, name: str) -> Self | None:
         stated = use.gpu_class.per_gpu and use.gpu_class.per_gpu.of(name)
         return cls(use, stated, int(stated * use.total)) if stated and use.total else None
-
-
-def reads_limit_ranges(options_of: Callable[[str], RuleOptions | None]) -> bool:
-    """Whether the rule is on in a policy with these options by rule."""
-    options = options_of(ID)
-    return options is not None and options.mode is not Mode.DISABLED
 
 
 def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> Iterator[Finding]:
@@ -235,7 +229,7 @@ def excess(
     )
     is_default = _is_by_default(share, pod, name, allowed, bounds)
     severity = Severity.WARNING if is_default else Severity.DENIAL
-    finding = partial(Finding, rule=ID, reason=EXCEEDS_SHARE, severity=severity)
+    finding = partial(Finding, reason=EXCEEDS_SHARE, severity=severity)
     place = max(pod.places, key=lambda each: _held(each.container, name)[0])
     own = _held(place.container, name)
     reduced = _whole(name, own[0] - (requested - allowed))
@@ -310,6 +304,7 @@ def _text(name: str, nano: int) -> str:
 
 RULE = Rule(
     id=ID,
+    needs=frozenset({Need.LIMIT_RANGES}),
     reasons=(EXCEEDS_SHARE,),
     summary="GPU pods request the CPU and memory that belong to their GPUs, and no more",
     options=HostResourcesOptions,

@@ -28,7 +28,7 @@ from policies.pods.owner import Owner
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.readiness_delay import gpu_places
 
 EXCEEDS_MAX_RUNTIME = Reason("ExceedsMaxRuntime", "a pod may run longer than max of the policy")
@@ -102,7 +102,7 @@ def _seconds(text: str | None) -> int | None:
     return None if text is None else duration_seconds(text)
 
 
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_warning = partial(Finding, severity=Severity.WARNING)
 
 
 def mutate(patch: PodPatch, options: MaxRuntimeOptions, context: Context) -> Iterator[Finding]:
@@ -111,7 +111,7 @@ def mutate(patch: PodPatch, options: MaxRuntimeOptions, context: Context) -> Ite
         return
     wish = _wish(pod)
     if isinstance(wish, BadAnnotation):
-        yield wish.finding(ID)
+        yield wish.finding()
     elif runs_to_completion(pod, context) and context.owner.kind not in options.exempt.kinds:
         yield from _bound(patch, wish, options, context)
     elif wish is not None:
@@ -142,7 +142,6 @@ def _bound(
         patch.set_active_deadline(seconds)
     elif wish is not None:
         yield Finding(
-            rule=ID,
             reason=EXCEEDS_MAX_RUNTIME,
             path=annotation_path(MAX_RUNTIME),
             value=pod.annotations[MAX_RUNTIME],
@@ -153,7 +152,7 @@ def _bound(
         message = (
             f"{owner.path} of {owner.name} must be at most {most} ({duration_text(most)}), not {seconds}"
         )
-        yield Finding(rule=ID, reason=EXCEEDS_MAX_RUNTIME, message=message)
+        yield Finding(reason=EXCEEDS_MAX_RUNTIME, message=message)
 
 
 def _unread(default: int, most: int | None, owner: Owner) -> Finding:
@@ -217,7 +216,6 @@ def _above(seconds: int | str | None, most: int | None, path: str) -> Iterator[F
     """Yield the denial of a deadline above the maximum. A text is a parameter that a tool will replace, so it is unknown."""
     if most is not None and isinstance(seconds, int) and seconds > most:
         yield Finding(
-            rule=ID,
             reason=EXCEEDS_MAX_RUNTIME,
             path=path,
             value=str(seconds),
@@ -240,6 +238,6 @@ RULE = Rule(
     options=MaxRuntimeOptions,
     mutate=mutate,
     check_workload=check_workload,
-    reads_owner=True,
+    needs=frozenset({Need.OWNER}),
     not_exported="it depends on the object that makes the pod, and CEL cannot look anything up",
 )

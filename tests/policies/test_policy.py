@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 
 from policies.policy import Exemption, Match, Policy, PolicySet, PolicySpec, end_of
-from policies.rule import Mode
+from policies.rule import Mode, Need
 from policies.rules.disruption import DisruptionOptions
 from policies.rules.gpu_requests import GPURequestsOptions
 from tests.cases import cases
@@ -71,4 +71,4 @@ def test_what_makes_pods_is_read_only_where_a_rule_needs_it(
     spec = PolicySpec(match=Match(namespaces=("team",)), rules={"disruption": options})
     policies = PolicySet([Policy(name="team", version="1", spec=spec)])
 
-    assert (policies.reads_owners, policies.for_namespace(namespace).reads_owners) == want
+    assert tuple(Need.OWNER in each.needs for each in (policies, policies.for_namespace(namespace))) == want

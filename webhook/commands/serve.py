@@ -13,7 +13,7 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
-from policies.rule import FETCHER_IMAGE
+from policies.rule import FETCHER_IMAGE, Need
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access, own_namespace
@@ -191,8 +191,7 @@ def build(
         waits = api is not None and (
             policies.has_selectors
             or policies.has_queues
-            or policies.reads_owners
-            or policies.reads_limit_ranges
+            or policies.needs & {Need.OWNER, Need.LIMIT_RANGES}
             or may_name_claims(request.body)
         )
         return endpoint_of(request.path) in computing and not waits

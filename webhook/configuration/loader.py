@@ -21,7 +21,6 @@ from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec
 from policies.quota.team_spec import TeamSpec
 from policies.rules import gpu_class
-from policies.rules.gpu_quota import queues
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     POLICY,
@@ -163,7 +162,7 @@ def _standalone_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
             if exemption.namespace_selector is not None:
                 yield place.problem(Problem(("spec", "exemptions", index, SELECTOR), message))
         for rule_id, options in spec.rules.items():
-            if queues(options):
+            if options.queues:
                 yield place.problem(Problem(("spec", "rules", rule_id, "onExceeded"), deny))
 
 

@@ -23,18 +23,14 @@ from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Metadata, Pod
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
-from policies.quota.demand import RULE_ID
 from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line_findings import UNWANTED_GATE, queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
-from policies.rule import Context, Mode, Phase
-from policies.rules import disruption
-from policies.rules.gpu_class import class_pins
-from policies.rules.gpu_quota import check_reservation, needs_ledger, queues
-from policies.rules.host_resources import reads_limit_ranges
+from policies.registry import QUOTA_RULE
+from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
@@ -86,7 +82,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
         """
         configuration = self.configuration
-        reference = (pod.metadata or Metadata()).controller if policy.reads_owners else None
+        reference = (pod.metadata or Metadata()).controller if Need.OWNER in policy.needs else None
         if reference is None:
             return NO_OWNER
         group, kind = reference.api_version.rpartition("/")[0], reference.kind
@@ -169,7 +165,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
-        limits = self.facts.limits_of(policy.namespace) if reads_limit_ranges(policy.options_of) else None
+        limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
         if (
@@ -257,9 +253,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
-        needs = needs_ledger(workload, self.configuration.resource_mapping)
-        ledger = self._ledger(policy) if needs else None
-        budgets = self._budgets(policy, workload)
+        needs = self._needs(policy, workload)
+        ledger = self._ledger(policy) if Need.LEDGER in needs else None
+        budgets = self.facts.budgets(policy.namespace) if Need.BUDGETS in needs else None
         rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, ledger=ledger, budgets=budgets)
         rules.check_workload(workload)
         return rules.decision()
@@ -306,11 +302,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if outcome is None:
             return decision
         finding = queued(decision.policy.namespace, outcome, self.now)
-        return _gated(decision, pod).with_findings([finding], Mode.WARN)
+        return _gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
 
     def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
         """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
-        held = policy.in_force(RULE_ID, self.now)
+        held = policy.in_force(QUOTA_RULE.id, self.now)
         options: Any = held[0].options if held else None
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
         is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
@@ -324,59 +320,61 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def lets_wait(self, policy: EffectivePolicy) -> bool | None:
         """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""
-        held = policy.in_force(RULE_ID, self.now)
-        return queues(held[0].options) if held is not None and held[1] is Mode.ENFORCE else None
+        held = policy.in_force(QUOTA_RULE.id, self.now)
+        return held[0].options.queues if held is not None and held[1] is Mode.ENFORCE else None
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
         policy, outcome = decision.policy, None
         if decision.allowed:
             DeadlineExceeded.check(self.deadline)
-            quota, held = self.quota_of(policy.namespace), policy.in_force(RULE_ID, self.now)
-            if quota is not None and held is not None:
+            quota, held = self.quota_of(policy.namespace), policy.in_force(QUOTA_RULE.id, self.now)
+            check = held[0].rule.check_reservation if held is not None else None
+            if quota is not None and held is not None and check is not None:
                 binding, mode = held
-                options: Any = binding.options
                 request = replace(request, is_enforced=mode is Mode.ENFORCE)
                 answer: ReservationOutcome | LedgerError
                 try:
                     answer = outcome = quota.reserve(request)
                 except LedgerError as error:
                     answer = error
-                findings = check_reservation(
+                findings = check(
                     answer,
                     request,
-                    options,
+                    binding.options,
                     policy.namespace,
                     self.now,
-                    partial(self._class_pins, policy),
+                    partial(self._context, policy),
                     would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
                 )
-                decision = decision.with_findings(findings, mode)
+                decision = decision.with_findings(findings, mode, binding.rule.id)
         return replace(decision, request=request, reservation=outcome)
 
-    def _class_pins(self, policy: EffectivePolicy, pod: Pod) -> Mapping[str, tuple[str, str]]:
-        return class_pins(pod, self._rules(policy, Phase.VALIDATE, pod).context)
+    def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
+        return self._rules(policy, Phase.VALIDATE, pod).context
 
-    def _budgets(self, policy: EffectivePolicy, workload: Workload) -> tuple[LabelSelector, ...] | None:
-        """Return the PodDisruptionBudgets of the namespace, None if no rule reads them."""
-        mapping = self.configuration.resource_mapping
-        is_read = policy.in_force(disruption.ID, self.now) and disruption.needs_budgets(workload, mapping)
-        return self.facts.budgets(policy.namespace) if is_read else None
+    def _needs(self, policy: EffectivePolicy, workload: Workload) -> frozenset[Need]:
+        """Return what the rules in force need for their advice on an object."""
+        rules, mapping = policy.rules(self.now), self.configuration.resource_mapping
+        concerned = (binding.rule for binding, _ in rules if binding.rule.concerns(workload, mapping))
+        return frozenset[Need]().union(*(rule.needs for rule in concerned))
 
     def _ledger(self, policy: EffectivePolicy) -> QuotaLedger | None:
         """Return the ledger of the namespace, None if no rule reads it."""
-        quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
+        quota = self.quota_of(policy.namespace) if policy.in_force(QUOTA_RULE.id, self.now) else None
         return quota.ledger() if quota is not None else None
 
 
 def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
     """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
-    finding = partial(Finding, rule=RULE_ID, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE)
+    finding = partial(
+        Finding, rule=QUOTA_RULE.id, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE
+    )
     if phase is Phase.VALIDATE:
         denial = finding(message="must be omitted: pods of this namespace do not wait in line for quota")
         return decision.with_findings([denial], Mode.ENFORCE)
     removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
-    change = Change(f"no schedulingGate {GATE}", (removal,), RULE_ID)
+    change = Change(f"no schedulingGate {GATE}", (removal,), QUOTA_RULE.id)
     message = "is removed: pods of this namespace do not wait in line for quota"
     changed = replace(decision, changes=(*decision.changes, change))
     return changed.with_findings([finding(message=message, severity=Severity.WARNING)], Mode.WARN)
@@ -386,4 +384,4 @@ def _gated(decision: Decision, pod: Pod) -> Decision:
     patch = PodPatch(pod)
     patch.add_scheduling_gate(GATE)
     (change,) = patch.changes
-    return replace(decision, changes=(*decision.changes, replace(change, rule=RULE_ID)))
+    return replace(decision, changes=(*decision.changes, replace(change, rule=QUOTA_RULE.id)))

@@ -75,7 +75,7 @@ def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[st
     """Return the warning of a class without nodes, where there are nodes of others."""
     return [
         f"{remedy}, of which there are nodes; class {name}: no node matches {selector}accelerator={name}, so the pod stays "
-        "pending [gpu-class]"
+        "pending"
     ]
 
 
@@ -98,7 +98,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         ANY,
         [
             "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team for nodes of nvidia-l4 [gpu-class]"
+            "platform team for nodes of nvidia-l4"
         ],
     ),
     its_nodes_lack_the_label=(
@@ -107,8 +107,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         ANY,
         [
             "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
-            "[gpu-class]"
+            "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator"
         ],
     ),
     the_label_they_have=(ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
@@ -131,7 +130,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         FAMILY_ONLY,
         [
             f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? The value must be a GPU class or a family of '
-            f"classes [gpu-class]"
+            f"classes"
         ],
     ),
     what_is_allowed_is_a_family_with_nodes=(
@@ -139,7 +138,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         [A100_BY_FAMILY],
         FAMILY_ONLY,
         [
-            f'{ANNOTATION} = "nvidia-t4": {SET} nvidia-a100; must be a class that namespace ml-training may use [gpu-class]'
+            f'{ANNOTATION} = "nvidia-t4": {SET} nvidia-a100; must be a class that namespace ml-training may use'
         ],
     ),
     the_default_of_the_policy=(
@@ -179,7 +178,7 @@ def test_the_only_usable_class_is_named_also_where_pods_must_be_pinned(name: str
     """A pod that /mutate could not pin, because its annotation is wrong, is pinned once that is right."""
     only_t4 = GPUClassOptions(allowed=("nvidia-t4", "nvidia-l4"))
     said = reported(asking(name), T4, A100, options=only_t4, phase=Phase.VALIDATE)
-    assert said == [f'{ANNOTATION} = "{name}": {SET} nvidia-t4; {why} [gpu-class]']
+    assert said == [f'{ANNOTATION} = "{name}": {SET} nvidia-t4; {why}']
 
 
 A100_IN_B = (("accelerator", "nvidia-a100-80gb"), (ZONE, "b"))
@@ -187,7 +186,7 @@ T4_IN_A = (("accelerator", "nvidia-t4"), (ZONE, "a"))
 NOT_ADDED = (
     "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-80gb (the default of the "
     "policy) is not added: no node matches both accelerator=nvidia-a100-80gb and the pod's own nodeSelector and "
-    "affinity [gpu-class]"
+    "affinity"
 )
 NODES = [A100_IN_B, T4_IN_A]
 CANNOT_MEET_BOTH = (
@@ -213,7 +212,7 @@ def in_zone(zone: str) -> JSON:
         A100_80,
         [
             "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-a100-80gb: no node matches "
-            "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
+            "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending"
         ],
     ),
     nodes_that_are_made_on_demand=(
@@ -228,7 +227,7 @@ def in_zone(zone: str) -> JSON:
         GPUClassOptions(default=A100_80, allowed=("nvidia-a100",)),
         NODES,
         A100_80,
-        [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending [gpu-class]"],
+        [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending"],
     ),
     an_estimate_likewise=(
         pod(
@@ -242,7 +241,7 @@ def in_zone(zone: str) -> JSON:
         [
             "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
             "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
-            "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
+            "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity"
         ],
     ),
     what_the_annotation_names_is_added=(
@@ -250,7 +249,7 @@ def in_zone(zone: str) -> JSON:
         ANY,
         NODES,
         A100_80,
-        [f"{CANNOT_MEET_BOTH}, so the pod stays pending [gpu-class]"],
+        [f"{CANNOT_MEET_BOTH}, so the pod stays pending"],
     ),
 )
 def test_a_guess_that_no_node_can_meet_together_with_the_pod(

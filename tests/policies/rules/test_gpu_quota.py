@@ -22,7 +22,7 @@ from policies.rules.gpu_quota import (
     OnLedgerError,
     check_claim_template,
     check_reservation,
-    needs_ledger,
+    requests_gpus,
 )
 from tests.budgets import budget, spending
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
@@ -48,7 +48,6 @@ LEDGER = quota_ledger(hard={"gpus": Fraction(8)}, budget=budget(gpus=1), spendin
 def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Finding]:
     """Return what the rule says once the ledger has decided."""
     denied = Finding(
-        rule="gpu-quota",
         reason=UNCLASSIFIED_POD,
         message="quota team/default counts no pod without a class",
         remedy="pin one",
@@ -59,7 +58,7 @@ def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Fin
     )
     request = quota_request_for_pod(uid("review"), Pod(), None, context())
     now = datetime(2027, 1, 1, 12, tzinfo=UTC)
-    return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))
+    return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now, lambda _: context()))
 
 
 CONTROLLER_LOG = "; if it persists, see its conditions and the log of `gpu-admission controller`"
@@ -140,10 +139,10 @@ def test_others_wait(on_exceeded: OnExceeded, is_update: bool, want: str) -> Non
     request = quota_request_for_pod(uid("review"), Pod(), before, context())
     options, now = GPUQuotaOptions(on_exceeded=on_exceeded), datetime(2027, 1, 1, 12, tzinfo=UTC)
 
-    [found] = check_reservation(outcome, request, options, "team", now)
+    [found] = check_reservation(outcome, request, options, "team", now, lambda _: context())
 
     facts = "3 pods in line for quota team/default must start first"
-    assert found.sentence() == f"{want}; {facts}; or ask the platform team if it persists [gpu-quota]"
+    assert found.sentence() == f"{want}; {facts}; or ask the platform team if it persists"
 
 
 @cases(
@@ -153,7 +152,7 @@ def test_others_wait(on_exceeded: OnExceeded, is_update: bool, want: str) -> Non
         "1",
         [
             "namespace team must have a GPUQuota for pods and claims that request GPUs; ask the platform team for a "
-            "GPUQuota named default [gpu-quota]"
+            "GPUQuota named default"
         ],
     ),
     required_of_pods_with_gpus_only=(True, "0", []),
@@ -163,7 +162,7 @@ def test_without_a_quota(required: bool, gpus: str, want: list[str]) -> None:
     options, now = GPUQuotaOptions(required=required), datetime(2027, 1, 1, tzinfo=UTC)
     request = quota_request_for_pod(uid("review"), view(pod(gpu_container(gpus))), None, context())
 
-    found = check_reservation(ReservationOutcome(), request, options, "team", now)
+    found = check_reservation(ReservationOutcome(), request, options, "team", now, lambda _: context())
 
     assert [each.sentence() for each in found] == want
 
@@ -173,19 +172,21 @@ def test_without_a_quota(required: bool, gpus: str, want: list[str]) -> None:
     denied=(
         OnLedgerError.DENY,
         Severity.DENIAL,
-        "try again; the quota could not be checked: no answer; or ask the platform team if it persists [gpu-quota]",
+        "try again; the quota could not be checked: no answer; or ask the platform team if it persists",
     ),
     allowed=(
         OnLedgerError.ALLOW,
         Severity.WARNING,
-        "admitted without a quota check, which failed: no answer [gpu-quota]",
+        "admitted without a quota check, which failed: no answer",
     ),
 )
 def test_a_ledger_that_cannot_be_read(on_error: OnLedgerError, severity: Severity, want: str) -> None:
     error, options = LedgerError("no answer", transient=True), GPUQuotaOptions(on_ledger_error=on_error)
     request = quota_request_for_pod(uid("review"), view(pod(gpu_container())), None, context())
 
-    [found] = check_reservation(error, request, options, "team", datetime(2027, 1, 1, 12, tzinfo=UTC))
+    [found] = check_reservation(
+        error, request, options, "team", datetime(2027, 1, 1, 12, tzinfo=UTC), lambda _: context()
+    )
 
     assert (found.severity, found.sentence()) == (severity, want)
 
@@ -201,8 +202,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.AUDIT,
         [
             (
-                "spec.template: needs 1 GPU; ml-training has 0 of 16 free; gpu-quota is in mode audit and denies nothing "
-                "[gpu-quota]"
+                "spec.template: needs 1 GPU; ml-training has 0 of 16 free; gpu-quota is in mode audit and denies nothing"
             )
         ],
     ),
@@ -212,7 +212,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.AUDIT,
         [
             "spec.parallelism: set parallelism: 1; needs 8 GPUs; ml-training has 1 of 16 free; gpu-quota is in mode audit "
-            "and denies nothing [gpu-quota]"
+            "and denies nothing"
         ],
     ),
     what_does_not_fit=(
@@ -223,7 +223,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
             (
                 "spec.parallelism: set parallelism: 16; needs 20 GPUs, which can never fit: the GPUQuota of "
                 "ml-training grants 16 in all; gpu-quota is in mode audit and denies nothing; or ask the platform "
-                "team to raise spec.hard.gpus [gpu-quota]"
+                "team to raise spec.hard.gpus"
             )
         ],
     ),
@@ -234,7 +234,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.ENFORCE,
         [
             "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 7; an update needs 1 "
-            "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free [gpu-quota]"
+            "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
         ],
     ),
     none_starts_now_and_some_in_an_empty_quota=(
@@ -243,7 +243,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.ENFORCE,
         [
             "spec.parallelism: set parallelism: 2 or less, and wait until that much is free; needs 24 GPUs, "
-            f"{NEVER}; 0 of 3 pods will start; or {RAISE} [gpu-quota]"
+            f"{NEVER}; 0 of 3 pods will start; or {RAISE}"
         ],
     ),
     may_grow=(
@@ -252,14 +252,14 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.ENFORCE,
         [
             "spec.template: may grow to 16 pods and then needs 16 GPUs; ml-training has 6 of 16 free: 6 of 16 pods will "
-            "start [gpu-quota]"
+            "start"
         ],
     ),
     a_gang=(
         workload(pods(8, running=3, gang=3), kind="batch.volcano.sh/Job"),
         0,
         Mode.ENFORCE,
-        [f"spec.template: 3 pods that must run together need 24 GPUs, {NEVER}; {RAISE} [gpu-quota]"],
+        [f"spec.template: 3 pods that must run together need 24 GPUs, {NEVER}; {RAISE}"],
     ),
 )
 def test_what_is_said_of_a_workload(subject: Workload, used: int, mode: Mode, want: list[str]) -> None:
@@ -267,17 +267,17 @@ def test_what_is_said_of_a_workload(subject: Workload, used: int, mode: Mode, wa
 
 
 @cases(
-    ("gpus", "metadata", "needs"),
+    ("gpus", "metadata", "concerns"),
     gpus=(1, {}, True),
     no_gpus=(0, {}, False),
     controlled=(1, {"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]}, False),
 )
-def test_who_needs_to_know_what_the_quota_grants(gpus: int, metadata: JSON, needs: bool) -> None:
+def test_which_objects_the_quota_concerns(gpus: int, metadata: JSON, concerns: bool) -> None:
     containers = [gpu_container(gpus)] if gpus else []
     made = view(pod(*containers))
     written = WorkloadPods("spec.template", made, PodCount(running=1), made)
 
-    assert needs_ledger(workload(written, metadata=metadata), context().resource_mapping) is needs
+    assert requests_gpus(workload(written, metadata=metadata), context().resource_mapping) is concerns
 
 
 @cases(
@@ -293,7 +293,7 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     assert said(scaler, granted({"gpus": 10})) == [
         f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
         "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
-        "raise spec.hard.gpus [gpu-quota]"
+        "raise spec.hard.gpus"
     ]
     assert said(Workload(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
 
@@ -304,7 +304,7 @@ def test_a_template_that_is_pinned_when_admitted_gets_what_its_class_grants() ->
     grant = granted({}, **{"classes/nvidia-l4": 2})
 
     assert said(workload(WorkloadPods("spec.template", made, PodCount(running=1), pinned)), grant) == [
-        f"spec.template: set nvidia.com/gpu: 8; a pod needs 12 {A100_NEVER}; or {RAISE_A100} [gpu-quota]"
+        f"spec.template: set nvidia.com/gpu: 8; a pod needs 12 {A100_NEVER}; or {RAISE_A100}"
     ]
 
 
@@ -314,7 +314,7 @@ def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
 
     assert said(workload(pods(6, running=1)), ledger) == [
         f"spec.template: set nvidia.com/gpu: 4; a pod needs 6 nvidia.com/gpu, {never}; or ask the platform team to raise "
-        "spec.hard.resources[nvidia.com/gpu] [gpu-quota]"
+        "spec.hard.resources[nvidia.com/gpu]"
     ]
 
 
@@ -327,8 +327,7 @@ def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
         {"gpus": "4", "classes/nvidia-h100": "2"},
         [
             "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
-            "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
-            "[gpu-quota]"
+            "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4"
         ],
     ),
     would_be_denied=(
@@ -336,7 +335,7 @@ def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
         {"gpus": "4"},
         [
             'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
-            "a count, or All; must be ExactCount or All [gpu-quota]"
+            "a count, or All; must be ExactCount or All"
         ],
     ),
 )

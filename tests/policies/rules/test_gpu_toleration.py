@@ -162,7 +162,7 @@ def test_the_template_of_a_daemonset_needs_tolerations_itself() -> None:
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         "spec.tolerations: add nvidia.com/gpu:NoSchedule, accelerator=t4:NoSchedule to the template; the DaemonSet "
-        "controller makes no pod for a node whose taints the template does not tolerate [gpu-toleration]"
+        "controller makes no pod for a node whose taints the template does not tolerate"
     )
     assert patch.changes == []
 
@@ -207,7 +207,7 @@ RESERVED = Toleration(key="reserved", effect="NoSchedule")
 WANTS_RESERVED = [
     "spec.tolerations: add {key: reserved, operator: Exists, effect: NoSchedule} if the pod may run there; each node with "
     "nvidia.com/gpu that the pod selects has a taint that it does not tolerate, such as reserved:NoSchedule, so the pod "
-    "stays pending [gpu-toleration]"
+    "stays pending"
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from policies.pods.limit_ranges import NamespaceLimits, ResourceBounds
 from policies.pods.quantity import parse_quantity
-from policies.rule import Phase
+from policies.rule import Need, Phase
 from tests.builders import gpu_container, pod, view
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
@@ -61,8 +61,8 @@ def test_only_a_policy_with_the_rule_on_reads_them(mode: str, count: int) -> Non
     by.evaluate(Phase.MUTATE, by.policy("team"), POD)
 
     assert asked == ["team"] * count
-    assert by.cache.configuration.policies.reads_limit_ranges is bool(count)
+    assert (Need.LIMIT_RANGES in by.cache.configuration.policies.needs) is bool(count)
 
 
 def test_the_built_in_policy_reads_none() -> None:
-    assert not load_objects([]).policies.reads_limit_ranges
+    assert Need.LIMIT_RANGES not in load_objects([]).policies.needs

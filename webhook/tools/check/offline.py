@@ -21,9 +21,9 @@ from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
-from policies.quota.demand import RULE_ID
 from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
+from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
 from webhook.cluster.namespaces import NamespaceUnknown
@@ -336,7 +336,7 @@ def _key(manifest: Manifest) -> run_context.Key:
 def _as_known(evaluated: Violation, quota: run_context.RunQuota | None) -> Violation:
     """Return a denial by a quota as a warning where the other pods of the namespace are not known."""
     is_known = quota is not None and quota.stored.used is not None
-    is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
+    is_denied = evaluated.finding.rule == QUOTA_RULE.id and evaluated.outcome is Outcome.DENIED
     return Violation(evaluated.finding, Outcome.WARNED) if is_denied and not is_known else evaluated
 
 

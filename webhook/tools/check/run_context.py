@@ -26,13 +26,13 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
 from policies.quota.amounts import Vector, positive_difference, total
-from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from policies.quota.spec import INEFFECTIVE_QUOTA, LimitsSpec, QuotaSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
+from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.disruption_budgets import read_budgets
@@ -264,7 +264,7 @@ def quota_findings(
     checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
     problems = [(problem.path, problem.message, "") for problem in read.problems]
     problems += [(each.path, each.message, kind) for each, kind in chain.from_iterable(checked)]
-    warning = partial(Finding, rule=RULE_ID, reason=INEFFECTIVE_QUOTA, severity=Severity.WARNING)
+    warning = partial(Finding, rule=QUOTA_RULE.id, reason=INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     denial = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
     for path, message, kind in problems:
         parts = path_parts(path)

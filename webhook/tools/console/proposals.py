@@ -16,7 +16,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.pods.field_paths import path_parts, with_edit
-from policies.quota.demand import RULE_ID
+from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.yaml_documents import dump_document
@@ -130,7 +130,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
 
 def _is_of_quota(found: Violation) -> bool:
     """Whether the quota denies a pod, or warns of the pods of a workload."""
-    return found.finding.rule == RULE_ID and found.outcome is not Outcome.AUDITED
+    return found.finding.rule == QUOTA_RULE.id and found.outcome is not Outcome.AUDITED
 
 
 class DenialProposals:

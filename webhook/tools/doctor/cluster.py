@@ -12,10 +12,9 @@ import msgspec
 from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by, without_other_claims
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
-from policies.quota.demand import RULE_ID
 from policies.quota.team_spec import Teams
+from policies.registry import QUOTA_RULE
 from policies.rule import Mode
-from policies.rules.gpu_quota import queues
 from webhook.cluster import errors, objects
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import StoredNode, decode_node
@@ -232,5 +231,5 @@ class InstalledCluster:
 
     def lets_wait(self, namespace: str) -> bool:
         """Whether pods that exceed the quota of the namespace wait in line."""
-        held = self.policy_of(namespace).in_force(RULE_ID, self.now)
-        return held is not None and held[1] is Mode.ENFORCE and queues(held[0].options)
+        held = self.policy_of(namespace).in_force(QUOTA_RULE.id, self.now)
+        return held is not None and held[1] is Mode.ENFORCE and held[0].options.queues

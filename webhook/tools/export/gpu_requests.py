@@ -8,7 +8,7 @@ does not check them.
 
 from collections.abc import Iterator, Mapping
 
-from policies.gpus.amount import ID, NAME
+from policies.gpus.amount import NAME
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
@@ -80,7 +80,7 @@ def _amounts(containers: str, limit: str) -> str:
     finding = cel.sentence(
         f"'spec.{containers}[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
-        ID,
+        rule.ID,
         container="c.name",
         value=cel.quoted_value("amount"),
     )
@@ -122,7 +122,7 @@ def _totals(limit: str) -> str:
         "'spec'",
         "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
         "' per pod by policy'",
-        ID,
+        rule.ID,
         remedy="'request ' + name + ': ' + string(most) + ' or less'",
     )
     apps, inits = (f"{POD}.spec.?{each}.orValue([])" for each in LISTS)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.pods.pod import Metadata
-from policies.quota.demand import RULE_ID
+from policies.registry import QUOTA_RULE
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.quota.counted_records import PODS
@@ -198,7 +198,7 @@ def _naming_old_pods(
     }
     for problem in problems:
         pod = ending.get((problem.namespace, problem.owner))
-        if pod is not None and problem.message.endswith(f"[{RULE_ID}]"):
+        if pod is not None and problem.message.endswith(f"[{QUOTA_RULE.id}]"):
             why = reasons.terminating_cause(pod, now).message
             message = f"exceeded quota until its old pods have ended: Pod {pod.metadata.name} {why}"
             problem = replace(problem, message=message)  # noqa: PLW2901

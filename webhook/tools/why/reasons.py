@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
 from policies.placement.class_choice import UNKNOWN_CLASS
-from policies.quota.demand import RULE_ID
 from policies.quota.ledger.team import team_title
+from policies.registry import QUOTA_RULE
 from policies.rules.gpu_class import CLASS_CONTRADICTION
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
@@ -118,7 +118,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_quota_denial(self) -> bool:
         """Whether the quota was the last that denied a pod. Otherwise a rule did, which the caller may not be able to read."""
-        return all(f"[{RULE_ID}]" in denial_event.denial for denial_event in self.denial_events[:1])
+        return all(f"[{QUOTA_RULE.id}]" in denial_event.denial for denial_event in self.denial_events[:1])
 
     @property
     def outdated(self) -> int:

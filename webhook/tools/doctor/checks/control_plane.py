@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+from policies.rule import Need
 from webhook.canary.probe import probe
 from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
@@ -161,7 +162,7 @@ def needed(
 def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
     entries = cluster.webhooks("validatingwebhookconfigurations")
     configuration = cluster.usable_configuration
-    reads_owners = configuration.policies.reads_owners
+    reads_owners = Need.OWNER in configuration.policies.needs
     permissions_of = needed(
         cluster.names,
         karpenter=cluster.get("/apis/karpenter.sh") is not None,

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from policies.quota.amounts import exceeds, total
-from policies.quota.demand import RULE_ID
 from policies.quota.waiting import STARVED_SECONDS
+from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from webhook.cluster.objects import CONTROLLER, service_account
 from webhook.quota.documents import PlaceInLine, QuotaRecord
@@ -79,7 +79,7 @@ def _in_namespace(
 ) -> Iterator[Observation]:
     where = f"pods in {namespace}"
     log = f"see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n {namespace}"
-    held = cluster.policy_of(namespace).in_force(RULE_ID, cluster.now)
+    held = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
     is_enforced = held is not None and held[0].options.mode is Mode.ENFORCE
     if quota is None or not is_enforced:
         late = [
