@@ -67,7 +67,3 @@ def fingerprints(rules: Iterable[Rule], resource_mapping: ResourceMapping) -> Fi
     """Return what makes equal fingerprints of pods that these rules treat the same."""
     globs = (glob for rule in rules for glob in rule.metadata_keys)
     return Fingerprints((f"{DOMAIN}*", *globs), (each.key for each in resource_mapping.fraction_annotations))
-
-
-if len(RULES_BY_ID) != len(RULES):
-    raise ValueError("two rules share an id: " + ", ".join(rule.id for rule in RULES))

@@ -232,6 +232,19 @@ def test_the_page_of_a_room_names_each_module(room: str) -> None:
     check_or_write(page, generated(page.read_text(), "modules", modules_table(ROOT / room)))
 
 
+def test_the_table_of_rooms_names_each_folder() -> None:
+    rooms = ROOT / "webhook"
+    table = (rooms / "README.md").read_text().partition("## Rooms\n")[2].partition("\n## ")[0]
+    named = dict(re.findall(r"^\| `(\w+)/` \| (.+) \|$", table, re.MULTILINE))
+
+    assert named.keys() == folders(rooms)
+    assert {tool for tool in folders(rooms / "tools") if f"`{tool}` (" not in named["tools"]} == set()
+
+
+def folders(of: Path) -> set[str]:
+    return {path.parent.name for path in of.glob("*/__init__.py")}
+
+
 def test_the_api_reference_is_that_of_the_crds() -> None:
     folder, pages = ROOT / "docs" / "reference" / "api", api_reference()
 

@@ -5,7 +5,7 @@ It uses `pod_demand` of the pod as admitted. ResourceClaims (DRA) are ignored: t
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from enum import Enum, auto
 from fractions import Fraction
 from math import ceil, floor
 from typing import Any
@@ -62,15 +62,15 @@ class TemplateDemand(msgspec.Struct, frozen=True):
 class FitFailure(Enum):
     """Why pods will not start, the worst reason first."""
 
-    POD_TOO_LARGE = "pod too large"
+    POD_TOO_LARGE = auto()
     """A single pod exceeds the whole quota."""
-    GANG_TOO_LARGE = "gang too large"
+    GANG_TOO_LARGE = auto()
     """The pods that must run together exceed the whole quota."""
-    TOO_LITTLE = "too little"
+    TOO_LITTLE = auto()
     """Not all pods fit beside the usage of others."""
-    TOO_LITTLE_TO_GROW = "too little to grow"
+    TOO_LITTLE_TO_GROW = auto()
     """Not all pods fit once the workload grows, or an autoscaler scales it."""
-    NO_SURGE = "no surge"
+    NO_SURGE = auto()
     """All pods fit, but not the additional pod of a rolling update."""
 
 

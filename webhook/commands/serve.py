@@ -30,13 +30,14 @@ from webhook.configuration.loader import ConfigurationError, keys_to_know
 from webhook.configuration.registered_annotations import CALL_SECONDS, registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.evaluation.decision_cache import cache_in_force
+from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.no_quota import NoQuota
+from webhook.quota.no_quota import READ_EVERY, NoQuota
 from webhook.quota.store import MemoryStore
 from webhook.quota.team_documents import read_teams
 from webhook.quota.team_lookup import TeamLookup
@@ -56,6 +57,7 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.node_watch import NodeWatch
 from webhook.serving.owner_deadlines import OwnerDeadlines
 from webhook.serving.review_documents import DocumentReviews
+from webhook.threads import every, thread
 from webhook.workloads.autoscalers import read_target
 
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -214,15 +216,23 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
     nodes = NodeWatch(api, lambda: keys_to_know(source.configuration))
     for each in (namespaces.informer, nodes, claims):
         each.start(threading.Event())  # for as long as the process lives
+    owners, kueue = OwnerDeadlines(api), KueueWorkloads(api)
+    limit_ranges = LimitRanges(api, threading.Event())  # likewise
+
+    def facts(deadline: float) -> Facts:
+        return Facts(
+            labels_of=partial(namespaces.labels_of, deadline=deadline),
+            nodes=nodes.facts,
+            named_nodes=nodes.index,
+            claims=claims.lookup(deadline),
+            owner_deadline=owners.lookup(deadline),
+            budgets=partial(budgets_by, api, deadline=deadline),
+            limits_of=partial(limit_ranges.limits_of, deadline=deadline),
+            has_admitted=partial(kueue.has_admitted, deadline=deadline),
+        )
+
     return ClusterState(
-        labels_of=namespaces.labels_of,
-        nodes=nodes.facts,
-        named_nodes=nodes.index,
-        claims=claims.lookup,
-        owner_deadline=OwnerDeadlines(api).lookup,
-        budgets=partial(budgets_by, api),
-        has_admitted=KueueWorkloads(api).has_admitted,
-        limits_of=LimitRanges(api, threading.Event()).limits_of,  # for as long as the process lives
+        facts=facts,
         quota=quota,
         scaled=partial(read_target, api),
         check_document=DocumentReviews(
@@ -245,7 +255,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     no_quota = NoQuota(ClusterStore(api, installation).epoch)
-    threading.Thread(target=no_quota.run, name="epoch", daemon=True).start()
+    thread("epoch", every(READ_EVERY, no_quota.read), threading.Event()).start()
     store = ClusterStore(api, installation, TeamLookup(api, epoch=no_quota.epoch).of)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by, no_quota=no_quota)
     return QuotaEnforcer(batcher, has_controller=Heartbeat(api, installation).is_alive)

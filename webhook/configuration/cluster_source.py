@@ -45,6 +45,7 @@ from webhook.configuration.loader import (
 from webhook.configuration.schema_paths import Schemas, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.threads import thread
 
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
 RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
@@ -162,7 +163,7 @@ def read_chosen(api: ApiClient) -> EvaluatedDocuments:
 
 
 def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
-    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, as far as it shows these."""
+    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, if these may be read."""
     for name, kinds in configuration.own_workload_kinds.items():
         for path, message in kind_problems(kinds, read_schemas(api, kinds)):
             yield LocatedProblem("", 0, f"{RESOURCE_MAPPING}/{name}", path, message)
@@ -223,7 +224,7 @@ class ClusterSource(ConfigurationSource):
         for informer in self._informers:
             informer.start(self._stopping)
         super().start()
-        threading.Thread(target=self._follow, name="configuration", daemon=True).start()
+        thread("configuration", self._follow, self._stopping).start()
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -255,25 +256,21 @@ class ClusterSource(ConfigurationSource):
         watch = self._device_classes
         return watch is not None and watch.is_starting and not watch.is_read
 
-    def _follow(self) -> None:
+    def _follow(self, stopping: threading.Event) -> None:
         waits = True
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             if not all(informer.synced for informer in self._informers) or self._waits_for_classes:
                 waited, waits = waits, self.must_wait
                 if waited and not waits:
                     log.warning("documents could not be read yet: the built-in ones are in force")
-                self._stopping.wait(FIRST_POLL_SECONDS)
+                stopping.wait(FIRST_POLL_SECONDS)
                 continue
             if self.evaluated is not None:
                 if not self._wake.wait(POLL_SECONDS):
                     continue
                 self._wait_for_quiet()
             self._wake.clear()
-            try:
-                self._evaluate()
-            except Exception:  # a defect met in one version must not end the thread; the old version stays
-                log.exception("failed to evaluate the documents")
-                self._stopping.wait(POLL_SECONDS)
+            self._evaluate()
 
     def _wait_for_quiet(self) -> None:
         longest = monotonic() + LONGEST_WAIT_SECONDS
@@ -282,8 +279,8 @@ class ClusterSource(ConfigurationSource):
             self._wake.clear()
 
     def _records(self) -> tuple[Record, ...]:
-        found = (record for informer in self._informers for record in informer.all())
-        return tuple(sorted(found, key=lambda record: record.document.key))
+        records = (record for informer in self._informers for record in informer.all())
+        return tuple(sorted(records, key=lambda record: record.document.key))
 
     def _evaluate(self) -> None:
         last_good = self.evaluated.documents if self.evaluated else None

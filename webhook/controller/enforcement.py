@@ -27,13 +27,15 @@ class Enforcement:
 
     def enforces_quota(self, namespace: str) -> bool:
         """Whether the rule denies anything in the namespace, or would without a pause. If not, nobody waits in line."""
-        return self._is_enforced(namespace, _always)
+        return self._is_enforced(namespace)
 
     def lets_wait(self, namespace: str) -> bool:
         """Whether it is enforced, and pods that exceed the quota wait in line."""
         return self._is_enforced(namespace, attrgetter("queues"))
 
-    def _is_enforced(self, namespace: str, condition: Callable[[RuleOptions], bool]) -> bool:
+    def _is_enforced(
+        self, namespace: str, condition: Callable[[RuleOptions], bool] = lambda _options: True
+    ) -> bool:
         policies = self.configuration().policies
         try:
             deadline = monotonic() + LABELS_SECONDS
@@ -46,7 +48,3 @@ class Enforcement:
             return False
         options = rule[0].options
         return options.mode is Mode.ENFORCE and condition(options)
-
-
-def _always(_options: RuleOptions) -> bool:
-    return True

@@ -87,7 +87,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             return self
         added = dict.fromkeys([*self.violations, *more])
         by_outcome = [[each for each in added if each.outcome is outcome] for outcome in Outcome]
-        limited = (each for found in by_outcome for each in found[:MAX_FINDINGS])
+        limited = (each for violations in by_outcome for each in violations[:MAX_FINDINGS])
         return replace(self, violations=tuple(limited))
 
     @property

@@ -13,24 +13,16 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import (
-    ClaimName,
-    DeviceClassNames,
-    decode_claim_template,
-    requested_by,
-    without_other_claims,
-)
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts
+from policies.gpus.claims import DeviceClassNames, decode_claim_template, requested_by, without_other_claims
 from policies.pods.injected import restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import Change, Operation, PodPatch
-from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.pod import Metadata, Pod
 from policies.pods.workload import Workload
-from policies.policy import EffectivePolicy, Labels
+from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line_findings import UNWANTED_GATE, queued
@@ -41,49 +33,30 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
 from webhook.evaluation.rule_pass import RulePass
 from webhook.quota.enforcer import NamespaceQuota
-from webhook.workloads.gangs import controller_of, may_be_in_gang
+from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
 
 
-class OwnerUnread(Exception):  # noqa: N818 - no bug
-    """The object that makes a pod could not be read; the message says why."""
-
-
-OwnerLookup = Callable[[str, OwnerReference, WorkloadKind], int | None]
-"""Returns the seconds after which an object of this kind in a namespace ends its pods; None if it has no deadline, or does not
-exist. Raises OwnerUnread."""
-
-
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration, and the facts that decisions depend on besides the object. An omitted field: the fact is unknown."""
+    """Decides by the configuration, and by the facts and the quota that decisions depend on besides the object."""
 
     cache: DecisionCache
     now: datetime
     deadline: float = inf
     """A moment of `monotonic`. Every evaluation raises DeadlineExceeded once it has passed."""
-    labels_of: Callable[[str], Labels] = lambda _namespace: ()
-    nodes: Callable[[], NodeFacts | None] = lambda: None
-    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
-    claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
-    owner_deadline: OwnerLookup | None = None
-    budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
-    """The selectors of the PodDisruptionBudgets in a namespace, None if they are not known."""
-    limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
-    """What the LimitRanges of a namespace say; None if they cannot be read."""
+    facts: Facts = Facts()
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
     answer_holds: Callable[[], bool] = lambda: True
     """Whether the answer may be written now. If not, it must be found again."""
-    has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
-    """Whether Kueue has reserved quota of its own for what makes a pod in a namespace."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
 
@@ -94,22 +67,22 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
         policies = self.configuration.policies
-        labels = self.labels_of(namespace) if policies.asks_labels(namespace) else ()
+        labels = self.facts.labels_of(namespace) if policies.asks_labels(namespace) else ()
         return policies.for_namespace(namespace, labels)
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
-        """Return the DeviceClasses of the pod's claims, as far as they are known."""
-        if self.claims is None or not pod.spec.resource_claims:
+        """Return the DeviceClasses of those claims of the pod that are known."""
+        if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
-        return requested_by(pod, namespace, self.claims)
+        return requested_by(pod, namespace, self.facts.claims)
 
     def owner_of(self, policy: EffectivePolicy, pod: Pod, *, is_proven: bool = True) -> Owner:
-        """Return the controller of a pod, as far as an enabled rule needs it. Its kind counts only where it `is_proven`.
+        """Return the controller of a pod, if an enabled rule reads it. Its kind counts only if it `is_proven`.
 
         Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
         """
         configuration = self.configuration
-        reference = controller_of(pod.metadata or Metadata()) if Need.OWNER in policy.needs else None
+        reference = (pod.metadata or Metadata()).controller if Need.OWNER in policy.needs else None
         if reference is None:
             return NO_OWNER
         group, kind = reference.api_version.rpartition("/")[0], reference.kind
@@ -120,11 +93,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         )
         if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
             return owner
-        if self.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
+        if self.facts.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
             return replace(owner, is_known=False)
         name = f"{kind}/{reference.name}"
         try:
-            deadline = self.owner_deadline(policy.namespace, reference, row)
+            deadline = self.facts.owner_deadline(policy.namespace, reference, row)
         except OwnerUnread as unread:
             return replace(owner, name=name, is_known=False, problem=str(unread))
         if deadline is None:
@@ -133,10 +106,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
-        found = excesses(pod) or (excesses(before) if before else ())
-        if not found and before is None:
-            found = too_many_resources(pod, self.configuration.resource_mapping)
-        return Decision.of_findings(policy, found[:MAX_FINDINGS], Mode.ENFORCE) if found else None
+        findings = excesses(pod) or (excesses(before) if before else ())
+        if not findings and before is None:
+            findings = too_many_resources(pod, self.configuration.resource_mapping)
+        return Decision.of_findings(policy, findings[:MAX_FINDINGS], Mode.ENFORCE) if findings else None
 
     def _rules(
         self,
@@ -166,7 +139,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             owner=owner,
             is_update=is_update,
             fetcher_image=self.cache.fetcher_image,
-            nodes=self.nodes(),
+            nodes=self.facts.nodes(),
             limit_ranges=limits,
             ledger=ledger,
             budgets=budgets,
@@ -192,10 +165,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
-        limits = self.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
+        limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
-        if is_cacheable and (known := self.cache.cached_decision(key, policy, self.nodes())) is not None:
+        if (
+            is_cacheable
+            and (known := self.cache.cached_decision(key, policy, self.facts.nodes())) is not None
+        ):
             return known
         rules = self._rules(
             policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
@@ -218,7 +194,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the demand of a new pod that may wait in line, None of another one."""
         if waits(pod) or not self.lets_wait(policy):
             return None
-        return quota_request_for_pod("review", pod, None, self.configuration, self.named_nodes())
+        return quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
 
     def restore(
         self,
@@ -251,7 +227,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         final = mutated.pod or pod
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
-            configuration, nodes = self.configuration, self.named_nodes()
+            configuration, nodes = self.configuration, self.facts.named_nodes()
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
@@ -279,7 +255,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the advice on an object as a whole."""
         needs = self._needs(policy, workload)
         ledger = self._ledger(policy) if Need.LEDGER in needs else None
-        budgets = self.budgets(policy.namespace) if Need.BUDGETS in needs else None
+        budgets = self.facts.budgets(policy.namespace) if Need.BUDGETS in needs else None
         rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, ledger=ledger, budgets=budgets)
         rules.check_workload(workload)
         return rules.decision()
@@ -325,8 +301,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
         if outcome is None:
             return decision
-        found = queued(decision.policy.namespace, outcome, self.now)
-        return _gated(decision, pod).with_findings([found], Mode.WARN, QUOTA_RULE.id)
+        finding = queued(decision.policy.namespace, outcome, self.now)
+        return _gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
 
     def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
         """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
@@ -334,7 +310,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         options: Any = held[0].options if held else None
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
         is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
-        by_kueue = bool(is_asked) and self.has_admitted(policy.namespace, pod)
+        by_kueue = bool(is_asked) and self.facts.has_admitted(policy.namespace, pod)
         reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
         return Line.NEVER_WAITS if reason else Line.BEHIND
 
@@ -391,17 +367,17 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
 def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
     """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
-    found = partial(
+    finding = partial(
         Finding, rule=QUOTA_RULE.id, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE
     )
     if phase is Phase.VALIDATE:
-        denial = found(message="must be omitted: pods of this namespace do not wait in line for quota")
+        denial = finding(message="must be omitted: pods of this namespace do not wait in line for quota")
         return decision.with_findings([denial], Mode.ENFORCE)
     removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
     change = Change(f"no schedulingGate {GATE}", (removal,), QUOTA_RULE.id)
     message = "is removed: pods of this namespace do not wait in line for quota"
     changed = replace(decision, changes=(*decision.changes, change))
-    return changed.with_findings([found(message=message, severity=Severity.WARNING)], Mode.WARN)
+    return changed.with_findings([finding(message=message, severity=Severity.WARNING)], Mode.WARN)
 
 
 def _gated(decision: Decision, pod: Pod) -> Decision:

@@ -43,7 +43,7 @@ class RulePass:
     def decision(self) -> Decision:
         return Decision(
             policy=self.policy,
-            violations=tuple(each for found in self.violations.values() for each in found),
+            violations=tuple(each for of_outcome in self.violations.values() for each in of_outcome),
             changes=tuple(self.changes),
             pod=self.patch.pod,
             note=self._note,
@@ -101,9 +101,9 @@ class RulePass:
     def _record(self, binding: Binding, findings: Iterable[Finding], mode: Mode) -> None:
         for finding in findings:
             violation = Violation.of(finding, mode, self.policy, binding.rule.id)
-            found = self.violations[violation.outcome]
-            if len(found) < MAX_FINDINGS:
-                found[violation] = None
+            violations = self.violations[violation.outcome]
+            if len(violations) < MAX_FINDINGS:
+                violations[violation] = None
 
     def _advise(self, binding: Binding, reason: Reason, message: str, mode: Mode) -> None:
         self._record(binding, [Finding(reason=reason, message=message, severity=Severity.WARNING)], mode)

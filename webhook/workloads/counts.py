@@ -63,7 +63,7 @@ def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount])
 
 
 def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
-    """Return the steps of `path`. As far as it begins like the path of the pods, take map keys and list indexes from `at`."""
+    """Return the steps of `path`. Those that it shares with the path of the pods take map keys and list indexes from `at`."""
     own, other = steps(form.path), steps(path, form.path)
     shared = next(
         (n for n, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))
@@ -129,8 +129,8 @@ def _stops(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> 
 def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int | None:
     product: int | None = 1
     for factor in factors(texts):
-        found = (first_value(data, form, at, path) for path in factor.paths)
-        value = next((each for each in found if each is not None), factor.default)
+        written = (first_value(data, form, at, path) for path in factor.paths)
+        value = next((each for each in written if each is not None), factor.default)
         number = plain_number(value)
         if number is None or product is None:
             return None

@@ -70,6 +70,7 @@ def denial(document: JSON, *ledger: Any) -> Finding:
     a_class_that_says_the_same=({GPUS: 3, A100: 3}, "3 GPUs (nvidia-a100)"),
     a_class_that_says_less=({GPUS: 3, T4: 2}, "3 GPUs and 2 nvidia-t4"),
     classes_alone=({A100: 2, T4: 2}, "2 nvidia-a100 and nvidia-t4"),
+    two_classes_that_say_the_same=({GPUS: 3, A100: 3, T4: 3}, "3 GPUs (nvidia-a100 and nvidia-t4)"),
     many_classes=({f"classes/c{n}": 2 for n in range(6)}, "2 c0 and c1 and 4 more"),
 )
 def test_amounts(vector: Mapping[str, int], want: str) -> None:
@@ -224,7 +225,7 @@ def test_an_unpinned_pod_is_told_the_class_that_costs_nothing() -> None:
     counted = found.details[-1]
 
     assert found.fix == (Edit(annotation_path(GPU_CLASS), "nvidia-t4"),)
-    assert found.remedy.startswith(f"set {GPU_CLASS}: nvidia-t4")
+    assert found.remedy == "set gpu-admission.dev/gpu-class: nvidia-t4"
     assert counted == "counted for nvidia-a100: it pins no GPU class"
 
 

@@ -272,16 +272,13 @@ def test_a_team_that_cannot_decide(
 
 
 @cases(
-    ("waiting", "gpus", "want"),
-    it_has_no_room=(
-        0,
-        4,
-        "next in line, requested 4 GPUs, 62 of 64 used",
-    ),
-    others_wait_for_it=(3, 1, "3 pods of other namespaces of ClusterGPUQuota team-vision in line, too"),
+    ("own", "waiting", "gpus", "want"),
+    it_has_no_room=(0, 0, 4, "next in line, requested 4 GPUs, 62 of 64 used"),
+    others_wait_for_it=(0, 3, 1, "3 pods of other namespaces of ClusterGPUQuota team-vision in line, too"),
+    pods_of_its_namespace_wait=(2, 3, 1, "2 pods before it"),
 )
-def test_a_pod_waits_in_line_for_its_team(waiting: int, gpus: int, want: str) -> None:
-    ledger = team_ledger(USED, waiting=waiting)
+def test_a_pod_waits_in_line_for_its_team(own: int, waiting: int, gpus: int, want: str) -> None:
+    ledger = replace(team_ledger(USED, waiting=waiting), waiting=own)
     document = view(pod(gpu_container(str(gpus))))
     request = quota_request_for_pod(uid("review"), document, None, context())
 

@@ -21,6 +21,7 @@ from webhook.configuration.loader import load_objects
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CACHE = DecisionCache(load_objects([]))
@@ -150,7 +151,7 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
         cache=cache,
         now=NOW,
         queues=lambda request: asked.append(request.in_gang),
-        has_admitted=lambda *_: True,
+        facts=Facts(has_admitted=lambda *_: True),
     )
     for seen in ({}, metadata):
         document = pod(gpu_container("1"))

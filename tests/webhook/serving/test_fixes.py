@@ -39,6 +39,7 @@ from webhook.configuration.loader import Configuration, keys_to_know, load_objec
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.quota.enforcer import ReadOnlyQuota
 
@@ -165,7 +166,7 @@ def case(seed: int) -> Case:
     by = Evaluator(
         cache=DecisionCache(in_force),
         now=NOW,
-        nodes=lambda: nodes,
+        facts=Facts(nodes=lambda: nodes),
         quota_of=lambda _: ReadOnlyQuota(ledger, in_force, is_unused=True),
     )
     return Case(bounded(document(random), runs), by)

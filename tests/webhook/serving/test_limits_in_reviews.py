@@ -12,6 +12,7 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SHARED = Document(
@@ -36,7 +37,7 @@ def configuration(mode: str) -> Configuration:
 def test_equal_pods_of_a_namespace_are_decided_again_when_its_limit_ranges_change() -> None:
     cache, found = DecisionCache(configuration("enforce")), []
     for limits in (NONE, AT_MOST_4, AT_MOST_4, NONE, None):
-        by = Evaluator(cache=cache, now=NOW, limits_of=lambda _namespace, limits=limits: limits)  # type: ignore[misc]
+        by = Evaluator(cache=cache, now=NOW, facts=Facts(limits_of=lambda _namespace, limits=limits: limits))  # type: ignore[misc]
         fingerprint = cache.fingerprints.of(POD)
         decision = by.evaluate(Phase.MUTATE, by.policy("team"), POD, fingerprint=fingerprint)
         found.append((decision.changes[-1].what, decision.pod is None))
@@ -56,7 +57,7 @@ def test_only_a_policy_with_the_rule_on_reads_them(mode: str, count: int) -> Non
         asked.append(namespace)
         return NONE
 
-    by = Evaluator(cache=DecisionCache(configuration(mode)), now=NOW, limits_of=limits_of)
+    by = Evaluator(cache=DecisionCache(configuration(mode)), now=NOW, facts=Facts(limits_of=limits_of))
     by.evaluate(Phase.MUTATE, by.policy("team"), POD)
 
     assert asked == ["team"] * count
