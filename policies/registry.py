@@ -1,7 +1,7 @@
 """All rules, in the order in which they run.
 
-A new rule is one file, its test, and one line here. The order matters for mutation: a class must be chosen before its
-tolerations can be added, and everything that adds a container comes before what looks at every container.
+A new rule is one file, its test, its page of docs, and its import and place here. The order matters for mutation: a class must
+be chosen before its tolerations can be added, and everything that adds a container comes before what looks at every container.
 """
 
 from collections.abc import Iterable, Mapping

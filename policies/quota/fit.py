@@ -147,7 +147,7 @@ def _failure(
             return None
         held = positive_difference(held, own)
     written = [(each, each.running) for each in requested]
-    largest = [(each, each.count.most or pods) for each, pods in written]
+    largest = [(each, each.count.maximum or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW
     failure = _shortage(then if workload.target else now, written, hard, held) or _shortage(
         then, largest, hard, held
@@ -167,7 +167,7 @@ def demands(
     """
     demanded: list[TemplateDemand] = []
     for each in workload.pods:
-        if each.denied or (each.count.running == 0 and not each.count.most):
+        if each.denied or (each.count.running == 0 and not each.count.maximum):
             continue
         if len(demanded) == MAX_TEMPLATES:
             return ()

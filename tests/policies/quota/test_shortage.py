@@ -18,7 +18,8 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, decide_by_own_catalogue, quota_request_for_pod
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, amounts_in_words, exceeded
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded
+from policies.quota.shortage_facts import amounts_in_words
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, container, context, gpu_container, pod, quota_ledger, uid, view

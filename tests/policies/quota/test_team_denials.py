@@ -15,7 +15,8 @@ from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictR
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.line_findings import queued
 from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded, shortage_facts
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded
+from policies.quota.shortage_facts import shortage_facts
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload

@@ -263,7 +263,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         ],
     ),
     may_grow=(
-        workload(pods(1, running=2, most=16), kind="ray.io/RayCluster"),
+        workload(pods(1, running=2, maximum=16), kind="ray.io/RayCluster"),
         10,
         Mode.ENFORCE,
         [

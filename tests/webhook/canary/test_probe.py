@@ -166,7 +166,7 @@ def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> Non
 
     called = (f"{MUTATING} is called", f"{VALIDATING} is called")
     assert result.proved == (*called, "patches are applied", "half a GPU is rejected with our message")
-    assert result.open == ("that injections persist: the policy of team injects nothing",)
+    assert result.unproved == ("that injections persist: the policy of team injects nothing",)
     assert result.answered_by == ("webhook-1 (version ?)",)
 
 
@@ -185,8 +185,8 @@ OURS, OTHERS = "that injections persist: the canary itself was rejected: ", "exc
 def test_a_rejected_canary_proves_the_calls_before(error: str, calls: tuple[str, ...], want: str) -> None:
     result = probe(cast(ApiClient, DryRunApi(errors.Forbidden(error), calls)), "team")
 
-    assert (result.reason, result.open[0]) == ("", want)
-    assert f"{OURS}{error}" in result.open
+    assert (result.reason, result.unproved[0]) == ("", want)
+    assert f"{OURS}{error}" in result.unproved
     assert result.proved[0] == f"{MUTATING} is called"
 
 
@@ -215,7 +215,7 @@ def test_half_a_gpu_must_be_rejected(
     result = probe(cast(ApiClient, api), "team")
 
     assert (result.reason, result.message, result.remedy)[: len(want)] == want
-    is_open = "that an invalid pod is rejected: gpu-requests is not enforced in team" in result.open
+    is_open = "that an invalid pod is rejected: gpu-requests is not enforced in team" in result.unproved
     assert is_open is not enforces
 
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import stat
+import threading
 from pathlib import Path
 from typing import cast
 
@@ -196,7 +197,7 @@ def test_a_secret_that_cannot_be_read_is_logged(caplog: pytest.LogCaptureFixture
 
     server = SecretCertificate(NAME)
     with ApiServer(tmp_path, lambda _: status(500, "away")) as api, pytest.raises(KeyboardInterrupt):
-        server._run(api.client(), cast(ChangeSignal, Once()))
+        server._run(api.client(), cast(ChangeSignal, Once()), threading.Event())
 
     assert server.unready() == ["the certificate cannot be read: away"]
     assert caplog.messages[-1] == "the certificate cannot be read: away"
