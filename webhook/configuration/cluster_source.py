@@ -163,7 +163,7 @@ def read_chosen(api: ApiClient) -> EvaluatedDocuments:
 
 
 def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
-    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, as far as it shows these."""
+    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, if these may be read."""
     for name, kinds in configuration.own_workload_kinds.items():
         for path, message in kind_problems(kinds, read_schemas(api, kinds)):
             yield LocatedProblem("", 0, f"{RESOURCE_MAPPING}/{name}", path, message)
@@ -279,8 +279,8 @@ class ClusterSource(ConfigurationSource):
             self._wake.clear()
 
     def _records(self) -> tuple[Record, ...]:
-        found = (record for informer in self._informers for record in informer.all())
-        return tuple(sorted(found, key=lambda record: record.document.key))
+        records = (record for informer in self._informers for record in informer.all())
+        return tuple(sorted(records, key=lambda record: record.document.key))
 
     def _evaluate(self) -> None:
         last_good = self.evaluated.documents if self.evaluated else None

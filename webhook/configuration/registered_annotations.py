@@ -36,19 +36,19 @@ def match_conditions(webhooks: Iterable[Mapping[str, Any]]) -> set[str]:
 
 def registered_conditions(api: ApiClient) -> Collection[str]:
     """Return all match conditions of both configurations; no conditions if one of them cannot be read."""
-    found = set()
+    conditions = set()
     for kind in WEBHOOK_CONFIGURATION_KINDS:
         try:
             answer = api.get(webhook_configuration_path(kind), timeout=CALL_SECONDS)
-            found |= match_conditions(msgspec.json.decode(answer).get("webhooks") or ())
+            conditions |= match_conditions(msgspec.json.decode(answer).get("webhooks") or ())
         except (errors.ApiError, msgspec.MsgspecError):
             return ()
-    return found
+    return conditions
 
 
 def unregistered(spec: ResourceMappingSpec, conditions: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield path and key of every fraction annotation that a condition on such annotations lacks."""
-    on_annotations = [each for each in conditions if f"'{BUILT_IN[0]}'" in each]
+    on_annotations = [condition for condition in conditions if f"'{BUILT_IN[0]}'" in condition]
     for index, annotation in enumerate(spec.fraction_annotations):
         key = annotation.key
         if key not in BUILT_IN and not all(f"'{key}'" in each for each in on_annotations):

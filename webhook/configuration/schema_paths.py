@@ -62,10 +62,10 @@ def _wrong(schema: Schema, way: Steps, at: Steps = ()) -> str:
     if not way or _is_open(schema) or (not at and way[0] in _OF_EVERY_OBJECT):
         return ""
     step, rest = way[0], way[1:]
-    items, others = schema.get("items"), schema.get("additionalProperties")
+    items, additional = schema.get("items"), schema.get("additionalProperties")
     if (step == EVERY_ITEM) != isinstance(items, Mapping):
         return f"{_shown(at)} is {'no list' if step == EVERY_ITEM else 'a list: [] must follow'}"
-    member = items or (others if isinstance(others, Mapping) else None)
+    member = items or (additional if isinstance(additional, Mapping) else None)
     return _wrong(member, rest, (*at, step)) if member else _wrong_field(schema, step, rest, at)
 
 

@@ -4,9 +4,8 @@ The built-in rows are such a document, too (`builtin/workload-kinds.yaml`); a ro
 kind. Kinds do not change the demand of pods, nor the digest of the mapping.
 
 A path starts at the object. `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
-Another path of the row means the same keys and items as the path of the pods, as far as both begin with the same steps. With a
-point in front, it starts beside the last step of the pods' path: `.replicas` beside `spec.tasks[].template` is
-`spec.tasks[].replicas`.
+Where another path of the row begins with the same steps as that of the pods, it means the same keys and items. With a point in
+front, it starts beside the last step of the pods' path: `.replicas` beside `spec.tasks[].template` is `spec.tasks[].replicas`.
 """
 
 import re
@@ -43,8 +42,8 @@ Steps = tuple[str, ...]
 @cache
 def steps(path: str, beside: str = "") -> Steps:
     """Return the steps of a path: `spec.tasks[].template` → spec, tasks, [], template."""
-    found = tuple(item or bracketed or plain for item, bracketed, plain in _STEP.findall(path))
-    return (*steps(beside)[:-1], *found) if path.startswith(".") else found
+    own = tuple(item or bracketed or plain for item, bracketed, plain in _STEP.findall(path))
+    return (*steps(beside)[:-1], *own) if path.startswith(".") else own
 
 
 class PodForm(Enum):
@@ -86,10 +85,10 @@ class Factor(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, text: str) -> Self | None:
         """Return the factor; None if the text is not one."""
-        found = _FACTOR.fullmatch(text)
-        if found is None:
+        match = _FACTOR.fullmatch(text)
+        if match is None:
             return None
-        *paths, last = found["first"].split(" else ")
+        *paths, last = match["first"].split(" else ")
         default: int | None = 1
         if last == "unknown":
             default = None
@@ -97,7 +96,7 @@ class Factor(msgspec.Struct, frozen=True):
             default = int(last)
         else:
             paths.append(last)
-        factor = cls(tuple(paths), default, found["less"] or "", found["low"] or "", found["high"] or "")
+        factor = cls(tuple(paths), default, match["less"] or "", match["low"] or "", match["high"] or "")
         return factor if all(map(_PATH.fullmatch, factor.every_path())) else None
 
     def every_path(self) -> tuple[str, ...]:
@@ -272,10 +271,10 @@ class WorkloadKindsSpec(_Row, frozen=True):
 
 def workload_kinds(rows: Iterable[WorkloadKind]) -> WorkloadKinds:
     """Return the rows by kind; the first row of a kind counts."""
-    found: dict[tuple[str, str], WorkloadKind] = {}
+    by_kind: dict[tuple[str, str], WorkloadKind] = {}
     for row in rows:
-        found.setdefault(row.key, row)
-    return found
+        by_kind.setdefault(row.key, row)
+    return by_kind
 
 
 def plural(kind: str) -> str:

@@ -29,8 +29,8 @@ from webhook.quota.no_quota import NoQuota
 from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
-"""Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
-The second is also the most that a replica leaves to others after its own write."""
+"""Upper bounds in seconds of the random pause before a second attempt, doubled with each further attempt, and of all pauses.
+LONGEST_PAUSE also bounds the time that a replica leaves to other replicas after its own write."""
 
 COPY_SECONDS = 1.0
 """Maximum age of the ledger that `copy` returns. It decides only whether a new pod gets the scheduling gate."""

@@ -106,12 +106,12 @@ class Dispatcher:
     def take(self, connection: Connection, request: Request) -> None:
         """Have the request answered, sooner or later. RefusedError: too many are held already."""
         probes, only_computes = self._own
-        most, is_large = self._limits.max_concurrent, request.body_size > _SMALL_BYTES
+        maximum, is_large = self._limits.max_concurrent, request.body_size > _SMALL_BYTES
         if request.path in self._app.probes:
             probes.append((connection, request))
-        elif self._held >= most:
-            self._shed(f"{most} requests at once are held already (--max-concurrent)")
-        elif is_large and self._large.qsize() >= most / 4:
+        elif self._held >= maximum:
+            self._shed(f"{maximum} requests at once are held already (--max-concurrent)")
+        elif is_large and self._large.qsize() >= maximum / 4:
             self._shed(f"{self._large.qsize()} large requests wait already (a quarter of --max-concurrent)")
         elif is_large:
             self._large.put((connection, request))

@@ -40,13 +40,13 @@ from webhook.serving.metrics import Metrics
 from webhook.threads import every, thread
 
 QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
-"""The most that is queued. A line usually has 1 KiB. While a disk is stuck, the lines being written take as much memory again."""
+"""Limits of the queue. A line usually has 1 KiB. While a disk is stuck, the lines being written take as much memory again."""
 LONGEST_LINE = 64 * 1024
 """Bytes. A longer line loses its longest fields, and `omitted` names them."""
 LONGEST_FIELD = 256
-"""Most characters of a field that the request sets. No name in Kubernetes is longer."""
+"""Characters of a field that the request sets. No name in Kubernetes is longer."""
 LONGEST_TEXT = 2048
-"""Most characters of a message, remedy, path or contact of a finding."""
+"""Characters of a message, remedy, path or contact of a finding."""
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
 

@@ -145,7 +145,7 @@ class DenialReports:
     def _take_due(self, now: float) -> list[tuple[Denial, _Gathered]]:
         taken = []
         with self._lock:
-            for key, gathered in [each for each in self._gathered.items() if each[1].due <= now]:
+            for key, gathered in [item for item in self._gathered.items() if item[1].due <= now]:
                 if gathered.denial is not None:
                     taken.append((gathered.denial, gathered))
                     self._gathered[key] = _Gathered(now + self._window)

@@ -100,9 +100,9 @@ class _Nodes:
             # Equal nodes share their labels and state, so only the few different pairs are hashed here.
             distinct = {(id(node.labels), id(node.state)): node for node in self.informer.all()}
             pairs = ((node.labels, node.state) for node in distinct.values())
-            found = node_facts(self.keys, pairs, pools)
+            facts = node_facts(self.keys, pairs, pools)
             # Equal facts are kept: they cache what they derive, and decisions are remembered with them.
-            known = known if found == known else found
+            known = known if facts == known else facts
             self._seen = changes, pools, known
         return known
 

@@ -70,14 +70,14 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             alone = documents.DocumentSet()
             documents.read_document(documents.DocumentLocation("", document.data), alone)
             return [*_own(alone.problems, document), _UNREAD]
-        found = self._problems(document)
-        if found:
+        findings = self._problems(document)
+        if findings:
             # What it names may have been applied a moment ago; only what is stored now is a reason to refuse.
             self.source.refresh()
-            found = self._problems(document)
-        if found and before is not None and _is_only_a_pause(document, before):
-            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
-        return found or list(self._advice(document, now))
+            findings = self._problems(document)
+        if findings and before is not None and _is_only_a_pause(document, before):
+            return [msgspec.structs.replace(finding, severity=Severity.WARNING) for finding in findings]
+        return findings or list(self._advice(document, now))
 
     def _known(self) -> list[Document]:
         """Return the documents that have to go together. No document names a quota."""
@@ -85,15 +85,15 @@ class DocumentReviews(msgspec.Struct, frozen=True):
 
     def _problems(self, document: Document) -> list[Finding]:
         known, classes = self._known(), self.source.device_classes
-        others = [each for each in known if each.key != document.key]
-        problems = problems_of([*others, document], classes)
+        stored = [each for each in known if each.key != document.key]
+        problems = problems_of([*stored, document], classes)
         already = frozenset(problems_of(known, classes))
-        found = list(_own(problems, document))
+        findings = list(_own(problems, document))
         for problem in problems:
             if problem.document != document.title and problem not in already:
                 message = f"would make {problem.document} unusable: {problem.path}: {problem.message}"
-                found.append(_problem(message=message))
-        return found
+                findings.append(_problem(message=message))
+        return findings
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
         if document.kind in documents.LIMITS:
@@ -101,8 +101,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             for path, message in limits_warnings(document.name, spec, self.teams()):
                 yield _warning(message=message, path=f"spec.{path}")
             return
-        others = [each for each in self._known() if each.key != document.key]
-        broken = problems_of(others)
+        stored = [each for each in self._known() if each.key != document.key]
+        broken = problems_of(stored)
         if self.source.origin != "cluster":
             yield _warning(message="is not in force: gpu-admission reads its configuration from a directory")
         if broken:
@@ -112,7 +112,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             yield from self._mapping_advice(document)
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
-            configuration = load_objects([*(each for each in others if each.title not in bad), document])
+            configuration = load_objects([*(each for each in stored if each.title not in bad), document])
             advice = policy_advice(configuration, document.name, now, self.namespaces())
             yield from (_warning(message=message, path=path) for path, message in advice)
 
@@ -145,9 +145,9 @@ def review_document(review: Review) -> ReviewResult:
     request, check, evaluator = review.request, review.cluster.check_document, review.evaluator
     if check is None:
         return allow(review)
-    found = review.decode(lambda _raw: check(request, evaluator.now), request.object)
+    findings = review.decode(lambda _raw: check(request, evaluator.now), request.object)
     policy = evaluator.configuration.policies.for_namespace(request.namespace)
-    decision = Decision.of_findings(policy, found, Mode.ENFORCE)
+    decision = Decision.of_findings(policy, findings, Mode.ENFORCE)
     if decision.allowed:
         return advised(request, [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))

@@ -72,9 +72,9 @@ _shared = lru_cache(maxsize=SOURCES)(GangSource)
 
 def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "") -> GangSource | None:
     """Return the source; None if no object can have that name. An annotation or ownerReference may have any text."""
-    others = api_version, kind, part, uid
+    texts = api_version, kind, part, uid
     is_possible = is_dns_subdomain(name) and all(
-        each.isprintable() and len(each) <= LONGEST_NAME for each in others
+        each.isprintable() and len(each) <= LONGEST_NAME for each in texts
     )
     return _shared(api_version, kind, name, part, uid) if is_possible else None
 
@@ -107,7 +107,7 @@ def gang_source(pod: Pod) -> GangSource | None:
 
 
 def may_be_in_gang(pod: Pod, kinds: WorkloadKinds) -> bool:
-    """Whether the pod may be in a gang, as far as its metadata say. Then it waits until the others are there."""
+    """Whether the pod may be in a gang, by its metadata. Then it waits until the other pods are there."""
     source = gang_source(pod)
     return source is not None and (source.is_group or may_lead_to_gang(source, kinds))
 

@@ -50,7 +50,6 @@ _CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILIN
 _SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
 """The key of the document and all lines up to its next key."""
 
-
 LocatedPod = tuple[PodPlace, Pod]
 """A pod, and its path in the object."""
 

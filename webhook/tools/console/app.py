@@ -124,7 +124,7 @@ def create_app(
         cluster=cluster,
         home=home,
         side=SIDE,
-        most=MAX_SHOWN,
+        max_shown=MAX_SHOWN,
         LOOKS=views.LOOKS,
         OK=Health.OK,
         ORDERS=list(views.Order),
@@ -210,8 +210,6 @@ def _answer(api: ApiClient, requested: str, namespace: str) -> Answer:
     except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
         return None, None, None, str(error)
 
-
-# ---- the server
 
 HOST = "127.0.0.1"
 IDLE_SECONDS = 60

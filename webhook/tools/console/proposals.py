@@ -41,7 +41,6 @@ _METADATA = ("name", "namespace", "labels", "annotations")
 """What authors write of metadata."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-
 DiffLine = tuple[str, str]
 """How a line of a difference looks (`plus`, `minus`, `place` or ""), and its text."""
 
@@ -109,7 +108,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
     rejected: set[Finding] = set()
 
     def wanted() -> list[Violation]:
-        found = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
+        found = (violation for violation in evaluation.findings() if violation.outcome is not Outcome.AUDITED)
         return [each for each in found if each.finding.fix and each.finding not in rejected][:MAX_FIXES]
 
     def attempt(violations: Sequence[Violation]) -> bool:

@@ -75,12 +75,11 @@ class ClusterFacts:
     def labels(self) -> dict[str, Labels]:
         """The labels of the namespaces that may be read."""
         if self._namespace:
-            read = partial(self._reader.labels_of, self._namespace)
-            labels = self._attempt(f"get namespaces/{self._namespace}", read)
+            labels = self._reader.namespace_labels(self._namespace)
             return {} if labels is None else {self._namespace: labels}
         read_all = partial(self._api.list, "/api/v1/namespaces", decode_metadata, accept=METADATA_LIST)
         listed = self._attempt("list namespaces", read_all)
-        return {each.name: each.sorted_labels for each in listed.items} if listed else {}
+        return {item.name: item.sorted_labels for item in listed.items} if listed else {}
 
     @cached_property
     def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
@@ -96,7 +95,7 @@ class ClusterFacts:
             return {}
         if listed is None:
             return None
-        return never_counted({each.namespace: each.spec for each in listed.items if each.spec})
+        return never_counted({item.namespace: item.spec for item in listed.items if item.spec})
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}
@@ -194,8 +193,8 @@ class Scan:
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
         read = partial(gpu_node, catalogues=self._configuration)
-        found = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
-        return tuple(sorted(found.items, key=lambda node: node.name)) if found else ()
+        listed = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
+        return tuple(sorted(listed.items, key=lambda node: node.name)) if listed else ()
 
     def _source(self) -> str:
         if self._config is not None:
@@ -291,11 +290,11 @@ class Scan:
     def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
         """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
-        found = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
+        findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         uncounted = {"unmapped-resource", "unmapped-device-class"}
-        resources = tuple(_remark(each) for each in found if each.id in uncounted)
+        resources = tuple(_remark(each) for each in findings if each.id in uncounted)
         return resources, tuple(
-            _remark(each) for each in found if each.object.startswith(("Node ", "Nodes "))
+            _remark(each) for each in findings if each.object.startswith(("Node ", "Nodes "))
         )
 
 
@@ -305,8 +304,8 @@ def enforced(configuration: Configuration) -> Configuration:
     # The namespaces that no policy matches get one, too; it comes after all others.
     spec = replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
     rest = Policy(name=BUILT_IN, version=BUILT_IN, spec=spec)
-    found = [_enforced(each, policies) for each in (*policies.policies, rest)]
-    return replace(configuration, policies=PolicySet(found))
+    enforced_policies = [_enforced(each, policies) for each in (*policies.policies, rest)]
+    return replace(configuration, policies=PolicySet(enforced_policies))
 
 
 def _enforced(policy: Policy, policies: PolicySet) -> Policy:

@@ -210,8 +210,8 @@ def _failures(situation: Situation) -> Iterator[Cause]:
 
 def true_condition(status: Mapping[str, Any], *types: str) -> dict[str, Any] | None:
     """Return the first condition of a status that is true and of one of these types."""
-    found = (each for each in status.get("conditions") or () if each.get("status") == "True")
-    return next((each for each in found if each.get("type") in types), None)
+    true = (condition for condition in status.get("conditions") or () if condition.get("status") == "True")
+    return next((each for each in true if each.get("type") in types), None)
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:
@@ -339,7 +339,7 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
     """
     denials = situation.denial_events
     if denials:
-        last, number = denials[0], sum(each.times for each in denials)
+        last, number = denials[0], sum(denial.times for denial in denials)
         at = f", last at {timestamp(last.last)}" if last.last else ""
         text = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
         is_over = not is_explained and situation.rule_denials is not None
