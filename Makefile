@@ -8,8 +8,8 @@ BIN := .venv/bin
 PORT ?= 8443
 METRICS_PORT ?= 9443
 READY := .venv/.installed
-# Three processes, since most tests on a real API server wait most of the time; how tests are shared out: tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
+# More processes than cores, since tests on a real API server wait most of the time; how tests are shared out: tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest --numprocesses 6 --dist loadscope --no-loadscope-reorder
 # Without bytecode every process that a test starts compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 

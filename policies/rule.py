@@ -115,7 +115,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     def surely_requests_gpus(self, pod: Pod) -> bool:
         """Whether the pod requests a GPU, and not only unknown devices."""
-        return bool(self.claimed) or self.resource_mapping.names_gpus(pod)
+        return bool(self.claimed) or self.resource_mapping.requests_gpus_without_claims(pod)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):

@@ -196,9 +196,9 @@ def _device_demand(
         return _denied(f"{path}.count", "must be at least 1", str(count))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     demand = demand_of(name, count)
-    place = {"path": f"{path}.deviceClassName", "value": name}
+    field = {"path": f"{path}.deviceClassName", "value": name}
     unknown = unknown_device_class(resource.name, mapping)
-    denials = tuple(replace(denial, **place) for denial in (*demand.denials, *unknown))
+    denials = tuple(replace(denial, **field) for denial in (*demand.denials, *unknown))
     counted = vector.total((demand.vector, {RESOURCES + resource.name: Fraction(count)}))
     return replace(demand, vector=counted, denials=denials)
 

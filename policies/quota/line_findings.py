@@ -12,7 +12,7 @@ from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
-from policies.quota.shortage import quota_title, shortage_facts
+from policies.quota.shortage_facts import quota_title, shortage_facts
 from policies.quota.spec import NAME
 from policies.quota.waiting import names_kueue, never_waits
 
@@ -28,8 +28,8 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     quota, waiting = (quota_title(namespace, ledger), ledger.all_waiting) if ledger else (NAME, 0)
     facts = f"{how_many(waiting)} before it" if waiting else "next in line"
     if ledger and ledger.share and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
-        others = f"other namespaces of {team_title(ledger.share.team.name)}"
-        facts = f"{how_many(ledger.share.waiting)} of {others} in line, too"
+        team = team_title(ledger.share.team.name)
+        facts = f"{how_many(ledger.share.waiting)} of other namespaces of {team} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
     return Finding(
@@ -66,12 +66,12 @@ def in_line(
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
         return Finding(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
-    others, has_no_gate = "", request.line is Line.NEVER_WAITS
+    of_whom, has_no_gate = "", request.line is Line.NEVER_WAITS
     is_passed = not waiting or (has_no_gate and ledger.scarce.keys().isdisjoint(request.demand))
     if is_passed and ledger.share is not None:
         quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
-        others = " of other namespaces"
-    message = f"{how_many(waiting)}{others} in line for {quota} must start first"
+        of_whom = " of other namespaces"
+    message = f"{how_many(waiting)}{of_whom} in line for {quota} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     if has_no_gate:
         remedy = "try again within a minute, and again until its turn comes: it has a place in line"
@@ -90,7 +90,7 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
         message = f"its pods will wait in line, {how_many(before)} before them{deadline_note(workload)}"
         yield warning(path=pods[0].path, message=message)
     for each in pods:
-        if each.pod.spec.resource_claims and resource_mapping.names_gpus(each.pod):
+        if each.pod.spec.resource_claims and resource_mapping.requests_gpus_without_claims(each.pod):
             message = (
                 "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
             )

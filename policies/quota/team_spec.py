@@ -132,13 +132,13 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
             len(namespace) + AMOUNT_CHARACTERS + _characters(hard)
             for namespace, hard in self.guaranteed.items()
         )
-        for field, number, most in (
+        for field, number, limit in (
             ("hard", limits, LONGEST_LIMITS),
             ("guaranteed", guaranteed, LONGEST_GUARANTEED),
         ):
-            if number > most:
+            if number > limit:
                 how = f"names and {AMOUNT_CHARACTERS} for each amount"
-                yield field, f"must be shorter: {number} characters ({how}), at most {most}"
+                yield field, f"must be shorter: {number} characters ({how}), at most {limit}"
 
 
 class TeamMatch(msgspec.Struct, frozen=True):

@@ -152,9 +152,9 @@ def _is_settled(pod: Pod, context: Context) -> bool:
         return True
     if terms and all(any(each.key.startswith(CUDA_LABELS) for each in term) for term in terms):
         return True
-    others = {vendor(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
+    other_vendors = {vendor(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
     vendors = {vendor(request.resource.name) for request in context.resource_mapping.requests(pod)}
-    return bool(vendors) and vendors <= others
+    return bool(vendors) and vendors <= other_vendors
 
 
 def _offers_to(pod: Pod, context: Context) -> "_Offers | None":

@@ -95,7 +95,9 @@ def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> 
 
 def uses_of(pod: Pod, context: Context) -> list[Use]:
     """Return the use of each class to which the pod is pinned. Empty if none of them states a share, or nothing pins the pod."""
-    pinned = pinning(pod, context.classes) if context.resource_mapping.names_gpus(pod) else None
+    pinned = (
+        pinning(pod, context.classes) if context.resource_mapping.requests_gpus_without_claims(pod) else None
+    )
     classes = context.classes.named(pinned.classes) if pinned else ()
     if not any(each.per_gpu for each in classes):
         return []

@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta
 
+from policies.pods.label_selector import LabelSelector
 from policies.policy import Exemption, Match, Policy, PolicySet, PolicySpec, end_of
 from policies.rule import Mode, Need
 from policies.rules.disruption import DisruptionOptions
@@ -44,6 +45,33 @@ def test_how_strictly_a_rule_holds(spec: PolicySpec, want: Mode) -> None:
     effective = PolicySet([Policy(name="default", version="1", spec=spec)]).for_namespace("team")
 
     assert effective.mode_of("gpu-requests", NOW) is want
+
+
+@cases(
+    ("namespace", "why"),
+    the_only_one=("web", "matches ml-a, web with priority 0"),
+    before_another=("ml-a", "matches ml-* with priority 2, before second"),
+    none=("other", "no policy matches this namespace"),
+    the_clusters_own=("kube-system", "no policy matches this namespace"),
+)
+def test_why_a_policy_governs(namespace: str, why: str) -> None:
+    first = Policy(name="first", version="1", spec=PolicySpec(priority=2, match=Match(namespaces=("ml-*",))))
+    second = Policy(name="second", version="1", spec=PolicySpec(match=Match(namespaces=("ml-a", "web"))))
+
+    effective = PolicySet([first, second]).for_namespace(namespace)
+
+    assert effective.why == why
+    exempt = ["the cluster's own components"] if namespace == "kube-system" else []
+    assert [each.reason for each in effective.exemptions] == exempt
+
+
+def test_a_selector_is_said_too() -> None:
+    match = Match(namespaces=("ml-*",), namespace_selector=LabelSelector(match_labels={"team": "ml"}))
+    policy = Policy(name="labelled", version="1", spec=PolicySpec(match=match))
+
+    effective = PolicySet([policy]).for_namespace("ml-a", (("team", "ml"),))
+
+    assert effective.why == "matches ml-* labelled team=ml with priority 0"
 
 
 @cases(

@@ -249,7 +249,7 @@ class ApiClient:
                     page = self._page(path, read, requested, accept)
                     revision = revision or page.metadata.resource_version
                     if page.metadata.resource_version != revision:
-                        raise errors.Gone(f"the pages of {path} are of different revisions")
+                        raise errors.Gone(path)
                     items.extend(item for each in page.items or () if (item := project(each)) is not None)
                     if not page.metadata.continue_token:
                         return Listed(items, revision)

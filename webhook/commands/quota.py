@@ -12,7 +12,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
 from webhook.cluster.objects import TRUE
 from webhook.commands import options, quota_text

@@ -170,7 +170,7 @@ def reading(file: str, problems: list[LocatedProblem]) -> Iterator[None]:
     except UnicodeDecodeError:
         problems.append(LocatedProblem.of_file(file, "must be UTF-8 text"))
     except OSError as error:
-        problems.append(LocatedProblem.of_file(file, error.strerror or "cannot be read"))
+        problems.append(LocatedProblem.of_file(file, error.strerror or str(error)))
 
 
 def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterator[YamlDocument]:

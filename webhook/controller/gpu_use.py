@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.idleness import Activity, activity, idle_for, measured_devices
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster.events import EventQueue, EventRecord, Regarding
 from webhook.cluster.informer import Informer
 from webhook.cluster.objects import timestamp

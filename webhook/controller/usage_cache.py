@@ -90,7 +90,7 @@ class UsageCache:
         before = timestamp(datetime.now(UTC) - timedelta(seconds=LONG_PENDING_SECONDS))
         own = self.own
         return {
-            namespace: own.unbound_gpus(namespace, ledger.unclassified_pods, before)
+            namespace: own.sums.unbound_gpus(namespace, ledger.unclassified_pods, before)
             for namespace, ledger in ledgers().items()
         }
 

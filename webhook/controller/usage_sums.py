@@ -4,8 +4,10 @@ The first count of a namespace makes its sums, one for each `unclassifiedPods`. 
 not depend on the number of objects, only on the number of their holders. Where a quota has a budget, its sum has a history.
 """
 
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from fractions import Fraction
 from heapq import nsmallest
@@ -167,12 +169,14 @@ def _replace(stored: dict[str, R], uids: dict[str, str], before: R | None, after
 
 
 class UsageSums:
-    """The sums of all namespaces. The caller holds a lock, except for `demand`. `clock` returns ms since 1970."""
+    """The sums of all namespaces. The caller holds `lock`, except for `demand` and for what takes it. `clock`: ms since 1970."""
 
     def __init__(
         self, catalogues: Catalogues, history: ClaimHistory, clock: Callable[[], int] | None = None
     ) -> None:
         self.reader = RecordReader(catalogues, history)
+        self.lock: AbstractContextManager[bool] = threading.RLock()
+        """Shared with the three informers: the demand of an object in one depends on the others."""
         self._history = history
         self.clock = clock or anchored_clock()
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
@@ -304,27 +308,34 @@ class UsageSums:
         return not wrong
 
     def pods(self, namespace: str) -> list[PodRecord]:
-        space = self._namespaces.get(namespace)
-        return list(space.pods.values()) if space else []
+        """Return the pods of a namespace, also those that have ended. Takes the lock."""
+        with self.lock:
+            space = self._namespaces.get(namespace)
+            return list(space.pods.values()) if space else []
 
     def waiting(self, namespace: str) -> list[PodRecord]:
-        """Return the pods of a namespace that wait under our scheduling gate."""
-        space = self._namespaces.get(namespace)
-        return [space.pods[uid] for uid in space.waiting] if space else []
+        """Return the pods of a namespace that wait under our scheduling gate. Takes the lock."""
+        with self.lock:
+            space = self._namespaces.get(namespace)
+            return [space.pods[uid] for uid in space.waiting] if space else []
 
     def unbound_gpus(self, namespace: str, unclassified_pods: UnclassifiedPods, before: str) -> Fraction:
-        """Return the GPUs of the pods that have held quota without a node since `before`, a time in RFC 3339."""
-        space = self._namespaces.get(namespace, _Namespace())
-        pods = (space.pods[uid] for uid, since in space.unbound.items() if since <= before)
-        gpus = Counter(self._demand(space, pod, unclassified_pods).get(GPUS, NOTHING) for pod in pods)
-        return sum((amount * number for amount, number in gpus.items()), NOTHING)
+        """Return the GPUs of the pods that have held quota without a node since `before` (RFC 3339). Takes the lock."""
+        with self.lock:
+            space = self._namespaces.get(namespace, _Namespace())
+            pods = (space.pods[uid] for uid, since in space.unbound.items() if since <= before)
+            gpus = Counter(self._demand(space, pod, unclassified_pods).get(GPUS, NOTHING) for pod in pods)
+            return sum((amount * number for amount, number in gpus.items()), NOTHING)
 
     def waiting_namespaces(self) -> set[str]:
-        return {name for name, space in self._namespaces.items() if space.waiting}
+        """Return the namespaces in which pods wait. Takes the lock."""
+        with self.lock:
+            return {name for name, space in self._namespaces.items() if space.waiting}
 
     def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
-        """Return the demand that a pod will have without our scheduling gate."""
-        return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
+        """Return the demand that a pod will have without our scheduling gate. Takes the lock."""
+        with self.lock:
+            return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
 
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
         for namespace, space in list(self._namespaces.items()):

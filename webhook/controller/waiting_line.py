@@ -187,7 +187,7 @@ class WaitingLine:
 
     def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_Waiting | None":
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
-        stored = self._usage_cache.own.waiting_pods(namespace)
+        stored = self._usage_cache.own.sums.waiting(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
         is_needed = pods or ledger.marks or ledger.credits or ledger.reservations.lifts
         if ledger.class_catalogue is None or not is_needed:
@@ -223,7 +223,7 @@ class WaitingLine:
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
         """Remove the gates of these pods, in other threads, unless that returns something true before."""
-        pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
+        pods = {pod.uid: pod for pod in self._usage_cache.own.sums.waiting(namespace)}
         with self._lock:
             lifted = self._lifted.get(namespace, {})
             for uid in lifted.keys() - pods.keys():
@@ -238,10 +238,10 @@ class WaitingLine:
 
     def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)], unless)
+        self.start(namespace, [pod.uid for pod in self._usage_cache.own.sums.waiting(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:
-        return bool(self._usage_cache.own.waiting_pods(namespace))
+        return bool(self._usage_cache.own.sums.waiting(namespace))
 
     def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
         """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""
@@ -255,7 +255,7 @@ class WaitingLine:
 
         def demand_of(pod: PodRecord) -> Vector:
             """Return the same object for equal pods, as each counter does."""
-            vectors = [counter.demand_if_started(pod, by) for counter, by in counters]
+            vectors = [counter.sums.demand_if_started(pod, by) for counter, by in counters]
             identities = tuple(map(id, vectors))
             if identities not in known:
                 known[identities] = maximum(vectors)
@@ -294,7 +294,7 @@ class WaitingLine:
             return {}, {}
         keys: dict[str, str] = {}
         gangs: dict[str, Gang] = {}
-        pods = self._usage_cache.own.pods_of(namespace)
+        pods = self._usage_cache.own.sums.pods(namespace)
         live = (pod.gang_source for pod in pods if not pod.is_terminal)
         known_gangs = self._gangs.find(namespace, filter(None, live))
         holders = {pod.holder for pod in waiting}

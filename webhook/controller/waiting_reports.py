@@ -21,7 +21,7 @@ from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare, team_title
 from policies.quota.line import Place, Standing, Turn
-from policies.quota.shortage import amounts_in_words, largest_namespaces
+from policies.quota.shortage_facts import amounts_in_words, largest_namespaces
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
 from webhook.cluster.subscribers import Subscribers
 from webhook.controller.metrics import ControllerMetrics
@@ -183,7 +183,7 @@ class WaitingReports:
         elif place.standing is Standing.UNREAD_GANG:
             detail = f" {place.gang}" if place.gang else ""
         elif place.standing is Standing.TOO_MANY:
-            detail = f"{place.gang} has {members} pods, of which at most {place.most}"
+            detail = f"{place.gang} has {members} pods, of which at most {place.can_start}"
         elif place.standing is Standing.DENIED:
             detail = self._denials.get(uid, "")
         elif place.standing is Standing.BUDGET_SPENT:

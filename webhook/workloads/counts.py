@@ -28,7 +28,7 @@ def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) 
     scales = form.most and (not form.elastic or first_value(data, form, at, form.elastic) is True)
     return PodCount(
         running=_product(form.replicas, data, form, at),
-        most=(_product(form.most, data, form, at) or None) if scales else None,
+        maximum=(_product(form.most, data, form, at) or None) if scales else None,
         gang=_product(form.gang, data, form, at) if form.gang else None,
     )
 
@@ -57,7 +57,7 @@ def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount])
         return list(counts)
     everyone = sum(each or 0 for each in running)
     return [
-        PodCount(count.running, count.most, max(needed - (everyone - (count.running or 0)), 0) or None)
+        PodCount(count.running, count.maximum, max(needed - (everyone - (count.running or 0)), 0) or None)
         for count in counts
     ]
 

@@ -206,10 +206,11 @@ def _times(outer: PodCount, inner: PodCount) -> PodCount:
     times = outer.running
     if 0 in {times, inner.running}:
         return PodCount(running=0)
-    running, most = (
-        None if None in {times, each} else (times or 0) * (each or 0) for each in (inner.running, inner.most)
+    running, maximum = (
+        None if None in {times, each} else (times or 0) * (each or 0)
+        for each in (inner.running, inner.maximum)
     )
-    return PodCount(running, most, inner.gang)
+    return PodCount(running, maximum, inner.gang)
 
 
 def _pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> PodData | None:

@@ -94,9 +94,10 @@ def has_no_ledger(team: Namespace) -> bool:
 
 
 @pytest.mark.timeout(180)
-def test_a_quota_and_what_it_admits_may_stand_in_one_file(own_plane: ControlPlane) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_quota_and_what_it_admits_may_stand_in_one_file(own_plane: ControlPlane, rounds: int) -> None:
     with running(own_plane, 1), pulse(own_plane) as writes:
-        for _ in range(3):
+        for _ in range(rounds):
             team = Namespace(own_plane)
             assert first_admission(team, writes) <= WITHIN
             team.delete_quota()

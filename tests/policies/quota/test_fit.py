@@ -76,12 +76,12 @@ from tests.policies.quota.fits import (
         "needs 16 GPUs; ml-training has 12 of 16 free: 2 of 3 pods will start",
     ),
     an_elastic_workload_at_its_maximum=(
-        workload(pods(1, running=2, most=40), kind="ray.io/RayCluster"),
+        workload(pods(1, running=2, maximum=40), kind="ray.io/RayCluster"),
         {"gpus": 6},
         f"spec.template: may grow to 40 pods and then needs 40 GPUs, {NEVER}; 10 of 40 pods will start; {RAISE}",
     ),
     one_that_starts_from_zero=(
-        workload(pods(1, running=0, most=20), kind="serving.kserve.io/InferenceService"),
+        workload(pods(1, running=0, maximum=20), kind="serving.kserve.io/InferenceService"),
         {},
         f"spec.template: may grow to 20 pods and then needs 20 GPUs, {NEVER}; 16 of 20 pods will start; {RAISE}",
     ),

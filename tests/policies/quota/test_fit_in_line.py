@@ -7,10 +7,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claims import decode_claim_template
+from policies.gpus.claims import ResourceClaim, decode_claim_template
 from policies.pods.workload import Workload
 from policies.quota.ledger.decide import Line, ReservationVerdict, Shortfall, VerdictReason
-from policies.quota.quota_request import QuotaRequest, ReservationOutcome, quota_request_for_pod
+from policies.quota.quota_request import (
+    QuotaRequest,
+    ReservationOutcome,
+    quota_request_for_claim,
+    quota_request_for_pod,
+)
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, check_claim_template, check_reservation
@@ -168,6 +173,11 @@ def requested(line: Line, **spec: Any) -> QuotaRequest:
         requested(Line.NEVER_WAITS, **CLAIMS),
         QUEUE,
         ["a pod with ResourceClaims does not wait in line for quota"],
+    ),
+    a_claim=(
+        quota_request_for_claim(uid("review"), ResourceClaim(), "ana", context()),
+        QUEUE,
+        ["a ResourceClaim does not wait in line for quota"],
     ),
     one_that_could_wait=(requested(Line.BEHIND), QUEUE, []),
     where_none_waits=(requested(Line.NEVER_WAITS), GPUQuotaOptions(), []),

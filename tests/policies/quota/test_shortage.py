@@ -18,7 +18,8 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, decide_by_own_catalogue, quota_request_for_pod
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, amounts_in_words, exceeded
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded
+from policies.quota.shortage_facts import amounts_in_words
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, container, context, gpu_container, pod, quota_ledger, uid, view
@@ -69,6 +70,7 @@ def denial(document: JSON, *ledger: Any) -> Finding:
     a_class_that_says_the_same=({GPUS: 3, A100: 3}, "3 GPUs (nvidia-a100)"),
     a_class_that_says_less=({GPUS: 3, T4: 2}, "3 GPUs and 2 nvidia-t4"),
     classes_alone=({A100: 2, T4: 2}, "2 nvidia-a100 and nvidia-t4"),
+    two_classes_that_say_the_same=({GPUS: 3, A100: 3, T4: 3}, "3 GPUs (nvidia-a100 and nvidia-t4)"),
     many_classes=({f"classes/c{n}": 2 for n in range(6)}, "2 c0 and c1 and 4 more"),
 )
 def test_amounts(vector: Mapping[str, int], want: str) -> None:
@@ -223,7 +225,7 @@ def test_an_unpinned_pod_is_told_the_class_that_costs_nothing() -> None:
     counted = found.details[-1]
 
     assert found.fix == (Edit(annotation_path(GPU_CLASS), "nvidia-t4"),)
-    assert found.remedy.startswith(f"set {GPU_CLASS}: nvidia-t4")
+    assert found.remedy == "set gpu-admission.dev/gpu-class: nvidia-t4"
     assert counted == "counted for nvidia-a100: it pins no GPU class"
 
 

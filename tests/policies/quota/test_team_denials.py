@@ -15,7 +15,8 @@ from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictR
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.line_findings import queued
 from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded, shortage_facts
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded
+from policies.quota.shortage_facts import shortage_facts
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload
@@ -271,16 +272,13 @@ def test_a_team_that_cannot_decide(
 
 
 @cases(
-    ("waiting", "gpus", "want"),
-    it_has_no_room=(
-        0,
-        4,
-        "next in line, requested 4 GPUs, 62 of 64 used",
-    ),
-    others_wait_for_it=(3, 1, "3 pods of other namespaces of ClusterGPUQuota team-vision in line, too"),
+    ("own", "waiting", "gpus", "want"),
+    it_has_no_room=(0, 0, 4, "next in line, requested 4 GPUs, 62 of 64 used"),
+    others_wait_for_it=(0, 3, 1, "3 pods of other namespaces of ClusterGPUQuota team-vision in line, too"),
+    pods_of_its_namespace_wait=(2, 3, 1, "2 pods before it"),
 )
-def test_a_pod_waits_in_line_for_its_team(waiting: int, gpus: int, want: str) -> None:
-    ledger = team_ledger(USED, waiting=waiting)
+def test_a_pod_waits_in_line_for_its_team(own: int, waiting: int, gpus: int, want: str) -> None:
+    ledger = replace(team_ledger(USED, waiting=waiting), waiting=own)
     document = view(pod(gpu_container(str(gpus))))
     request = quota_request_for_pod(uid("review"), document, None, context())
 

@@ -202,6 +202,14 @@ def test_everything_is_told_at_once() -> None:
             "accelerator=nvidia-a100-40gb)"
         ],
     ),
+    released_to_a_class_without_its_slice=(
+        asking("nvidia-t4", resource="nvidia.com/mig-9g.9gb", **selecting("amd-mi300x")),
+        ANY,
+        [
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": must be amd-mi300x, to which the pod pins itself (nodeSelector '
+            "accelerator=amd-mi300x); ask the platform team which class runs it [gpu-class]"
+        ],
+    ),
     released_to_what_is_not_allowed=(
         asking(**selecting("nvidia-a100-40gb")),
         T4_ONLY,

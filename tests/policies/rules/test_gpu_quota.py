@@ -13,7 +13,7 @@ from policies.gpus.claims import decode_claim_template
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UNCLASSIFIED_POD
-from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
+from policies.quota.ledger.decide import Line, ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode
@@ -112,8 +112,16 @@ def test_a_ledger_that_does_not_decide(reason: VerdictReason, message: str, reme
     assert denied.remedy == remedy
 
 
-@pytest.mark.parametrize("reason", VerdictReason, ids=lambda reason: reason.value.replace(" ", "-"))
-def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason) -> None:
+LABELS = (
+    "reserved, already reserved, nothing to reserve, refused, exceeded, budget spent, full, others wait, not stored, "
+    "queue full, not held, uncounted, other catalogue, unreadable"
+)
+"""Of the metric gpu_admission_quota_decisions_total."""
+
+
+@pytest.mark.parametrize(("reason", "label"), list(zip(VerdictReason, LABELS.split(", "), strict=True)))
+def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason, label: str) -> None:
+    assert reason.value == label
     shortfall = Shortfall("gpus", Fraction(1), Fraction(8), Fraction(0), Fraction(8))
     exceeded = [shortfall] if reason is VerdictReason.EXCEEDED else []
     found = findings(reason, exceeded)
@@ -125,15 +133,23 @@ def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason
 
 
 @cases(
-    ("on_exceeded", "is_update", "want"),
-    it_would_wait_now=(OnExceeded.QUEUE, False, "create the pod again: it then waits, too"),
-    nobody_joins_any_more=(OnExceeded.DENY, False, "try again when they have started"),
-    growth_of_a_stored_pod=(OnExceeded.QUEUE, True, "try again when they have started"),
+    ("line", "on_exceeded", "is_update", "want"),
+    it_would_wait_now=(Line.BEHIND, OnExceeded.QUEUE, False, "create the pod again: it then waits, too"),
+    nobody_joins_any_more=(Line.BEHIND, OnExceeded.DENY, False, "try again when they have started"),
+    growth_of_a_stored_pod=(Line.BEHIND, OnExceeded.QUEUE, True, "try again when they have started"),
+    it_never_waits=(
+        Line.NEVER_WAITS,
+        OnExceeded.DENY,
+        False,
+        "try again within a minute, and again until its turn comes: it has a place in line",
+    ),
 )
-def test_others_wait(on_exceeded: OnExceeded, is_update: bool, want: str) -> None:
-    reservation = creation_request(uid("pod"), {}, "catalogue")
+def test_others_wait(line: Line, on_exceeded: OnExceeded, is_update: bool, want: str) -> None:
+    reservation = replace(creation_request(uid("pod"), {"gpus": Fraction(1)}, "catalogue"), line=line)
     outcome = ReservationOutcome(
-        replace(LEDGER, waiting=3), reservation, ReservationVerdict(VerdictReason.OTHERS_WAIT)
+        replace(LEDGER, waiting=3, scarce={"gpus": True}),
+        reservation,
+        ReservationVerdict(VerdictReason.OTHERS_WAIT),
     )
     before = Pod() if is_update else None
     request = quota_request_for_pod(uid("review"), Pod(), before, context())
@@ -247,7 +263,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         ],
     ),
     may_grow=(
-        workload(pods(1, running=2, most=16), kind="ray.io/RayCluster"),
+        workload(pods(1, running=2, maximum=16), kind="ray.io/RayCluster"),
         10,
         Mode.ENFORCE,
         [

@@ -218,6 +218,12 @@ def with_gpus(*taints: Toleration) -> NodeState:
 @cases(
     ("document", "states", "tweaks", "want"),
     no_node_takes_it=(gpu_pod(), [with_gpus(RESERVED)], {}, WANTS_RESERVED),
+    it_asks_for_two_resources=(
+        pod({**gpu_container(), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}),
+        [NodeState(taints=(RESERVED,), resources=frozenset({"nvidia.com/gpu", "amd.com/gpu"}))],
+        {},
+        [WANTS_RESERVED[0].replace("nvidia.com/gpu that", "amd.com/gpu and nvidia.com/gpu that")],
+    ),
     it_is_told_the_first=(gpu_pod(), [with_gpus(RESERVED, RESERVED)], {}, WANTS_RESERVED),
     a_node_takes_it=(gpu_pod(), [with_gpus(RESERVED), with_gpus()], {}, []),
     it_tolerates_the_taint=(

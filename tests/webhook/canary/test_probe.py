@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from policies.pods.annotations import CANARY, INJECTED
 from tests.cases import cases
-from webhook.canary.probe import MUTATING, REMEDIES, VALIDATING, CanaryResult, probe, selected_labels
+from webhook.canary.probe import MUTATING, VALIDATING, CanaryResult, probe, selected_labels
 from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt
@@ -61,42 +61,104 @@ class DryRunApi:
         return Attempt(msgspec.json.encode(document), self.error if whole else self.half, traces)
 
 
+IGNORED = (
+    "with failurePolicy Ignore, start the webhook (kubectl -n gpu-admission get pods) or correct the caBundle"
+)
+NO_CALL = "a GPU pod was admitted without a call of"
+READY = "check whether the API server answers: kubectl get --raw /readyz"
+START = "start the webhook: kubectl -n gpu-admission get pods"
+FAILED = f"failed calling webhook {MUTATING}"
+
+
 @cases(
-    ("error", "calls", "want"),
-    no_call=("", (), "not-called"),
-    one_call=("", (MUTATE,), "not-validated"),
-    no_namespace=(errors.NotFound("namespaces team not found"), (), "namespace"),
-    api_server_away=(errors.Unavailable("away"), (), "api-server"),
-    unknown_credentials=(errors.Unauthorized("who?"), (), "api-server"),
-    no_rights=(errors.Forbidden("cannot create resource pods"), (), "forbidden"),
-    another_webhook=(errors.Forbidden("another webhook denied"), (), "refused"),
-    a_failed_call=(errors.ApiError(f"failed calling webhook {MUTATING}: 42"), (), "call-failed"),
+    ("error", "calls", "reason", "message", "remedy"),
+    no_call=(
+        "",
+        (),
+        "not-called",
+        f"{NO_CALL} pods.mutate.gpu-admission.dev",
+        f"{IGNORED}; else apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again; its namespaceSelector "
+        "must not exclude team",
+    ),
+    one_call=(
+        "",
+        (MUTATE,),
+        "not-validated",
+        f"{NO_CALL} pods.validate.gpu-admission.dev",
+        f"{IGNORED}; else apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again; its namespaceSelector "
+        "must not exclude team",
+    ),
+    no_namespace=(
+        errors.NotFound("namespaces team not found"),
+        (),
+        "namespace",
+        "namespaces team not found",
+        "kubectl create namespace team",
+    ),
+    api_server_away=(errors.Unavailable("away"), (), "api-server", "away", READY),
+    unknown_credentials=(errors.Unauthorized("who?"), (), "api-server", "who?", READY),
+    no_rights=(
+        errors.Forbidden("cannot create resource pods"),
+        (),
+        "forbidden",
+        "cannot create resource pods",
+        "allow it to create pods in namespace team: apply the RBAC of deploy/ again",
+    ),
+    another_webhook=(
+        errors.Forbidden("another webhook denied"),
+        (),
+        "refused",
+        "another webhook denied",
+        "remove what rejects the pod in namespace team, or name another --canary-namespace",
+    ),
+    a_failed_call=(
+        errors.ApiError(f"{FAILED}: 42"),
+        (),
+        "call-failed",
+        f"{FAILED}: 42",
+        "kubectl -n gpu-admission get pods,endpointslices",
+    ),
 )
 def test_a_failure_has_a_reason_and_its_remedy(
-    error: errors.ApiError | str, calls: tuple[str, ...], want: str
+    error: errors.ApiError | str, calls: tuple[str, ...], reason: str, message: str, remedy: str
 ) -> None:
     result = probe(cast(ApiClient, DryRunApi(error or None, calls)), "team")  # type: ignore[arg-type]
 
-    assert (result.reason, result.ok) == (want, False)
-    assert result.remedy == REMEDIES[want].format(namespace="team")
+    assert (result.ok, result.reason, result.message, result.remedy) == (False, reason, message, remedy)
 
 
-def test_a_failed_call_with_a_known_cause_has_the_remedy_of_the_cause() -> None:
-    refused = errors.ApiError(f"failed calling webhook {MUTATING}: connection refused")
+@cases(
+    ("cause", "remedy"),
+    certificate=(
+        "x509: certificate signed by unknown authority",
+        "the caBundle does not verify the certificate that is served: gpu-admission doctor",
+    ),
+    no_service=(
+        'service "gpu-admission" not found',
+        "apply the Service of deploy/ again: kubectl -n gpu-admission get service gpu-admission",
+    ),
+    no_replica=('no endpoints available for service "gpu-admission"', START),
+    nobody_listens=("connection refused", START),
+    no_way=(
+        "context deadline exceeded",
+        "allow connections from the API server to port 8443 of the webhook (firewall, NetworkPolicy)",
+    ),
+)
+def test_a_failed_call_with_a_known_cause_has_the_remedy_of_the_cause(cause: str, remedy: str) -> None:
+    result = probe(cast(ApiClient, DryRunApi(errors.ApiError(f"{FAILED}: {cause}"), ())), "team")
 
-    result = probe(cast(ApiClient, DryRunApi(refused, ())), "team")
-
-    assert (result.reason, result.remedy) == (
-        "call-failed",
-        "start the webhook: kubectl -n gpu-admission get pods",
-    )
+    assert (result.reason, result.remedy) == ("call-failed", remedy)
 
 
 def test_patches_that_are_not_in_the_final_pod_are_a_failure() -> None:
     result = probe(cast(ApiClient, DryRunApi(None, BOTH, patched=False)), "team")
 
-    assert result.reason == "not-patched"
-    assert result.message == "the annotations of the mutating webhook are not in the final pod"
+    assert (result.reason, result.message, result.remedy) == (
+        "not-patched",
+        "the annotations of the mutating webhook are not in the final pod",
+        "find the mutating webhook that runs after zz-gpu-admission and removes annotations: "
+        "kubectl get mutatingwebhookconfigurations",
+    )
 
 
 def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> None:
@@ -129,15 +191,20 @@ def test_a_rejected_canary_proves_the_calls_before(error: str, calls: tuple[str,
 
 
 NOT_REFUSED = f"{MUTATING} did not reject half a GPU: "
+SEE_LOG = "see which version answers, and its log: kubectl -n gpu-admission logs -l app.kubernetes.io/component=webhook"
 
 
 @cases(
     ("enforces", "half", "want"),
-    admitted=(True, None, ("not-refused", f"{NOT_REFUSED}it was admitted")),
-    rejected_by_others=(True, errors.Forbidden(OTHERS), ("not-refused", NOT_REFUSED + OTHERS)),
-    by_another_rule=(True, errors.ApiError(f"{DENIED}[x]"), ("not-refused", f"{NOT_REFUSED}{DENIED}[x]")),
-    a_failed_call=(True, errors.ApiError(f"failed calling webhook {MUTATING}: 42"), ("call-failed",)),
-    not_enforced=(False, None, ("", "")),
+    admitted=(True, None, ("not-refused", f"{NOT_REFUSED}it was admitted", SEE_LOG)),
+    rejected_by_others=(True, errors.Forbidden(OTHERS), ("not-refused", NOT_REFUSED + OTHERS, SEE_LOG)),
+    by_another_rule=(
+        True,
+        errors.ApiError(f"{DENIED}[x]"),
+        ("not-refused", f"{NOT_REFUSED}{DENIED}[x]", SEE_LOG),
+    ),
+    a_failed_call=(True, errors.ApiError(f"{FAILED}: 42"), ("call-failed",)),
+    not_enforced=(False, None, ("", "", "")),
 )
 def test_half_a_gpu_must_be_rejected(
     enforces: bool, half: errors.ApiError | None, want: tuple[str, ...]
@@ -147,7 +214,7 @@ def test_half_a_gpu_must_be_rejected(
 
     result = probe(cast(ApiClient, api), "team")
 
-    assert (result.reason, result.message)[: len(want)] == want
+    assert (result.reason, result.message, result.remedy)[: len(want)] == want
     is_open = "that an invalid pod is rejected: gpu-requests is not enforced in team" in result.unproved
     assert is_open is not enforces
 
@@ -235,6 +302,7 @@ def test_injections_are_in_the_final_pod(tolerated: list[str], want: str) -> Non
 
     result = probe(cast(ApiClient, api), "team")
 
-    assert result.reason == want
+    remedy = "find the mutating webhook that runs after zz-gpu-admission: kubectl get mutatingwebhookconfigurations"
+    assert (result.reason, result.remedy) == (want, remedy if want else "")
     assert (result.message == "the injections of gpu-toleration are not in the final pod") is bool(want)
     assert ("the injections of gpu-toleration are in the final pod" in result.proved) is (not want)

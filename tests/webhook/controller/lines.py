@@ -54,7 +54,9 @@ GPU = {"gpus": Fraction(1)}
 
 
 def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = True) -> WaitingLine:
-    counter: Any = SimpleNamespace(synced=True, waiting_pods=lambda _: [], demand_if_started=lambda *_: GPU)
+    counter: Any = SimpleNamespace(
+        synced=True, sums=SimpleNamespace(waiting=lambda _: [], demand_if_started=lambda *_: GPU)
+    )
     found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
     nothing: Any = SimpleNamespace(
         find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None

@@ -103,7 +103,9 @@ def test_a_bug_is_logged_and_the_pod_is_tried_again(world: World, caplog: pytest
     ),
 )
 def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: int) -> None:
-    cache: Any = SimpleNamespace(own=SimpleNamespace(pods_of=lambda _: pods), events=UsageEvents())
+    cache: Any = SimpleNamespace(
+        own=SimpleNamespace(sums=SimpleNamespace(pods=lambda _: pods)), events=UsageEvents()
+    )
     gangs: Any = SimpleNamespace(
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
@@ -188,9 +190,11 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
     by_namespace = {"a": [], "b": [waits]}
     counter: Any = SimpleNamespace(
         synced=True,
-        waiting_pods=by_namespace.__getitem__,
-        pods_of=by_namespace.__getitem__,
-        demand_if_started=lambda *_: {"gpus": Fraction(1)},
+        sums=SimpleNamespace(
+            waiting=by_namespace.__getitem__,
+            pods=by_namespace.__getitem__,
+            demand_if_started=lambda *_: {"gpus": Fraction(1)},
+        ),
     )
     cache: Any = SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
     line = a_line(cache)

@@ -1,10 +1,12 @@
 """What a review learns of the quota of its namespace, and how often the ledger is read for it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 import msgspec
+import pytest
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line
@@ -125,6 +127,40 @@ def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
 
     assert quota_of(bench).ledger() is None
     assert bench.store.reads == reads
+
+
+def test_without_time_nothing_is_read() -> None:
+    bench = Bench(gpus=8)
+    _, request = asked(bench)
+    late = QuotaEnforcer(bench.batches).of(NAMESPACE, bench.clock() - 1, dry_run=True)
+
+    with pytest.raises(LedgerError) as refused:
+        late.reserve(request)
+
+    assert str(refused.value) == "no time was left to read the quota"
+
+
+@cases(
+    ("happens", "known", "want"),
+    reserved=(lambda _bench: None, False, "reserved"),
+    without_a_quota=(without_quota, False, "no quota"),
+    known_to_have_no_quota=(without_quota, True, "no quota"),
+    a_ledger_that_cannot_be_read=(unreadable, False, "ledger error"),
+)
+def test_a_decision_is_counted_by_its_reason(
+    happens: Callable[[Bench], None], known: bool, want: str
+) -> None:
+    bench = Bench(gpus=8)
+    happens(bench)
+    if known:
+        bench.reserve("another")
+    quota, request = asked(bench)
+
+    with suppress(LedgerError):
+        quota.reserve(request)
+
+    labels = {"reason": want, "dry_run": "false"}
+    assert bench.registry.get_sample_value("gpu_admission_quota_decisions_total", labels) == 1
 
 
 @cases(

@@ -12,7 +12,7 @@ from policies.quota.amounts import NOTHING, Vector, format_amount, positive_diff
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare, team_title
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from policies.quota.team_spec import Teams
 from webhook.cluster import errors
 from webhook.configuration.documents import GROUP

@@ -6,7 +6,7 @@ from functools import partial
 from policies.quota.amounts import NOTHING, format_amount, total, unit
 from policies.quota.granted import granted_together
 from policies.quota.ledger.team import team_title
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster.capacity import gpu_node, gpus_by_dimension
 from webhook.quota.documents import UNREADABLE
 from webhook.quota.ledger_objects import team_object_name
