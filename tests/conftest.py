@@ -114,7 +114,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((name for name, starts in TOGETHER.items() if file.startswith(starts)), file)
 
         def _assign_work_unit(self, node: Any) -> None:
-            """Give a process its next file while two tests are left. Where these may take minutes, give it the last, a small one."""
+            """Give a process its next file, two tests before it needs it. While these may take minutes, give it a small one."""
             given = self.assigned_work.get(node, {}).values()
             if any(not done and test.startswith(WAITS) for tests in given for test, done in tests.items()):
                 self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)

@@ -84,7 +84,7 @@ _NOTHING = _Result(float("-inf"), datetime.min.replace(tzinfo=UTC))
 
 @dataclass(eq=False)
 class GPUUse(Collector):
-    """`holders_changed` has a namespace whose idle holders differ. `outage_changed`: all statuses say something else."""
+    """`holders_changed` has a namespace whose idle holders differ. `outage_changed`: the statuses of all quotas differ."""
 
     measuring: Measuring
     usage_cache: UsageCache

@@ -1,8 +1,8 @@
 """The status of every GPUQuota, with its conditions, shows its ledger to people. The leader writes it. No decision depends on it.
 
-Ready: the quota is counted and enforced. Exceeded: usage is above the quota. BudgetSpent, BudgetLow: of a budget of GPU-hours
-nothing is left, or little. Stale: counts may lag. UnmappedResources: the cluster has resources or DeviceClasses that no quota
-counts.
+Ready: the quota is counted and enforced. Exceeded: usage is above the quota. BudgetSpent, BudgetLow: nothing, or little, is
+left of a budget of GPU-hours. Stale: counts may lag. UnmappedResources: the cluster has resources or DeviceClasses that no
+quota counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

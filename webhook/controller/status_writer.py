@@ -27,7 +27,7 @@ Record = TypeVar("Record", bound=LimitsRecord)
 
 
 class StatusWriter(Generic[Record]):
-    """The loop of a thread that writes the statuses of the objects of `kind`, while this process leads.
+    """Writes the statuses of the objects of `kind`, while this process leads.
 
     Objects have a key: their namespace, or their name. `keys` returns all, `path` the API path of one of them or of its
     subresource, and `reference` what an Event on that is about, with its uid. `stale` returns why counts may lag, or "": when it

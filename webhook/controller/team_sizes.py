@@ -19,7 +19,7 @@ from webhook.quota.ledger_objects import LONGEST_BODY, NO_LEDGER_OBJECT, TeamObj
 log = logging.getLogger("gpu_admission.controller")
 
 THE_SPEC = ""
-"""Stands for the spec of the ClusterGPUQuota where others have the name of a namespace."""
+"""The key of the spec of the ClusterGPUQuota, beside the names of namespaces."""
 
 SPEC_PARTS = 16
 """A 16th of the object is reserved for changes of that spec: 64 KiB, or four more classes for each of 500 namespaces. GPUQuotas

@@ -111,7 +111,7 @@ class WaitingLine:
         if isinstance(record, PodRecord):
             now = _now()
             with self._lock:
-                # The namespace of the last pod that ended is the last one.
+                # The namespace moves to the end: the dict is in the order of the last ends.
                 ended = self._ended.pop(record.namespace, deque(maxlen=MAX_ENDED))
                 self._ended[record.namespace] = ended
                 ended.append(_Ended(record, now, after))
@@ -119,9 +119,9 @@ class WaitingLine:
                     del self._ended[oldest]
 
     def credited(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> QuotaLedger:
-        """Return a count with a credit for each pod whose end it is the first to count. `former` is the ledger as stored.
+        """Return a count with a credit for each pod that ended since `former`, the stored ledger, was counted.
 
-        Of an earlier end the former count had the credit. This process may have been started since.
+        `former` has the credits of earlier ends, perhaps from another process.
         """
         ended, in_team = self._ended_between(namespace, former, counted), counted.share is not None
         if not ended or not self._queue_of(namespace).prefer_replacements:

@@ -37,7 +37,7 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
 
 
 class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored pod or claim, its resourceVersion and creationTimestamp. `holder`: its controller (`Job/train`), or it."""
+    """A stored pod or claim, its resourceVersion and creationTimestamp. `holder`: its controller (`Job/train`), or itself."""
 
     uid: str
     namespace: str
@@ -103,8 +103,8 @@ class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
 class ClaimHistory:
     """What happened to claims before. All catalogues share one object. Thread-safe.
 
-    A pod got the first claim of its name that was seen for its extended resources, as long as the pod lives. A later claim with
-    that name does not belong to the pod. Admission denies such claims, so a process that has just started meets none.
+    The first claim that was seen to be made for the extended resources of a pod belongs to it, as long as the pod lives. A later
+    claim with that name does not. Admission denies such claims, so a process that has just started meets none.
 
     A deleted claim whose devices pods still use counts until the last of these pods has ended. The API server deletes a claim in
     use only after somebody removed its finalizer. Admission denies that to tenants, so only administrators can do it, and
