@@ -37,6 +37,10 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (some 23 minutes)
 	$(PYTEST) 6 --hypothesis-profile all
 
+.PHONY: sentences
+sentences: $(READY) ## change each sentence that users read, and name those that no test of their folder misses (half an hour)
+	$(BIN)/python -m tests.sentences
+
 .PHONY: demo
 demo: $(READY) ## show it on a real API server, with kubectl and fake GPU nodes
 	@$(BIN)/python -m examples.demo

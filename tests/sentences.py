@@ -15,13 +15,14 @@ import argparse
 import ast
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,6 +99,8 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
             unread |= {id(part) for part in ast.walk(node.value)}  # tests/test_docs_commands.py
         elif isinstance(node, ast.Call) and _is_metric(node):
             unread.add(id(node.args[1]))  # its help: tests/test_docs.py
+        elif isinstance(node, ast.Call) and _is_named(node):
+            unread |= {id(part) for part in ast.walk(node.args[0])}
         elif isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.IfExp):
             chosen |= {id(node.value.body), id(node.value.orelse)}
     return [
@@ -114,6 +117,14 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
 def _is_metric(call: ast.Call) -> bool:
     name = call.args[0] if len(call.args) > 1 else None
     return isinstance(name, ast.Constant) and str(name.value).startswith("gpu_admission_")
+
+
+def _is_named(call: ast.Call) -> bool:
+    """Whether the call makes a thread or a part of the controller: its name is for those who read tracebacks."""
+    made = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+    if isinstance(made, ast.Attribute):
+        return made.attr == "add" and len(call.args) > 1
+    return isinstance(made, ast.Name) and made.id in {"thread", "Subscribers"} and bool(call.args)
 
 
 def _is_unread(function: ast.expr) -> bool:
@@ -250,6 +261,33 @@ def _without_hidden(
     middle = len(left) // 2
     halves = (left[:middle], left[middle:])
     return [sentence for half in halves for sentence in _without_hidden(copy, half, failing, say)]
+
+
+def _folder_of(sentence: Sentence) -> str:
+    return next(folder for folder in folders() if f"{sentence.file}/".startswith(f"{folder}/"))
+
+
+def tests_beside(sentence: Sentence) -> list[str]:
+    """Return the test files of its folder that have the text of the sentence, those named after its file first; at most five."""
+    beside, stem = ROOT / tests_of(_folder_of(sentence)), Path(sentence.file).stem
+    paths = sorted(beside.rglob("test_*.py")) if beside.is_dir() else [beside]
+    having = [path for path in paths if stem in path.stem or sentence.text.strip() in _texts(path)]
+    having.sort(key=lambda path: stem not in path.stem)
+    return [path.relative_to(ROOT).as_posix() for path in having[:5]]
+
+
+@cache
+def _texts(path: Path) -> str:
+    tree = ast.parse(path.read_text("utf-8"))
+    return "\n".join(str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant))
+
+
+def sampled(seed: int, number: int, say: Callable[[str], None]) -> list[Sentence]:
+    """Return those of a random sample of all sentences that no test misses."""
+    every = [sentence for folder in folders() for sentence in sentences(folder)]
+    drawn = random.Random(seed).sample(every, number)  # noqa: S311 - the seed draws them again
+    left = unasserted(drawn, sorted({test for each in drawn for test in tests_beside(each)}), say)
+    return unasserted(left, sorted({tests_of(_folder_of(each)) for each in left}), say)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ gate was admitted but not stored, the reservation becomes `uid/lift` again, so a
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from enum import Enum, auto
+from enum import Enum
 from operator import attrgetter
 
 import msgspec
@@ -68,16 +68,11 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 class Refused(Enum):
     """Why a listing must not replace the count."""
 
-    OLDER = auto()
-    """One of the lists is older than one that was counted already."""
-    UNCOUNTED = auto()
-    """The quota, or a dimension of it, was never counted: it must be initialised."""
-    OTHER_CATALOGUE = auto()
-    """The ledger is counted by another catalogue version, and is not moving to this one."""
-    UNMARKED = auto()
-    """The ledger is moving to this catalogue version, but has reservations that were not counted under it."""
-    TOO_EARLY = auto()
-    """Replicas may still believe that there is no quota."""
+    OLDER = "one of the lists is older than one that was counted already"
+    UNCOUNTED = "the quota, or a dimension of it, was never counted: it must be initialised"
+    OTHER_CATALOGUE = "the ledger is counted by another catalogue version, and is not moving to this one"
+    UNMARKED = "the ledger is moving to this catalogue version, but reservations are left that were not counted under it"
+    TOO_EARLY = "replicas may still believe that there is no quota"
 
 
 class Reconciled(msgspec.Struct, frozen=True):

@@ -104,7 +104,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
             "remove nodeSelector accelerator=nvidia-l4 and node affinity accelerator in (nvidia-l4, nvidia-t4), and set "
             "gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-l4: no node matches "
             "nodeSelector accelerator=nvidia-l4 and node affinity accelerator in (nvidia-l4, nvidia-t4), so the pod "
-            "stays pending [gpu-class]"
+            "stays pending"
         ],
     ),
     nothing_is_there=(
@@ -274,11 +274,11 @@ def in_zone(zone: str) -> JSON:
         [
             'metadata.annotations[gpu-admission.dev/model-params] = "7b": declare gpu-admission.dev/model-family or '
             "gpu-admission.dev/model-layers; should fit on nvidia-a100-80gb (80.0 GiB usable): 7b bf16 serving needs "
-            "1017.1 GiB by rule of thumb; or ask the platform team for larger cards [gpu-class]",
+            "1017.1 GiB by rule of thumb; or ask the platform team for larger cards",
             "name a class with the annotation gpu-admission.dev/gpu-class; class that holds the weights (7b bf16 "
             "serving needs 1017.1 GiB by rule of thumb) is not added: no node matches both "
             "accelerator=nvidia-a100-40gb or nvidia-a100-80gb or nvidia-l4 or 1 more and the pod's own nodeSelector "
-            "and affinity [gpu-class]",
+            "and affinity",
         ],
     ),
     an_estimate_of_which_there_is_no_node=(
@@ -288,8 +288,7 @@ def in_zone(zone: str) -> JSON:
         "nvidia-a100-40gb",
         [
             "request 4 GPUs of 16 GB; class nvidia-a100-40gb: no node matches nodeSelector accelerator=nvidia-a100-40gb, "
-            "by the declared model, so the pod stays pending; or ask the platform team for nodes of nvidia-a100-40gb "
-            "[gpu-class]"
+            "by the declared model, so the pod stays pending; or ask the platform team for nodes of nvidia-a100-40gb"
         ],
     ),
     what_the_annotation_names_is_added=(

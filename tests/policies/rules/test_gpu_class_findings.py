@@ -207,7 +207,7 @@ def test_everything_is_told_at_once() -> None:
         ANY,
         [
             f'metadata.annotations[{CLASS}] = "nvidia-t4": must be amd-mi300x, to which the pod pins itself (nodeSelector '
-            "accelerator=amd-mi300x); ask the platform team which class runs it [gpu-class]"
+            "accelerator=amd-mi300x); ask the platform team which class runs it"
         ],
     ),
     released_to_what_is_not_allowed=(
