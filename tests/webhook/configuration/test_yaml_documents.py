@@ -123,7 +123,7 @@ def test_lone_surrogate_is_refused() -> None:
     assert [line for line, _ in errors('a: 1\nb: "\\ud83d"\n')] == [2]
 
     # libyaml refuses it itself; PyYAML's own parser does not
-    mark = yaml.Mark("", 0, 0, 0, None, None)
+    mark = yaml.Mark("", 0, 0, 0, None, 0)
     with pytest.raises(yaml.MarkedYAMLError) as refused:
         yaml_documents._Loader("").text(yaml.ScalarNode("tag:yaml.org,2002:str", "\ud83d", mark, mark))
     assert refused.value.problem == "text must not contain half of a surrogate pair"

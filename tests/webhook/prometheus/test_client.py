@@ -162,7 +162,8 @@ def test_files_that_cannot_be_used(
     token: str | None, authorities: str | None, want: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").write_text("")
-    client = Prometheus("https://p:1", token and tmp_path / token, authorities and tmp_path / authorities)
+    token_file, ca_file = (tmp_path / name if name else None for name in (token, authorities))
+    client = Prometheus("https://p:1", token_file, ca_file)
 
     with pytest.raises(PrometheusError) as raised:
         client.query("up")
