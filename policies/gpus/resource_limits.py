@@ -44,9 +44,9 @@ def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GP
     named = limits_by_pattern(limits)
     of_resource = next((limit for name, limit in named if fnmatchcase(resource.name, name)), None)
     having = [gpu_class for gpu_class in classes if gpu_class.resource == resource.name]
-    each = [limits.get(c.name, limits.get(c.family, of_resource)) for c in having] or [of_resource]
-    known = [limit for limit in each if limit is not None]
-    return max(known) if len(known) == len(each) else None
+    by_class = [limits.get(c.name, limits.get(c.family, of_resource)) for c in having] or [of_resource]
+    known = [limit for limit in by_class if limit is not None]
+    return max(known) if len(known) == len(by_class) else None
 
 
 def limits_by_pattern(limits: Mapping[str, int]) -> list[tuple[str, int]]:

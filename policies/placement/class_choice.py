@@ -171,9 +171,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         allowed = self.allowed_of(self.catalogue)
         if self._knows_classes_of_nodes:
             allowed = tuple(each for each in allowed if self._with_nodes(each, allowed))
-        others = {each.resource for each in allowed} - {each.name for each in self.resources}
+        alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.catalogue if self.may_offer(each)]
-        remedy = f"request {alternatives_in_words(sorted(others))}: 1" if others else ""
+        remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         if not offering:
             return remedy, f"for a GPUClass with {self.requested_words}"
         if without_nodes := self.allowed_of(offering):
@@ -217,8 +217,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def is_for(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
         # A MIG profile of the class is of its vendor.
-        others = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
-        return self.offers(gpu_class) and {vendor(r.name) for r in others} <= {vendor(gpu_class.resource)}
+        resources = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
+        return self.offers(gpu_class) and {vendor(r.name) for r in resources} <= {vendor(gpu_class.resource)}
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""

@@ -184,8 +184,8 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def order(self) -> tuple[object, ...]:
-        each = min((*self.waiters, *self.beyond_size), key=_sort_key)
-        return not self.continues_gang, *_sort_key(each)
+        first = min((*self.waiters, *self.beyond_size), key=_sort_key)
+        return not self.continues_gang, *_sort_key(first)
 
 
 def _sort_key(waiter: Waiter) -> tuple[object, ...]:
