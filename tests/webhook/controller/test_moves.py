@@ -196,11 +196,12 @@ def test_what_keeps_a_ledger_out_of_its_team(monkeypatch: pytest.MonkeyPatch) ->
         world.belongs["own"] = ""
         controller.reconcile("own")
         world.belongs["own"] = "a"
-        for step in (
-            lambda: moves.joining("own", place),
-            lambda: moves.joining("own", place),
-            lambda: moves._make("a"),
-        ):
+        steps = (
+            partial(moves.joining, "own", place),
+            partial(moves.joining, "own", place),
+            partial(moves._make, "a"),
+        )
+        for step in steps:
             with pytest.raises((LedgerConflict, LedgerError)) as raised:
                 step()
             said.append(str(raised.value))
