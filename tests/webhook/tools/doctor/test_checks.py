@@ -9,7 +9,7 @@ from tests.cases import cases
 from tests.deploy.manifests import ROOT
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.admission import ADMISSION, MUTATING, NAMESPACES, OURS, excluding, namespace
-from tests.webhook.tools.doctor.clusters import BY_ID, assert_found, checked
+from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
 from tests.webhook.tools.doctor.quotas import QUOTAS, quota
 from webhook.tools.doctor.checks import CHECKS
@@ -34,8 +34,59 @@ def test_a_gpu_operator_that_depends_on_the_webhook_is_noted(tmp_path: Path) -> 
     ]
 
 
-def test_every_check_has_an_id_of_its_own() -> None:
-    assert len(BY_ID) == len(CHECKS)
+def test_the_checks_in_their_order() -> None:
+    assert [(check.id, check.title) for check in CHECKS] == [
+        ("configurations", "Both webhook configurations exist"),
+        ("service-reference", "Every webhook calls our Service"),
+        ("service", "The Service exists and has a ready endpoint"),
+        ("entries", "Webhooks, rules, selectors and conditions are those of this version"),
+        ("workload-kinds", "Kinds of workloads that documents name are sent to the webhook"),
+        ("fraction-annotations", "Annotations that documents count are sent to the webhook"),
+        ("ca-bundle", "Every webhook has a readable caBundle"),
+        ("certificate", "The caBundle verifies what is served, by name and for long enough"),
+        (
+            "certificate-secret",
+            "The certificate can be served and renewed, and the caBundle is its authority",
+        ),
+        ("callers", "Only API servers can have the webhook review something"),
+        ("custom-resources", "The CRDs of this version exist"),
+        ("documents", "Policies, classes and resource mappings are valid, and no policy is paused"),
+        ("kubernetes-version", "The API server is new enough"),
+        ("controller", "A controller leads"),
+        ("canary", "A GPU pod passes through both webhooks and is changed as it must be"),
+        ("service-accounts", "The ServiceAccounts may do what webhook and controller need"),
+        ("controller-policy", "Admission policies bound what the controller may write"),
+        ("later-webhooks", "No other mutating webhook runs after ours"),
+        ("excluded-namespaces", "Excluded namespaces exist, and have no GPU pods"),
+        ("unseen-quotas", "GPUQuotas are in namespaces whose pods the webhook sees"),
+        ("untainted-nodes", "GPU nodes are tainted"),
+        ("deleted-pods", "No GPU node that is not Ready has pods that were deleted"),
+        ("taints", "Policies and classes tolerate the taints of GPU nodes, and no others"),
+        ("class-labels", "Every named class has nodes, and they have its label"),
+        ("unknown-classes", "Every GPU node is of a known class"),
+        ("spot-pools", "The spot pool of every policy has nodes"),
+        ("unmapped", "Quotas count every device"),
+        ("references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist"),
+        (
+            "resource-quotas",
+            "Every ResourceQuota key about GPUs limits something, and none limits the pods that wait in line",
+        ),
+        ("gpu-quotas", "GPUQuotas are counted, current and kept, and limit something"),
+        ("ledgers", "Every GPUQuota has a ledger, and replicas of other versions can read its catalogues"),
+        (
+            "teams",
+            "ClusterGPUQuotas are counted and have namespaces, and no guarantee idles while others need it",
+        ),
+        ("team-capacity", "ClusterGPUQuotas, and GPUQuotas outside teams, grant no more than the nodes have"),
+        ("team-membership", "Only who may update a ClusterGPUQuota changes which namespaces it has"),
+        (
+            "waiting-pods",
+            "Pods that wait in line for quota have something to wait for, and a controller that starts them",
+        ),
+        ("controller-user", "The webhook knows the controller as the one that starts pods in line"),
+        ("pending-pods", "Pods that hold quota find a node within 10 minutes"),
+        ("budgets", "Budgets of GPU-hours are counted"),
+    ]
 
 
 def test_the_page_says_how_many_checks_there_are() -> None:
