@@ -94,7 +94,7 @@ def test_bytes_too_many_are_those_of_the_oldest_unfinished_request(polled: Calla
     client = running.send(b"POST / HTTP/1.1\r\n")
 
     assert answer(client) == (
-        f"{TRY_AGAIN}\r\nContent-Length: 50\r\n\r\ntoo many bytes of unfinished requests; try again\n"
+        f"{TRY_AGAIN}\r\nContent-Length: 49\r\n\r\ntoo many bytes of unfinished requests; try again\n"
     )
     assert running.cut() == {"too many bytes": 1}
 

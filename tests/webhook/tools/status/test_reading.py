@@ -1,4 +1,4 @@
-"""The status of a cluster as a caller with few rights reads it: what may not be read is named as `kubectl auth can-i` takes it."""
+"""The status of a cluster as a caller with few rights reads it: what may not be read is named as `kubectl auth can-i` does."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path

@@ -76,7 +76,22 @@ SCALED = {
 def test_why_an_object_makes_no_pods(tmp_path: Path, kind: str, spec: JSON, more: JSON, summary: str) -> None:
     found = explained(tmp_path, kind, spec, more)
 
-    assert (found.answer, found.summary) == (Answer.STOPPED, summary)
+    assert found.summary == summary
+    assert found.answer is Answer.STOPPED
+
+
+def test_a_pod_says_what_its_gates_wait_for(tmp_path: Path) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    gated = manifest(
+        "v1", "Pod", "train-0", {"containers": [], "schedulingGates": [{"name": "a/b"}]}, namespace="ml"
+    )
+    gated["metadata"] |= {"ownerReferences": [owner], "creationTimestamp": "2026-11-22T08:00:00Z"}
+    gated["status"] = {"phase": "Pending"}
+
+    listed = "/api/v1/namespaces/ml/pods"
+    (state,) = explained(tmp_path, "Job", {}, {}, **{listed: [gated], f"{listed}/train-0": gated}).pods
+
+    assert state.reason == "waits for a/b"
 
 
 def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:

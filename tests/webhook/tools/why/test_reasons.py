@@ -325,6 +325,16 @@ ON_T4 = {"nodeName": "t4-0"}
         "Pod train-0 waits on Node t4-0: container main: ErrImagePull",
         "correct the image or imagePullSecrets",
     ),
+    an_image_that_is_not_there_again=(
+        {"pods": [pod(spec=ON_T4, **container_status("ImagePullBackOff"))]},
+        "Pod train-0 waits on Node t4-0: container main: ImagePullBackOff",
+        "correct the image or imagePullSecrets",
+    ),
+    an_image_that_has_no_name=(
+        {"pods": [pod(spec=ON_T4, **container_status("InvalidImageName"))]},
+        "Pod train-0 waits on Node t4-0: container main: InvalidImageName",
+        "correct the image",
+    ),
     nothing_that_is_known=(
         {},
         "pods are missing, and no Event says why",
