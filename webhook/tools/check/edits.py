@@ -7,7 +7,7 @@ placeholder. What was made is read again, and is right only if nothing but the e
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import yaml
