@@ -18,7 +18,7 @@ from webhook.server.settings import Limits
 
 TRY_AGAIN = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nConnection: close"
 SMALL = b"POST / HTTP/1.1\r\n\r\n"
-LARGE = b"POST / HTTP/1.1\r\n\r\n" + b"x" * 65537
+LARGE = b"POST / HTTP/1.1\r\nContent-Length: 65537\r\n\r\n" + b"x" * 65537
 
 
 class Polled:
