@@ -72,7 +72,9 @@ def polled() -> Iterator[Callable[..., Polled]]:
     yield make
     for each in made:
         each.released.set()
-        for connection in [*each.clients, *each.poller.connections]:
+        for client in each.clients:
+            client.close()
+        for connection in each.poller.connections:
             connection.close()
 
 
