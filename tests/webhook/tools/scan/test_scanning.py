@@ -152,8 +152,10 @@ def test_objects_that_no_rule_can_read() -> None:
 
 
 def test_the_documents_of_the_cluster_are_those_that_are_tried(tmp_path: Path) -> None:
-    objects = {"/api": [], "/apis": [], POLICIES: [stored({"priority": 1})]}
-    with ApiServer(tmp_path, answering(objects)) as server:
-        found = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC)).report(with_trial=False)
+    pods, namespace = "/api/v1/namespaces/ml/pods", {"metadata": {"name": "ml"}}
+    objects = {"/api": [], "/apis": [], "/api/v1/nodes": [], pods: [], "/api/v1/namespaces/ml": namespace}
+    with ApiServer(tmp_path, answering({**objects, POLICIES: [stored({"priority": 1})]})) as server:
+        scan = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml")
+        found = scan.report(with_trial=False)
 
     assert found.source == "the cluster's documents"
