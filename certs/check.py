@@ -33,17 +33,17 @@ def problems(
     """
     chain, authorities = certificates_in(certificate), certificates_in(authority)
     loaded = {"authority": authorities, "certificate": chain}
-    found = [f"{what}: must be a certificate in PEM" for what, present in loaded.items() if not present]
+    reasons = [f"{what}: must be a certificate in PEM" for what, present in loaded.items() if not present]
     if not chain:
-        return [*found, *_key_problems(key, None)]
+        return [*reasons, *_key_problems(key, None)]
     leaf = chain[0]
-    found += _key_problems(key, leaf)
-    found += _validity_problems(leaf, "certificate", now)
-    found += _name_problems(leaf, names)
-    found += _usage_problems(leaf)
+    reasons += _key_problems(key, leaf)
+    reasons += _validity_problems(leaf, "certificate", now)
+    reasons += _name_problems(leaf, names)
+    reasons += _usage_problems(leaf)
     if authorities:
-        found += _issuer_problems(leaf, authorities, now)
-    return found
+        reasons += _issuer_problems(leaf, authorities, now)
+    return reasons
 
 
 def expires_at(certificate: bytes) -> dt.datetime:
@@ -125,7 +125,7 @@ def _usage_problems(leaf: x509.Certificate) -> Iterator[str]:
 def _issuer_problems(
     leaf: x509.Certificate, authorities: list[x509.Certificate], now: dt.datetime
 ) -> Iterator[str]:
-    issuers = [each for each in authorities if is_authority(each) and _issued(leaf, each)]
+    issuers = [authority for authority in authorities if is_authority(authority) and _issued(leaf, authority)]
     if not issuers:
         yield "certificate: must be issued by the authority"
     elif all(list(_validity_problems(issuer, "authority", now)) for issuer in issuers):
@@ -188,9 +188,9 @@ def rejection_reasons(
     if the Secret changes before the caBundle does. `current` is None at the start, `published` while it is unknown.
     """
     names = published.names if published else ()
-    found = problems(candidate.certificate, candidate.key, candidate.authorities, names, now)
-    if found or current is None or published is None or not published.bundles:
-        return found
+    reasons = problems(candidate.certificate, candidate.key, candidate.authorities, names, now)
+    if reasons or current is None or published is None or not published.bundles:
+        return reasons
     current_problems = problems(current.certificate, current.key, current.authorities, names, now)
     if current_problems or not published.verifies(current.certificate, now):
         return []

@@ -12,15 +12,9 @@ from typing import Self
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Clocks differ: a certificate must be valid at once for an API server whose clock is behind.
@@ -29,7 +23,6 @@ BACKDATED = dt.timedelta(hours=1)
 # The longest common name that X.520 allows.
 _COMMON_NAME_LENGTH = 64
 
-
 _UNUSABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 """Raised of a key that is damaged, encrypted, or of an unknown curve."""
 
@@ -37,7 +30,7 @@ _UNUSABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 def private_key_in(key_pem: bytes) -> PrivateKeyTypes | None:
     """Return the key in PEM. None if it cannot be used."""
     try:
-        return load_pem_private_key(key_pem, password=None)
+        return serialization.load_pem_private_key(key_pem, password=None)
     except _UNUSABLE:
         return None
 
@@ -66,11 +59,13 @@ class KeyPair:
         return next((cls(each, key) for each in certificates if has_key(each, key)), None)
 
     def certificate_pem(self) -> bytes:
-        return self.certificate.public_bytes(Encoding.PEM)
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def key_pem(self) -> bytes:
         """Return unencrypted PKCS #8; whoever stores it must restrict its permissions."""
-        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
 
 def issue_authority(*, common_name: str, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:

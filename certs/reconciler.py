@@ -95,7 +95,7 @@ class CertificateReconciler:
         # After reading: a wait that starts now must not include the time that reading took.
         now = self.clock()
         before = self._present(stored, served, configurations, now)
-        published = {bundle for each in configurations for bundle in each.bundles}
+        published = {bundle for configuration in configurations for bundle in configuration.bundles}
         is_served = served is not None and for_servers(before).data.items() <= served.content.data.items()
         state = advance(before, published, now, self.terms, is_served=is_served)
         written = _write(self.secret, stored, encode(state))
@@ -107,16 +107,16 @@ class CertificateReconciler:
 
     def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
         raced = None
-        for each in configurations:
-            if all(present == bundle for present in each.bundles):
+        for configuration in configurations:
+            if all(present == bundle for present in configuration.bundles):
                 continue
             try:
-                self.configurations.publish(each, bundle)
+                self.configurations.publish(configuration, bundle)
             except RacedError as error:
                 raced = error  # the other configuration is written all the same
             else:
-                log.info("wrote the caBundle of the %s", each.kind)
-                yield each.kind
+                log.info("wrote the caBundle of the %s", configuration.kind)
+                yield configuration.kind
         if raced:
             raise raced
 
@@ -162,7 +162,7 @@ def _write(store: SecretStore, stored: StoredSecret | None, content: SecretConte
 
 
 def _authorities(configurations: Iterable[WebhookConfiguration]) -> list[x509.Certificate]:
-    bundles = dict.fromkeys(bundle for each in configurations for bundle in each.bundles)
+    bundles = dict.fromkeys(bundle for configuration in configurations for bundle in configuration.bundles)
     return [authority for bundle in bundles for authority in authorities_of(bundle)]
 
 

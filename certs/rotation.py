@@ -93,7 +93,7 @@ def new_state(terms: Terms, now: dt.datetime) -> RotationState:
 
 def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
     """Retire the valid and unknown authorities, because servers may still have their leaves. That restarts the wait."""
-    valid = [each for each in authorities if each.not_valid_after_utc > now]
+    valid = [authority for authority in authorities if authority.not_valid_after_utc > now]
     unknown = [each for each in dict.fromkeys(valid) if each not in state.authorities]
     return dataclasses.replace(state, retired=(*state.retired, *unknown), since=None) if unknown else state
 

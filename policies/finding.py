@@ -93,13 +93,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
       decimal number, if the value has a suffix (0.5 for "500m").
     message: what must hold and why. fix: edits of the object that remove the finding, and bring no other.
     remedy: what to write, in words; "" if the fix says it. ask: what the people who run the cluster can do, as an infinitive
-      ("to raise spec.hard.gpus"); the evaluation fills in their `contact` if the finding has none.
+      ("to raise spec.hard.gpus"). rule: its id. The evaluation fills in `rule` and `contact` if they are not set.
     details: further facts, for lines of their own in a denial.
     """
 
-    rule: str
     reason: Reason
     message: str
+    rule: str = ""
     severity: Severity = Severity.DENIAL
     path: str = ""
     container: str | None = None
@@ -116,9 +116,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """In words, e.g. `ask the platform team to raise spec.hard.gpus`; empty without `ask`."""
         return f"ask {self.contact} {self.ask}" if self.ask else ""
 
-    def with_contact(self, contact: str) -> "Finding":
-        """Return the finding with this contact, unless it names one of its own."""
-        return replace(self, contact=contact) if self.ask and self.contact == PLATFORM_TEAM else self
+    def of(self, rule: str, contact: str) -> "Finding":
+        """Return the finding with this rule and contact, where it names none of its own."""
+        rule = self.rule or rule
+        contact = contact if self.ask and self.contact == PLATFORM_TEAM else self.contact
+        is_complete = rule == self.rule and contact == self.contact
+        return self if is_complete else replace(self, rule=rule, contact=contact)
 
     def at(self, path_of: Callable[[str], str]) -> "Finding":
         """Return the finding about the same fields of another object, such as a workload. `path_of` returns their paths there."""
@@ -161,4 +164,5 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             subject += f' = "{truncate(self.value)}"'
         if self.decimal:
             subject += f" ({self.decimal})"
-        return f"{subject.strip()}: {text} [{self.rule}]" if subject else f"{text} [{self.rule}]"
+        line = f"{subject.strip()}: {text}" if subject else text
+        return f"{line} [{self.rule}]" if self.rule else line

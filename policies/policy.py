@@ -15,9 +15,7 @@ import msgspec
 from policies.finding import PLATFORM_TEAM
 from policies.pods.label_selector import LabelSelector
 from policies.registry import RULES
-from policies.rule import Mode, Rule, RuleOptions
-from policies.rules.gpu_quota import queues
-from policies.rules.host_resources import reads_limit_ranges
+from policies.rule import Mode, Need, Rule, RuleOptions
 
 LONGEST_HELP = 256
 """Characters of `help`, which every denial repeats."""
@@ -160,9 +158,9 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
-    def reads_owners(self) -> bool:
-        """Whether an enabled rule depends on the objects that make pods."""
-        return any(binding.rule.reads_owner for binding, _ in self._as_written)
+    def needs(self) -> frozenset[Need]:
+        """What enabled rules need."""
+        return frozenset[Need]().union(*(binding.rule.needs for binding, _ in self._as_written))
 
     def paused(self, now: datetime) -> datetime | None:
         return still_paused(self.paused_until, now)
@@ -193,10 +191,6 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {binding.rule.id: binding.options for binding in self.bindings}
 
 
-def _is_enabled(options: RuleOptions | None) -> bool:
-    return options is not None and options.mode is not Mode.DISABLED
-
-
 class PolicySet:
     """All policies, and for each namespace the one that governs it."""
 
@@ -208,15 +202,10 @@ class PolicySet:
             for policy in self.policies
             for match in (policy.spec.match, *policy.spec.exemptions)
         )
-        self.has_queues = any(
-            queues(options) for policy in self.policies for options in policy.spec.rules.values()
-        )
-        self.reads_owners = any(
-            rule.reads_owner and _is_enabled(policy.spec.rules.get(rule.id))
-            for policy in self.policies
-            for rule in RULES
-        )
-        self.reads_limit_ranges = any(reads_limit_ranges(each.spec.rules.get) for each in policies)
+        options = [options for policy in self.policies for options in policy.spec.rules.items()]
+        self.has_queues = any(each.queues for _, each in options)
+        enabled = {rule_id for rule_id, each in options if each.mode is not Mode.DISABLED}
+        self.needs = frozenset[Need]().union(*(rule.needs for rule in RULES if rule.id in enabled))
         # Namespaces come and go, so the cache is bounded.
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
 

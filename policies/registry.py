@@ -1,7 +1,7 @@
 """All rules, in the order in which they run.
 
-A new rule is one file, its test, and one line here. The order matters for mutation: a class must be chosen before its
-tolerations can be added, and everything that adds a container comes before what looks at every container.
+A new rule is one file, its test, its page of docs, and its import and place here. The order matters for mutation: a class must
+be chosen before its tolerations can be added, and everything that adds a container comes before what looks at every container.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,6 +49,7 @@ RULES: tuple[Rule, ...] = (
     gpu_quota.RULE,
 )
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
+(QUOTA_RULE,) = (rule for rule in RULES if rule.check_reservation is not None)
 
 
 def _reasons(rule: Rule) -> tuple[Reason, ...]:
@@ -66,7 +67,3 @@ def fingerprints(rules: Iterable[Rule], resource_mapping: ResourceMapping) -> Fi
     """Return what makes equal fingerprints of pods that these rules treat the same."""
     globs = (glob for rule in rules for glob in rule.metadata_keys)
     return Fingerprints((f"{DOMAIN}*", *globs), (each.key for each in resource_mapping.fraction_annotations))
-
-
-if len(RULES_BY_ID) != len(RULES):
-    raise ValueError("two rules share an id: " + ", ".join(rule.id for rule in RULES))

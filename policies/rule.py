@@ -5,7 +5,10 @@ and `check` runs before it if `check_before_mutation`. At /validate `check` runs
 still makes there was lost. On a pod template both run, `mutate` on a scratch copy, and only the findings count.
 
 `check_claim_template` advises on a ResourceClaimTemplate, `check_workload` once on an object that is not a pod, such as a
-Deployment. Their findings are warnings in every mode. No rule asks the quota: the evaluator does, if no rule denies.
+Deployment. Their findings are warnings in every mode. No rule asks the quota: the evaluator does, if no rule denies, and
+`check_reservation` reports its answer.
+
+A rule declares in its own file its id, its reasons, and what it needs. No finding names its rule: the evaluation fills it in.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,10 +47,27 @@ class Phase(Enum):
     TEMPLATE = "template"
 
 
+class Need(Enum):
+    """A fact besides the pod that is read only for the rules that declare it."""
+
+    OWNER = "owner"
+    """The object that creates the pod."""
+    LIMIT_RANGES = "limit ranges"
+    LEDGER = "ledger"
+    """The ledger of the quota, for `check_workload` and `check_claim_template`."""
+    BUDGETS = "budgets"
+    """The PodDisruptionBudgets of the namespace, for `check_workload`."""
+
+
 class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The options of every rule; a rule's own are a subclass."""
 
     mode: Mode = Mode.ENFORCE
+
+    @property
+    def queues(self) -> bool:
+        """Whether pods that exceed the quota wait in line while the rule is enforced."""
+        return False
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the options, sentence) for every value that has the right type and is invalid."""
@@ -79,23 +99,23 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     made_by_daemonset: bool = False
     """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
     owner: Owner = NO_OWNER
-    """The object that creates the pod, for rules that `reads_owner`."""
+    """The object that creates the pod, if a rule needs it."""
     is_update: bool = False
     fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
     """The nodes of the cluster, None if they are not known."""
     limit_ranges: NamespaceLimits | None = None
-    """The LimitRanges of the namespace. None if rule host-resources is disabled, or they cannot be read."""
+    """The LimitRanges of the namespace. None if no rule needs them, or they cannot be read."""
     ledger: QuotaLedger | None = None
-    """The ledger of the namespace, None without a quota, or if no rule needs it."""
+    """The ledger of the namespace. None without a quota, or if no rule needs it."""
     budgets: tuple[LabelSelector, ...] | None = None
-    """The selectors of the namespace's PodDisruptionBudgets, None if they are not known, or if no rule needs them."""
+    """The selectors of the namespace's PodDisruptionBudgets. None if no rule needs them, or they cannot be read."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule, None if it is disabled. Some rules depend on others."""
 
     def surely_requests_gpus(self, pod: Pod) -> bool:
         """Whether the pod requests a GPU, and not only unknown devices."""
-        return bool(self.claimed) or self.resource_mapping.names_gpus(pod)
+        return bool(self.claimed) or self.resource_mapping.requests_gpus_without_claims(pod)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +131,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     check_claim_template: Callable[[ResourceClaimTemplate, Context], Iterator[Finding]] | None = None
     check_workload: Callable[[Workload, Any, Context], Iterator[Finding]] | None = None
     """Advise on an object as a whole; paths start at the object. `check` reports the problems of its pods."""
+    concerns: Callable[[Workload, ResourceMapping], bool] = lambda _workload, _mapping: True
+    """Whether `check_workload` may say something about an object. Only then it is called, and what it needs is read."""
+    check_reservation: Callable[..., Iterator[Finding]] | None = None
+    """Report the answer of the quota (`policies.rules.gpu_quota.check_reservation`). Exactly one rule does."""
     check_before_mutation: bool = False
     """Also check before all mutations: the API server would refuse the pod right after /mutate with a worse sentence."""
     not_fixable: str = ""
@@ -120,7 +144,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     metadata_keys: tuple[str, ...] = ()
     """Globs over the keys of annotations and labels that it reads, besides those of `gpu-admission.dev/` and of
     GPUResourceMappings. Two pods that differ only in other keys get the same decision."""
-    reads_owner: bool = False
-    """Depends on the owner of the pod, which is looked up only if such a rule is enabled."""
+    needs: frozenset[Need] = frozenset()
     on_update: bool = False
     """Also check a pod whose placement changed after it was created (a scheduling gate was lifted)."""

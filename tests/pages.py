@@ -25,5 +25,10 @@ BLOCK = re.compile(
 each_page = pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES])
 
 
+def prose(page: Path) -> str:
+    """Return a page without its blocks."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
 def blocks(page: Path, language: str) -> Iterator[re.Match[str]]:
     return (found for found in BLOCK.finditer(page.read_text()) if found["language"] == language)

@@ -3,24 +3,26 @@
 `.venv/bin/python -m tests.sentences [FOLDER…]` judges folders (`policies`, `webhook/controller`; all without one) in a copy
 of this tree.
 
-A sentence is a literal, or a literal part of an f-string, with two words and more. To change it, one letter of it becomes a
-character that stands nowhere else, and one of its own for each sentence. So all sentences of a folder are changed at once: where
+A sentence is a literal, or a literal part of an f-string, with a word and a space (" of which", "must be "), or a word that an
+f-string chooses. To change it, one letter of it becomes a character that stands nowhere else, and one of its own for each
+sentence. So all sentences of a folder are changed at once: where
 an assertion fails that would hold with the letters put back, each character in the text that it compared would have made it fail
 alone. These sentences are asserted; the next round leaves them as they are, so that a test comes to its next assertion. What is
-left when no round finds more is changed again without the others, half by half, for the tests that still fail.
+left when no round finds more is changed again in ever smaller groups, for the tests that still fail.
 """
 
 import argparse
 import ast
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,18 +31,9 @@ import click
 ROOT = Path(__file__).parent.parent
 FIRST_CHARACTER = 0x20000  # CJK, extension B: letters that can be printed, 42,720 of them
 _CHARACTER = re.compile("[\U00020000-\U0002a6df]")
-_WORD = re.compile(r"\W*([A-Za-z][a-z']+)\W*")
+_WORD = re.compile(r"\W*([A-Za-z][A-Za-z']+)\W*")
 _UNREAD_CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "startswith", "endswith")
 _QUICK = "not slow and not processes"
-_PAGES = tuple(
-    f"tests/test_docs.py::test_{name}"
-    for name in (
-        "the_reasons_of_findings_are_documented",
-        "what_is_not_exported_is_what_the_registry_says",
-        "rules_without_fixes_are_documented_with_the_cause",
-    )
-)
-"""Tests that hold tables of the documentation, made of sentences, to them."""
 _LOGGERS = ("log", "_log", "logger", "_logger", "LOG", "_LOG")
 
 
@@ -61,23 +54,24 @@ class Round(NamedTuple):
 
 
 def folders() -> list[str]:
-    """Return the folders of the product whose sentences tests of one folder are to assert."""
-    rooms = [
-        f"webhook/{path.name}" for path in (ROOT / "webhook").iterdir() if (path / "__init__.py").exists()
-    ]
-    rooms.remove("webhook/tools")
-    tools = [
-        f"webhook/tools/{path.name}"
-        for path in (ROOT / "webhook/tools").iterdir()
-        if (path / "__init__.py").exists()
-    ]
-    return ["policies", "certs", *sorted(rooms), *sorted(tools)]
+    """Return the folders of the product, and the files beside them, whose sentences tests of one folder are to assert."""
+    paths = [*(ROOT / "webhook").iterdir(), *(ROOT / "webhook/tools").iterdir()]
+    parts = [path.relative_to(ROOT).as_posix() for path in paths if path.name != "tools"]
+    return ["policies", "certs", *(part for part in sorted(parts) if sentences(part))]
+
+
+def tests_of(folder: str) -> str:
+    """Return the tests of a folder, or of a file beside folders: its own, or else those of all that is beside it."""
+    beside = Path("tests", folder)
+    own = (beside.with_suffix(""), beside.with_name(f"test_{beside.name}"))
+    return next((path for path in own if (ROOT / path).exists()), beside.parent).as_posix()
 
 
 def sentences(folder: str) -> list[Sentence]:
-    """Return the sentences of all files of a folder, by file and place."""
-    files = sorted((ROOT / folder).rglob("*.py"))
-    return [sentence for path in files for sentence in sentences_of(path.relative_to(ROOT).as_posix())]
+    """Return the sentences of a file, or of all files of a folder, by file and place."""
+    path = ROOT / folder
+    files = [path] if path.suffix == ".py" else sorted(path.rglob("*.py"))
+    return [sentence for file in files for sentence in sentences_of(file.relative_to(ROOT).as_posix())]
 
 
 def sentences_of(file: str) -> list[Sentence]:
@@ -91,6 +85,7 @@ def sentences_of(file: str) -> list[Sentence]:
 def _literals(tree: ast.Module) -> list[ast.Constant]:
     """Return the literals that users read. Whoever writes a regular expression or a log line writes for a program or operator."""
     unread: set[int] = set()
+    chosen: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             unread.add(id(node.value))  # a docstring
@@ -102,6 +97,12 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
             unread |= {id(part) for part in ast.walk(node.annotation)}
         elif isinstance(node, ast.keyword) and node.arg in {"help", "description", "epilog", "metavar"}:
             unread |= {id(part) for part in ast.walk(node.value)}  # tests/test_docs_commands.py
+        elif isinstance(node, ast.Call) and _is_metric(node):
+            unread.add(id(node.args[1]))  # its help: tests/test_docs.py
+        elif isinstance(node, ast.Call) and _is_named(node):
+            unread |= {id(part) for part in ast.walk(node.args[0])}
+        elif isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.IfExp):
+            chosen |= {id(node.value.body), id(node.value.orelse)}
     return [
         node
         for node in ast.walk(tree)
@@ -109,7 +110,21 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
         and isinstance(node.value, str)
         and id(node) not in unread
         and _words(node.value)
+        and (id(node) in chosen or re.search(r"\s", node.value))
     ]
+
+
+def _is_metric(call: ast.Call) -> bool:
+    name = call.args[0] if len(call.args) > 1 else None
+    return isinstance(name, ast.Constant) and str(name.value).startswith("gpu_admission_")
+
+
+def _is_named(call: ast.Call) -> bool:
+    """Whether the call makes a thread or a part of the controller: its name is for those who read tracebacks."""
+    made = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+    if isinstance(made, ast.Attribute):
+        return made.attr == "add" and len(call.args) > 1
+    return isinstance(made, ast.Name) and made.id in {"thread", "Subscribers"} and bool(call.args)
 
 
 def _is_unread(function: ast.expr) -> bool:
@@ -121,8 +136,7 @@ def _is_unread(function: ast.expr) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    words = [match[1] for word in text.split() if (match := _WORD.fullmatch(word))]
-    return words if len(words) > 1 else []
+    return [match[1] for word in text.split() if (match := _WORD.fullmatch(word))]
 
 
 def changed(text: str, character: str) -> str:
@@ -145,6 +159,7 @@ class Copy:
             character: sentence.text[changed(sentence.text, character).index(character)]
             for character, sentence in self.sentence.items()
         }
+        self._sources = {file: (ROOT / file).read_text("utf-8") for file in {each.file for each in marked}}
         self._written: set[str] = set()
         unneeded = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache", "dist", "build")
         shutil.copytree(ROOT, root, ignore=unneeded, dirs_exist_ok=True)
@@ -153,9 +168,9 @@ class Copy:
         """Change the active sentences; put all others back."""
         files = {sentence.file for sentence in active}
         for file in self._written - files:
-            shutil.copy(ROOT / file, self._root / file)
+            (self._root / file).write_text(self._sources[file], "utf-8")
         for file in files:
-            tree = ast.parse((ROOT / file).read_text("utf-8"))
+            tree = ast.parse(self._sources[file])
             literals = _literals(tree)
             for sentence in active:
                 if sentence.file == file:
@@ -174,7 +189,7 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
             "CI": "1",
         }
-        plugins = ("-p", "tests.sentence_reports", "-p", "no:cacheprovider")
+        plugins = ("-p", "tests.sentence_reports", "-p", "no:cacheprovider", "--hypothesis-profile", "least")
         command = [sys.executable, "-m", "pytest", "-q", *plugins, "--tb=no", "-m", _QUICK, *tests]
         result = subprocess.run(
             command, cwd=self._root, env=environment, capture_output=True, text=True, check=False
@@ -187,19 +202,19 @@ class Copy:
         return Round(frozenset(shown["missed"]), shown["failed"])
 
 
-def unasserted(folder: str, judged: Sequence[Sentence], say: Callable[[str], None]) -> list[Sentence]:
-    """Return those of the judged sentences of a folder that none of its tests misses."""
+def unasserted(
+    judged: Sequence[Sentence], tests: Sequence[str], say: Callable[[str], None]
+) -> list[Sentence]:
+    """Return those of the judged sentences that none of the tests misses."""
     with tempfile.TemporaryDirectory(prefix="sentences-") as root:
         copy = Copy(Path(root), judged)
-        left, tests = list(judged), [f"tests/{folder}", *_PAGES]
+        left = list(judged)
         shown = Round(frozenset(), {})
         while left and tests:
             copy.change(left)
             shown = copy.run(tests)
             missed = {copy.sentence[character] for character in shown.missed}
-            say(
-                f"{folder}: {len(left)} changed, {len(shown.failed)} tests failed, {len(missed)} of them asserted"
-            )
+            say(f"{len(left)} changed, {len(shown.failed)} tests failed, {len(missed)} of them asserted")
             left, tests = [sentence for sentence in left if sentence not in missed], sorted(shown.failed)
             if not missed:
                 break
@@ -233,21 +248,46 @@ def _without_shown(
 
 
 def _without_hidden(
-    copy: Copy, left: list[Sentence], failed: set[str], say: Callable[[str], None]
+    copy: Copy, left: list[Sentence], failed: Collection[str], say: Callable[[str], None]
 ) -> list[Sentence]:
-    """Return the sentences without those that make one of these tests fail, which are found half by half."""
-    while failed and left:
-        copy.change(left)
-        failed &= copy.run(sorted(failed)).failed.keys()
-        culprits, test = left, min(failed, default="")
-        while test and len(culprits) > 1:
-            half = culprits[: len(culprits) // 2]
-            copy.change(half)
-            culprits = half if copy.run([test]).failed else culprits[len(half) :]
-        if test:
-            say(f"{test} misses {culprits[0].file}:{culprits[0].line}")
-            left = [sentence for sentence in left if sentence not in culprits]
-    return left
+    """Return the sentences without those that make one of these tests fail. A group that makes one fail is halved."""
+    copy.change(left)
+    failing = copy.run(sorted(failed)).failed if left and failed else {}
+    if not failing:
+        return left
+    if len(left) == 1:
+        say(f"{min(failing)} misses {left[0].file}:{left[0].line}")
+        return []
+    middle = len(left) // 2
+    halves = (left[:middle], left[middle:])
+    return [sentence for half in halves for sentence in _without_hidden(copy, half, failing, say)]
+
+
+def _folder_of(sentence: Sentence) -> str:
+    return next(folder for folder in folders() if f"{sentence.file}/".startswith(f"{folder}/"))
+
+
+def tests_beside(sentence: Sentence) -> list[str]:
+    """Return the test files of its folder that have the text of the sentence, those named after its file first; at most five."""
+    beside, stem = ROOT / tests_of(_folder_of(sentence)), Path(sentence.file).stem
+    paths = sorted(beside.rglob("test_*.py")) if beside.is_dir() else [beside]
+    having = [path for path in paths if stem in path.stem or sentence.text.strip() in _texts(path)]
+    having.sort(key=lambda path: stem not in path.stem)
+    return [path.relative_to(ROOT).as_posix() for path in having[:5]]
+
+
+@cache
+def _texts(path: Path) -> str:
+    tree = ast.parse(path.read_text("utf-8"))
+    return "\n".join(str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant))
+
+
+def sampled(seed: int, number: int, say: Callable[[str], None]) -> list[Sentence]:
+    """Return those of a random sample of all sentences that no test misses."""
+    every = [sentence for folder in folders() for sentence in sentences(folder)]
+    drawn = random.Random(seed).sample(every, number)  # noqa: S311 - the seed draws them again
+    left = unasserted(drawn, sorted({test for each in drawn for test in tests_beside(each)}), say)
+    return unasserted(left, sorted({tests_of(_folder_of(each)) for each in left}), say)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -259,7 +299,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     count = 0
     for folder in options.folders or folders():
-        for sentence in unasserted(folder, sentences(folder), partial(click.echo, err=True)):
+        click.echo(folder, err=True)
+        for sentence in unasserted(sentences(folder), [tests_of(folder)], partial(click.echo, err=True)):
             count += 1
             click.echo(f"{sentence.file}:{sentence.line}: {sentence.text!r}")
     click.echo(f"{count} sentences that no test of their folder misses")

@@ -3,7 +3,6 @@
 UPDATE_DOCS=1 writes the outputs of commands in the documentation anew.
 """
 
-import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from policies.pods import annotations
 from policies.quota.waiting import GATE
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
-from tests.cases import cases
 from tests.docs_site import anchor
 from tests.generated_docs import (
     api_reference,
@@ -126,111 +124,6 @@ def words_in(default: Any) -> Iterator[str]:
             yield from words_in(list(value.values()))
 
 
-# ---- quoted messages
-
-QUOTED = re.compile(r'^- "(?P<rule>[^"]+)"|`(?P<code>[^`]+)`', re.MULTILINE)
-WORD = re.compile(r"[a-z]+(?=[,;:.)]*$)")
-COMMAND = re.compile(r"(kubectl|gpu-admission|make|helm|kubeadm|kustomize) (?!takes|was)|[.{]|PATH ")
-FORMS = {
-    'field (container) = "value" (what that means): what to write; why; or ask the contact to … [rule]',
-    "ask the platform team to …",
-    "no-op as we are",
-    "maximum nvidia.com/gpu usage per Container is …",
-    "nil pointer evaluating",
-    "unable to get local issuer certificate",
-}
-"""Forms of messages, names of measurements, and what other programs write."""
-
-
-def quotes(page: Path) -> Iterator[str]:
-    """Yield the sentences in code type, in text blocks, and in the lists of rules.md. Figures are of performance.md."""
-    text = page.read_text()
-    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    found = [" ".join(match[match.lastgroup or 0].split()) for match in QUOTED.finditer(prose)]
-    if page.is_relative_to(ROOT / "docs") and page.name != "performance.md":
-        found += [" ".join(block["text"].split()) for block in blocks(page, "text")]
-    yield from (
-        quote
-        for quote in found
-        if quote not in FORMS
-        and not COMMAND.match(quote)
-        and sum(WORD.match(word) is not None for word in quote.split()) > 2
-    )
-
-
-def sources() -> list[Path]:
-    """Return the source, and the tests in which stands what real API servers say."""
-    cluster = ROOT / "tests" / "cluster"
-    rooms = (
-        *(ROOT / room for room in ("policies", "webhook", "certs")),
-        cluster / "outage",
-        cluster / "availability",
-    )
-    return [*(path for room in rooms for path in room.rglob("*.py")), cluster / "test_callers.py"]
-
-
-@pytest.fixture(scope="module")
-def texts() -> str:
-    """Every text of the source, a line each."""
-    written = "".join(f"\n {' '.join(text.split())} \n" for path in sources() for text in texts_in(path))
-    return re.sub(r" ?[(),;:.]+(?=\s)|(?<=\s)\(", "", written)
-
-
-def texts_in(path: Path) -> Iterator[str]:
-    """Yield the texts of a module but its docstrings."""
-    tree = list(ast.walk(ast.parse(path.read_text())))
-    docstrings = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
-    for node in tree:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.value
-
-
-def unwritten(quote: str, texts: str) -> list[str]:
-    """Return the runs of words in a quote that no text has; words with digits, capitals or signs are values."""
-    runs = [list[str]()]
-    for word in quote.replace("…", " … ").split():
-        if word.startswith("(") or not WORD.match(word):
-            runs.append([])
-        if WORD.match(word.lstrip("(")):
-            runs[-1].append(word.strip("(),;:."))
-        if word.endswith((")", ";", ":")):
-            runs.append([])
-    missing = [run for run in runs if len(run) > 1 and not is_tiled(run, texts)]
-    return [words for words in map(" ".join, missing) if words not in FORMS]
-
-
-def is_tiled(run: list[str], texts: str) -> bool:
-    """Whether the words are texts one after the other: at least three words of a text, its first or last two, or all of it."""
-    ends = {0}
-    for end in range(1, len(run) + 1):
-        for start in sorted(ends):
-            tile, n = f" {' '.join(run[start:end])} ", end - start
-            is_whole = f"\n{tile}\n" in texts
-            if (
-                is_whole
-                or (n == 2 and (f"\n{tile}" in texts or f"{tile}\n" in texts))
-                or (n > 2 and tile in texts)
-            ):
-                ends.add(end)
-                break
-    return len(run) in ends
-
-
-@each_page
-def test_a_quoted_message_is_one_that_we_write(page: Path, texts: str) -> None:
-    assert {quote: missing for quote in quotes(page) if (missing := unwritten(quote, texts))} == {}
-
-
-@cases(
-    ("quote", "missing"),
-    ours=("a pod needs 16 GPUs, which can never fit: the GPUQuota of a grants 8 in all", []),
-    an_old_one=("must be counted again", ["must be counted again"]),
-    an_old_end=("a pod needs 16 GPUs: it can never start", ["it can never start"]),
-)
-def test_the_search_for_quoted_messages(quote: str, missing: list[str], texts: str) -> None:
-    assert unwritten(quote, texts) == missing
-
-
 # ---- everything else that is named
 
 
@@ -307,21 +200,6 @@ def test_every_proof_that_is_named_exists(name: str) -> None:
     ] == []
 
 
-def test_every_message_of_the_troubleshooting_is_written() -> None:
-    rows = (
-        (ROOT / "docs" / "operate" / "operations.md")
-        .read_text()
-        .split("## Troubleshooting\n")[1]
-        .splitlines()
-    )
-    cells = [line.split(" | ")[0] for line in rows if line.startswith("| ")]
-    pieces = [piece for cell in cells for piece in re.findall("`(.+?)`", cell)]
-    written = "\n".join(path.read_text() for path in sources())
-
-    assert len(pieces) > 15
-    assert [piece for piece in pieces if piece not in written] == []
-
-
 def test_the_page_of_the_installation_names_every_webhook() -> None:
     manifest = (ROOT / "deploy" / "static" / "first-install" / "install.yaml").read_text()
     webhooks = set(re.findall(r"^- name: ([a-z.-]+)\.gpu-admission\.dev$", manifest, re.MULTILINE))
@@ -352,6 +230,19 @@ def test_rules_without_fixes_are_documented_with_the_cause() -> None:
 def test_the_page_of_a_room_names_each_module(room: str) -> None:
     page = ROOT / room / "README.md"
     check_or_write(page, generated(page.read_text(), "modules", modules_table(ROOT / room)))
+
+
+def test_the_table_of_rooms_names_each_folder() -> None:
+    rooms = ROOT / "webhook"
+    table = (rooms / "README.md").read_text().partition("## Rooms\n")[2].partition("\n## ")[0]
+    named = dict(re.findall(r"^\| `(\w+)/` \| (.+) \|$", table, re.MULTILINE))
+
+    assert named.keys() == folders(rooms)
+    assert {tool for tool in folders(rooms / "tools") if f"`{tool}` (" not in named["tools"]} == set()
+
+
+def folders(of: Path) -> set[str]:
+    return {path.parent.name for path in of.glob("*/__init__.py")}
 
 
 def test_the_api_reference_is_that_of_the_crds() -> None:

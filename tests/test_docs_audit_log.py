@@ -16,6 +16,7 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationCollector
 from webhook.controller.metrics import ControllerMetrics, PendingCollector, WatchCollector
 from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
@@ -47,7 +48,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     store = MemoryStore(lambda: granted)
     recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1")
     cluster = ClusterState(
-        claims=lambda _deadline: lambda _claim: frozenset({"gpu.nvidia.com"}),
+        facts=lambda _deadline: Facts(claims=lambda _claim: frozenset({"gpu.nvidia.com"})),
         quota=QuotaEnforcer(ReservationBatcher(store, quotas)),
     )
     admission = Admission(lambda: DecisionCache(configuration), recorder, cluster)

@@ -13,16 +13,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.pages import ROOT, blocks, each_page
+from tests.pages import ROOT, blocks, each_page, prose
 from webhook.commands import main
 from webhook.commands.check import check
 
 
 def code_in(page: Path) -> Iterator[str]:
     """Yield what stands in code type in a page, but for its blocks."""
-    prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose))
-    yield from re.findall(r"^ {4}(.+)$", prose, re.MULTILINE)
+    text = prose(page)
+    yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text))
+    yield from re.findall(r"^ {4}(.+)$", text, re.MULTILINE)
 
 
 def command_lines(page: Path) -> Iterator[list[str]]:

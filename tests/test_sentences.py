@@ -4,8 +4,9 @@ import pytest
 
 from tests import sentence_reports
 from tests.cases import cases
+from tests.seed import SAID, SEED
 from tests.sentence_reports import missed_by
-from tests.sentences import changed, sentences, sentences_of
+from tests.sentences import changed, sampled, sentences, sentences_of
 
 FIRST, SECOND = chr(0x20000), chr(0x20001)
 
@@ -39,3 +40,9 @@ def test_what_users_read_is_a_sentence() -> None:
     assert "must have an equal limit: GPUs cannot be overcommitted" in texts
     assert not [text for text in texts if text.startswith("Deny what")], "no docstring"
     assert len({sentence.text for sentence in sentences("policies")}) > 500
+
+
+@pytest.mark.slow
+def test_a_sample_of_all_sentences_is_asserted() -> None:
+    """All of them: `make sentences`."""
+    assert sampled(SEED, 40, print) == [], SAID

@@ -13,8 +13,6 @@ from policies.pods.quantity import NANO, Quantity, QuantityText, readable
 INVALID_QUANTITY = Reason("InvalidQuantity", "an amount of GPUs is invalid, negative, or too large")
 FRACTIONAL_GPU = Reason("FractionalGPU", "an amount of GPUs is not a whole number")
 
-ID = "gpu-requests"
-"""The rule of these findings."""
 QUOTED = 61
 """Characters of a value that a finding shows."""
 
@@ -55,7 +53,6 @@ class Amount(msgspec.Struct, frozen=True):
     ) -> Finding:
         """Return a finding. Its fix sets the `amount`, or the resource `name`; without both, `remedy` says what to do."""
         return Finding(
-            rule=ID,
             reason=reason,
             severity=severity,
             path=f"{self.place.path}.resources.{self.kind}[{self.resource.name}]",

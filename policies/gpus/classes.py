@@ -293,15 +293,15 @@ def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassS
     match = _MIG_PROFILE.fullmatch(name)
     if match is None:
         yield path, f'must be a MIG profile such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb, not "{name}"'
-    for field, value, named, most in (
+    for field, value, named, limit in (
         ("sevenths", profile.sevenths, match and (match["compute"] or match["gpu"]), SEVENTHS),
         ("memoryGiB", profile.memory_gib, match and match["memory"], spec.memory_gib),
         ("perGPU", profile.per_gpu, None, SEVENTHS),
     ):
         if named and value != int(named):
             yield f"{path}.{field}", f"must be {named}, as in the name of the profile, not {value}"
-        if not 1 <= value <= most:
-            yield f"{path}.{field}", f"must be from 1 to {most}, not {value}"
+        if not 1 <= value <= limit:
+            yield f"{path}.{field}", f"must be from 1 to {limit}, not {value}"
     if profile.weight is not None:
         yield from _share_problems(f"{path}.weight", profile.weight)
 

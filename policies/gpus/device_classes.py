@@ -74,22 +74,22 @@ def device_class_mapping(
 
 
 def _pattern(each: DeviceClass, documents: ResourceMapping, known: ResourceMapping) -> DeviceClassPattern:
-    found = (
+    pattern = (
         documents.stated_device_class(each.name)
         or _of_gpus(each, known)
         or known.stated_device_class(each.name)
         or DeviceClassPattern(pattern=each.name, measure=Measure.NOTHING if _drivers(each) else None)
     )
-    return replace(found, pattern=each.name, extended_resource_name=each.extended_resource_name)
+    return replace(pattern, pattern=each.name, extended_resource_name=each.extended_resource_name)
 
 
 def _of_gpus(each: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
     """Return the pattern of the GPU driver in the selectors. With drivers of several vendors, it has no vendor."""
     texts = {text[1:-1] for expression in each.expressions for text in _QUOTED.findall(expression)}
     stated = (known.stated_device_class(text) for text in sorted(texts))
-    found = [pattern for pattern in stated if pattern is not None and pattern.measure is Measure.DEVICES]
-    resources = {pattern.resource for pattern in found}
-    if not found:
+    of_gpus = [pattern for pattern in stated if pattern is not None and pattern.measure is Measure.DEVICES]
+    resources = {pattern.resource for pattern in of_gpus}
+    if not of_gpus:
         return None
     return DeviceClassPattern(pattern=each.name, resource=resources.pop() if len(resources) == 1 else None)
 

@@ -19,10 +19,10 @@ ANY = "*"
 
 def limit_problems(limits: ResourceLimits, path: str) -> Iterator[tuple[str, str]]:
     """Yield (path, message) for every invalid value."""
-    for name, most in (limits if isinstance(limits, Mapping) else {"": limits}).items():
+    for name, limit in (limits if isinstance(limits, Mapping) else {"": limits}).items():
         at = f"{path}[{name}]" if name else path
-        if most is not None and most < 0:
-            yield at, f"must be 0 or more{'' if name else ', or null for no limit'}, not {most}"
+        if limit is not None and limit < 0:
+            yield at, f"must be 0 or more{'' if name else ', or null for no limit'}, not {limit}"
         domain, _, rest = name.partition("/")
         is_pattern = ANY not in domain and rest.count(ANY) <= 1 and is_resource_name(name.replace(ANY, "x"))
         if "/" in name and not is_pattern:
@@ -42,14 +42,14 @@ def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GP
     if not isinstance(limits, Mapping):
         return limits
     named = limits_by_pattern(limits)
-    of_resource = next((most for name, most in named if fnmatchcase(resource.name, name)), None)
+    of_resource = next((limit for name, limit in named if fnmatchcase(resource.name, name)), None)
     having = [gpu_class for gpu_class in classes if gpu_class.resource == resource.name]
-    each = [limits.get(c.name, limits.get(c.family, of_resource)) for c in having] or [of_resource]
-    known = [most for most in each if most is not None]
-    return max(known) if len(known) == len(each) else None
+    by_class = [limits.get(c.name, limits.get(c.family, of_resource)) for c in having] or [of_resource]
+    known = [limit for limit in by_class if limit is not None]
+    return max(known) if len(known) == len(by_class) else None
 
 
 def limits_by_pattern(limits: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the limits by resource, the most specific first: names, patterns by length, `*`."""
-    patterns = [(name, most) for name, most in limits.items() if "/" in name or name == ANY]
+    patterns = [(name, limit) for name, limit in limits.items() if "/" in name or name == ANY]
     return sorted(patterns, key=lambda each: (ANY in each[0], -len(each[0]), each[0]))

@@ -369,7 +369,7 @@ class ResourceMapping:
         requested = any(self.container_requests_gpus(place.container) for place in pod.places)
         return requested or bool(pod.spec.resource_claims) or self.pod_fraction(pod) is not None
 
-    def names_gpus(self, pod: Pod) -> bool:
+    def requests_gpus_without_claims(self, pod: Pod) -> bool:
         """Whether the pod requests a GPU by resources or fraction annotations. DRA claims do not count here."""
         requested = any(self.container_requests(place.container) for place in pod.places)
         return requested or self.pod_fraction(pod) is not None

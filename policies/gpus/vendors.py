@@ -47,7 +47,6 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
       `192G`.
     """
 
-    name: str
     resources: tuple[ResourcePattern, ...] = ()
     device_classes: tuple[DeviceClassPattern, ...] = ()
     one_device_each: tuple[str, ...] = ()
@@ -70,8 +69,7 @@ def _device_classes(card: str, *patterns: str) -> tuple[DeviceClassPattern, ...]
 
 
 VENDORS = (
-    Vendor(
-        name="NVIDIA",
+    Vendor(  # NVIDIA
         resources=(
             # Its device plugin: whole cards, time-slicing with renameByDefault, MIG with the mixed strategy
             *_names(_DEVICES, NVIDIA_GPU),
@@ -125,8 +123,7 @@ VENDORS = (
         product_labels=("nvidia.com/gpu.product",),
         memory_mib_labels=("nvidia.com/gpu.memory",),
     ),
-    Vendor(
-        name="AMD",
+    Vendor(  # AMD
         resources=(
             *_names(_DEVICES, AMD_GPU),
             # FPGAs (Xilinx's device plugin), media accelerators, and the NICs of its Network Operator
@@ -146,8 +143,7 @@ VENDORS = (
         product_labels=("amd.com/gpu.product-name",),
         memory_gb_labels=("amd.com/gpu.vram",),
     ),
-    Vendor(
-        name="Intel",
+    Vendor(  # Intel
         resources=(
             # Its device plugin: monitoring handles give no GPU
             *_names(_NOTHING, "gpu.intel.com/*_monitoring", "gpu.intel.com/monitoring"),
@@ -161,8 +157,7 @@ VENDORS = (
         # The Node Feature Discovery rules of its device plugins: family, device-id.<class>-<device>.present
         hardware_labels=("gpu.intel.com/*",),
     ),
-    Vendor(
-        name="Intel Gaudi",
+    Vendor(  # Intel Gaudi
         resources=(
             # The first is what people write under the company's domain.
             *_names(_DEVICES, "intel.com/gaudi", card=GAUDI),
@@ -176,8 +171,7 @@ VENDORS = (
         hiding=(NONE,),
         node_paths=("/dev/accel", "/dev/hl"),
     ),
-    Vendor(
-        name="AWS Neuron",
+    Vendor(  # AWS Neuron
         resources=(
             # `neuron` and `neurondevice` are cards, `neuroncore` parts of one.
             *_names(Measure.CORES, "aws.amazon.com/neuroncore", card=NEURON),
@@ -187,14 +181,12 @@ VENDORS = (
         device_classes=_device_classes(NEURON, "neuron.aws.com"),
         node_paths=("/dev/neuron",),
     ),
-    Vendor(
-        name="Google TPU",
+    Vendor(  # Google TPU
         resources=(*_names(_DEVICES, TPU), *_names(Measure.CORES, "cloud-tpus.google.com/*", card=TPU)),
         device_classes=_device_classes(TPU, "tpu.google.com"),
         node_paths=("/dev/accel",),
     ),
-    Vendor(
-        name="Hygon",
+    Vendor(  # Hygon
         resources=(
             *_names(_SHARES, "hygon.com/dcunum"),
             *_names(Measure.MEMORY_MIB, "hygon.com/dcumem"),
@@ -205,8 +197,7 @@ VENDORS = (
         visible_devices=("DCU_VISIBLE_DEVICES",),
         node_paths=("/dev/dri/", "/dev/kfd/", "/dev/mkfd/"),
     ),
-    Vendor(
-        name="Cambricon",
+    Vendor(  # Cambricon
         resources=(
             *_names(_DEVICES, "cambricon.com/mlunum"),
             *_names(Measure.MEMORY_MIB, "cambricon.com/mlumem"),
@@ -221,8 +212,7 @@ VENDORS = (
         visible_devices=("CAMBRICON_VISIBLE_DEVICES",),
         node_paths=("/dev/cambricon",),
     ),
-    Vendor(
-        name="Huawei Ascend",
+    Vendor(  # Huawei Ascend
         resources=(
             *_names(Measure.MEMORY_MIB, "huawei.com/Ascend*-memory"),
             *_names(_DEVICES, "huawei.com/Ascend*"),
@@ -233,8 +223,7 @@ VENDORS = (
         visible_devices=("ASCEND_VISIBLE_DEVICES",),
         node_paths=("/dev/davinci",),
     ),
-    Vendor(
-        name="MetaX",
+    Vendor(  # MetaX
         resources=(
             *_names(_DEVICES, "metax-tech.com/gpu"),
             *_names(_SHARES, "metax-tech.com/sgpu"),
@@ -243,8 +232,7 @@ VENDORS = (
             *_names(_DEVICES, "metax-tech.com/*"),
         ),
     ),
-    Vendor(
-        name="Iluvatar",
+    Vendor(  # Iluvatar
         resources=(
             *_names(_SHARES, "iluvatar.ai/*vgpu"),
             *_names(Measure.CORE_PERCENT, "iluvatar.ai/vcuda-core", "iluvatar.ai/*.vCore"),
@@ -254,16 +242,14 @@ VENDORS = (
             *_names(_DEVICES, "iluvatar.ai/*", "iluvatar.com/gpu"),
         ),
     ),
-    Vendor(
-        name="Kunlunxin",
+    Vendor(  # Kunlunxin
         resources=(
             *_names(_SHARES, "kunlunxin.com/vxpu"),
             *_names(Measure.MEMORY_MIB, "kunlunxin.com/vxpu-memory"),
             *_names(_DEVICES, "kunlunxin.com/*"),
         ),
     ),
-    Vendor(
-        name="Enflame",
+    Vendor(  # Enflame
         resources=(
             *_names(_SHARES, "enflame.com/vgcu", "enflame.com/shared-gcu", "enflame.com/drs-gcu"),
             *_names(Measure.MEMORY_PERCENT, "enflame.com/vgcu-percentage"),
@@ -273,8 +259,7 @@ VENDORS = (
             *_names(_DEVICES, "enflame.com/*"),
         ),
     ),
-    Vendor(
-        name="Moore Threads",
+    Vendor(  # Moore Threads
         resources=(
             *_names(_SHARES, "mthreads.com/vgpu"),
             # Units of 512 MiB, up to 160 (HAMi's documentation, userguide/mthreads-device), as GiB, and sixteenths of its compute
@@ -285,12 +270,12 @@ VENDORS = (
         # From its examples
         visible_devices=("MTHREADS_VISIBLE_DEVICES",),
     ),
-    Vendor(name="Biren", resources=_names(_DEVICES, "birentech.com/*")),
-    Vendor(name="Vastai", resources=_names(_DEVICES, "vastaitech.com/*")),
-    Vendor(name="Rebellions", resources=_names(_DEVICES, "rebellions.ai/*")),
-    Vendor(name="FuriosaAI", resources=_names(_DEVICES, "furiosa.ai/*")),
-    Vendor(name="Qualcomm", resources=_names(_DEVICES, "qualcomm.com/qaic*", "qualcomm.com/qaic")),
-    Vendor(name="Tenstorrent", resources=_names(_DEVICES, "tenstorrent.com/*")),
+    Vendor(resources=_names(_DEVICES, "birentech.com/*")),
+    Vendor(resources=_names(_DEVICES, "vastaitech.com/*")),
+    Vendor(resources=_names(_DEVICES, "rebellions.ai/*")),
+    Vendor(resources=_names(_DEVICES, "furiosa.ai/*")),
+    Vendor(resources=_names(_DEVICES, "qualcomm.com/qaic*", "qualcomm.com/qaic")),
+    Vendor(resources=_names(_DEVICES, "tenstorrent.com/*")),
 )
 
 

@@ -60,8 +60,8 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
         return f"the weights of {self.model} take {self._divided(self.estimate.weights)}"
 
     def _divided(self, size: int) -> str:
-        each = f" over {self.gpus} GPUs = {gib(-(-size // self.gpus))} each"
-        return gib(size) + (each if self.gpus > 1 else "")
+        per_gpu = f" over {self.gpus} GPUs = {gib(-(-size // self.gpus))} each"
+        return gib(size) + (per_gpu if self.gpus > 1 else "")
 
     def memory_gib(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> int:
         """Return the size of one card, or of the slice; 0 if the class does not have the slice."""

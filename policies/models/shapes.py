@@ -114,10 +114,10 @@ def attention_of_config(config: Any) -> Attention:
 
 
 def _needed(config: dict[str, Any], names: tuple[str, ...]) -> int:
-    found = _number(config, names)
-    if found is None:
+    number = _number(config, names)
+    if number is None:
         raise EstimateError(f"must have {names[0]}")
-    return found
+    return number
 
 
 def _number(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
@@ -224,8 +224,8 @@ whose checkpoint has several precisions, such as gpt-oss."""
 def parse_family(text: str) -> ModelShape:
     """Read the name of a family of models, such as llama-3.1-8b. Raises EstimateError."""
     word = text.strip().lower()
-    found = FAMILIES.get(word)
-    if found is None:
+    shape = FAMILIES.get(word)
+    if shape is None:
         near = difflib.get_close_matches(word[:_LONGEST_NAME], FAMILIES, n=3) or sorted(FAMILIES)[::7]
         raise invalid(f"a built-in family such as {', '.join(near)} (others: model-params)", text)
-    return found
+    return shape

@@ -44,9 +44,9 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         if finding.reason is not FRACTIONAL_GPU:
             return replace(finding, fix=())
         # The words begin with the amount of the fix; slices and shares may follow.
-        others = finding.remedy.partition(", or ")[2]
+        alternatives = finding.remedy.partition(", or ")[2]
         rounded = "round it up or down" if least > 0 else "round it up"
-        return replace(finding, fix=(), remedy=f"set {others}" if others else rounded)
+        return replace(finding, fix=(), remedy=f"set {alternatives}" if alternatives else rounded)
 
     def _accepts(self, finding: Finding, amount: Amount) -> bool:
         written, container, mapping = finding.fix[-1], amount.place.container, self.bounds.resource_mapping
@@ -88,13 +88,13 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
             return False
         if not resource.measure.is_count:
             return True
-        others = sum(
+        of_other_containers = sum(
             larger(*pair).value
             for place in self.bounds.availability.pod.places
             if place is not amount.place and any(pair := amounts(place, resource))
         )
         too_many = self.bounds.on_container(resource, count)
-        return too_many is None and not any(self.bounds.on_pod(resource, count + others))
+        return too_many is None and not any(self.bounds.on_pod(resource, count + of_other_containers))
 
     def _matches(self, resource: GPUResource, count: int, amount: Amount, is_same: bool) -> bool:
         """Whether the container can use this count: at most one slice or share, and as many GPUs as it starts processes."""

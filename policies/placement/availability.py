@@ -223,11 +223,11 @@ class Availability:
         ]
         if not per_node:
             return None
-        most, per_gpu, cards, name = max(per_node)
-        if count <= most:
+        limit, per_gpu, cards, name = max(per_node)
+        if count <= limit:
             return None
         why = f", for a pod runs on one node: {per_gpu} on each {name}, {cards} GPUs in a node"
-        return _exceeds_node(resource, most, why)
+        return _exceeds_node(resource, limit, why)
 
     def cards_per_node(self, resource: GPUResource) -> int | None:
         """Return how many whole cards the largest node of the pod's classes has.
@@ -243,22 +243,22 @@ class Availability:
 
     def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if the count exceeds the cards of each node of the pod's class."""
-        most = self.cards_per_node(resource)
-        if most is None or count <= most:
+        limit = self.cards_per_node(resource)
+        if limit is None or count <= limit:
             return None
-        return _exceeds_node(resource, most, f": no node of {self._description} has more")
+        return _exceeds_node(resource, limit, f": no node of {self._description} has more")
 
-    def more_than_any_machine(self, resource: GPUResource, count: int, most: int) -> Complaint | None:
-        """Warn if the pod is not pinned and requests more than `most` whole NVIDIA cards: no machine has more.
+    def more_than_any_machine(self, resource: GPUResource, count: int, limit: int) -> Complaint | None:
+        """Warn if the pod is not pinned and requests more than `limit` whole NVIDIA cards: no machine has more.
 
         A unit of another resource may be less than a card: AMD's partitions, and resources in a class's `equivalents`. A pinned
         pod may request more: a chassis may hold any number of cards.
         """
         is_card = resource.name == NVIDIA_GPU and resource.name not in self._catalogue.equivalents
-        if not is_card or count <= most or self.pinned:
+        if not is_card or count <= limit or self.pinned:
             return None
         why = ": a pod runs on one node, and the largest machines have no more"
-        return _exceeds_node(resource, most, why, Severity.WARNING)
+        return _exceeds_node(resource, limit, why, Severity.WARNING)
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
@@ -341,11 +341,11 @@ class Availability:
 
 
 def _exceeds_node(
-    resource: GPUResource, most: int, why: str, severity: Severity = Severity.DENIAL
+    resource: GPUResource, limit: int, why: str, severity: Severity = Severity.DENIAL
 ) -> Complaint:
-    message = f"{'must' if severity is Severity.DENIAL else 'should'} be at most {most}{why}"
-    remedy = f"request {resource.name}: {most} or less, and spread the work over several pods"
-    return Complaint(EXCEEDS_NODE, message, remedy, severity, most)
+    message = f"{'must' if severity is Severity.DENIAL else 'should'} be at most {limit}{why}"
+    remedy = f"request {resource.name}: {limit} or less, and spread the work over several pods"
+    return Complaint(EXCEEDS_NODE, message, remedy, severity, limit)
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -366,22 +366,22 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     def on_container(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if a container requests too many."""
-        most = limit_of(self.max_per_container, resource, self.availability.pinned)
-        if not resource.measure.is_count or most is None or count <= most:
+        limit = limit_of(self.max_per_container, resource, self.availability.pinned)
+        if not resource.measure.is_count or limit is None or count <= limit:
             return None
-        message = f"must be at most {most} per container by policy"
-        return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {most} or less", amount=most)
+        message = f"must be at most {limit} per container by policy"
+        return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {limit} or less", amount=limit)
 
     def on_pod(self, resource: GPUResource, total: int, *, is_reported: bool = False) -> Iterator[Complaint]:
         """Complain if the pod requests too many for a pod or a node. `is_reported`: `on_container` complained already."""
-        availability, most = self.availability, self._max_per_pod(resource)
+        availability, limit = self.availability, self._max_per_pod(resource)
         complaints = [
             availability.too_many_slices(resource, total, self.gpus_per_node),
             availability.too_many_cards(resource, total),
         ]
-        if most is not None and total > most and not is_reported:
-            message, remedy = f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
-            complaints.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=most))
+        if limit is not None and total > limit and not is_reported:
+            message, remedy = f"must be at most {limit} per pod by policy", f"request {NAME}: {limit} or less"
+            complaints.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=limit))
         if not is_reported and not any(complaints):
             complaints.append(availability.more_than_any_machine(resource, total, self.gpus_per_node))
         return filter(None, complaints)

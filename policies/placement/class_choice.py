@@ -23,7 +23,6 @@ CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resourc
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
 
-RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 NAMES_LISTED = 3
@@ -31,7 +30,7 @@ NAMES_LISTED = 3
 OPEN_POD = Pod()
 """A pod that any node can take."""
 
-warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
+warning = partial(Finding, severity=Severity.WARNING)
 
 
 def class_matches(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
@@ -172,9 +171,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         allowed = self.allowed_of(self.catalogue)
         if self._knows_classes_of_nodes:
             allowed = tuple(each for each in allowed if self._with_nodes(each, allowed))
-        others = {each.resource for each in allowed} - {each.name for each in self.resources}
+        alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.catalogue if self.may_offer(each)]
-        remedy = f"request {alternatives_in_words(sorted(others))}: 1" if others else ""
+        remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         if not offering:
             return remedy, f"for a GPUClass with {self.requested_words}"
         if without_nodes := self.allowed_of(offering):
@@ -218,8 +217,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def is_for(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
         # A MIG profile of the class is of its vendor.
-        others = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
-        return self.offers(gpu_class) and {vendor(r.name) for r in others} <= {vendor(gpu_class.resource)}
+        resources = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
+        return self.offers(gpu_class) and {vendor(r.name) for r in resources} <= {vendor(gpu_class.resource)}
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""
@@ -295,7 +294,6 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         return _chosen(selection, tuple(left), requested, need.words)
     key, value = need.declared
     return Finding(
-        rule=RULE_ID,
         reason=MODEL_TOO_LARGE,
         path=annotation_path(key),
         value=value,
@@ -370,7 +368,6 @@ def about_annotation(
 ) -> Finding:
     """Return a finding about the annotation that names a class. `instead`: the class that it should name."""
     return Finding(
-        rule=RULE_ID,
         reason=reason,
         path=ANNOTATION_PATH,
         value=requested,

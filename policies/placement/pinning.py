@@ -109,8 +109,8 @@ def _of_label(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex)
 
 def _of_nodes(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex) -> frozenset[str]:
     """Return the classes of the nodes with this name. Empty if one of these nodes may be of any class."""
-    each = [classes_of_node(dict(labels), catalogue) for labels in nodes.find((key, value))]
-    return frozenset[str]().union(*each) if all(each) else frozenset()
+    by_node = [classes_of_node(dict(labels), catalogue) for labels in nodes.find((key, value))]
+    return frozenset[str]().union(*by_node) if all(by_node) else frozenset()
 
 
 def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
@@ -160,10 +160,10 @@ def _of_term(
         for requirement in requirements or ():
             key, values = requirement.key, requirement.values or ()
             if requirement.operator == "In":
-                each = [classes_of(key, value, catalogue, nodes) for value in values]
+                by_value = [classes_of(key, value, catalogue, nodes) for value in values]
                 # Unknown nodes may have a value that no class lists. Then the requirement does not pin.
-                if each and all(each):
-                    allowed.append(frozenset.union(*each))
+                if by_value and all(by_value):
+                    allowed.append(frozenset.union(*by_value))
                     because.append(f"node affinity {key} in ({', '.join(values)})")
     return frozenset.intersection(*allowed) if allowed else frozenset(), because
 

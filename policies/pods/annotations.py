@@ -52,9 +52,8 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     message: str
     remedy: str
 
-    def finding(self, rule_id: str) -> Finding:
+    def finding(self) -> Finding:
         return Finding(
-            rule=rule_id,
             reason=INVALID_ANNOTATION,
             path=annotation_path(self.key),
             value=self.value,

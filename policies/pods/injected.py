@@ -142,8 +142,8 @@ def _without(node: Any, path: Parts) -> Any:
         return None if left == type(node)() else left
     child = _without(node[part], rest) if rest else None
     if isinstance(node, dict):
-        others = {key: value for key, value in node.items() if key != part}
-        return (others if child is None else {**node, part: child}) or None
+        without_part = {key: value for key, value in node.items() if key != part}
+        return (without_part if child is None else {**node, part: child}) or None
     index = int(part)
     return (*node[:index], *(() if child is None else (child,)), *node[index + 1 :]) or None
 
@@ -179,33 +179,33 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
 
     wanted: the changes that may be restored, in the words of `policies.pods.patch`, each with its rule.
     """
-    found = find_injected(stored, wanted.keys())
-    if not found:
+    injected = find_injected(stored, wanted.keys())
+    if not injected:
         return Restored()
     old, new = msgspec.json.decode(before), msgspec.json.decode(after)
     changes: list[Change] = []
     warnings: list[Finding] = []
-    for path, what in found:
-        place = _place(path, old, new)
-        if place is None:
+    for path, what in injected:
+        sent_path = _sent_path(path, old, new)
+        if sent_path is None:
             continue
-        value, sent = value_at(old, path), value_at(new, place)
-        if _is_present(place, value, new):
+        value, sent = value_at(old, path), value_at(new, sent_path)
+        if _is_present(sent_path, value, new):
             continue
-        changes.append(Change(what, (_put(new, place, value),), wanted[what]))
-        if place[-1] in _RAISED and sent is not None:
+        changes.append(Change(what, (_put(new, sent_path, value),), wanted[what]))
+        if sent_path[-1] in _RAISED and sent is not None:
             # The author may have set it before, and not lowered it in this update.
             message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
             kept = partial(Finding, reason=INJECTION_KEPT, severity=Severity.WARNING, message=message)
-            warnings.append(kept(rule=wanted[what], path=field_path(place), value=str(sent)))
+            warnings.append(kept(rule=wanted[what], path=field_path(sent_path), value=str(sent)))
     note = stored.annotations.get(INJECTED)
-    place = ("metadata", "annotations", INJECTED)
-    is_lost = bool(changes) and note is not None and value_at(new, place) is None
-    restored_note = Change(f"annotation {INJECTED}", (_put(new, place, note),)) if is_lost else None
+    at = ("metadata", "annotations", INJECTED)
+    is_lost = bool(changes) and note is not None and value_at(new, at) is None
+    restored_note = Change(f"annotation {INJECTED}", (_put(new, at, note),)) if is_lost else None
     return Restored(tuple(changes), restored_note, tuple(warnings))
 
 
-def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
+def _sent_path(path: Parts, old: JSON, new: JSON) -> Parts | None:
     """Return the path in the new pod. Containers are found by name. None if the container is missing."""
     _, part, *rest = path
     if part not in {"containers", "initContainers"} or len(rest) == 1:
@@ -216,14 +216,14 @@ def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
     return None if index is None else (*path[:2], index, *path[3:])
 
 
-def _is_present(place: Parts, value: JSON, new: JSON) -> bool:
-    if isinstance(place[-1], int):
-        fields = _IDENTITY[place[-2]]
+def _is_present(path: Parts, value: JSON, new: JSON) -> bool:
+    if isinstance(path[-1], int):
+        fields = _IDENTITY[path[-2]]
         same = [value.get(field) for field in fields]
-        items = value_at(new, place[:-1]) or ()
+        items = value_at(new, path[:-1]) or ()
         return any([item.get(field) for field in fields] == same for item in items)
-    sent = value_at(new, place)
-    return sent is not None and (place[-1] not in _RAISED or sent >= value)
+    sent = value_at(new, path)
+    return sent is not None and (path[-1] not in _RAISED or sent >= value)
 
 
 def _put(node: JSON, path: Parts, value: JSON) -> Operation:

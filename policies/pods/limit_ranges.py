@@ -1,4 +1,4 @@
-"""LimitRanges of a namespace, as far as they bound the CPU and memory of containers and pods, and what they set by default.
+"""LimitRanges of a namespace: bounds and defaults of the CPU and memory of containers and pods.
 
 The API server's plugin LimitRanger (k8s.io/kubernetes v1.36.3, plugin/pkg/admission/limitranger) sets defaults before it calls
 webhooks, lists them in an annotation, and checks the final pod. Anyone can write that annotation.
@@ -49,12 +49,12 @@ class ResourceBounds(msgspec.Struct, frozen=True):
 
     def at_most(self, nano: int, beside: int) -> int:
         """Return the amount of a container, or the most that is allowed beside the limits of the pod's other containers."""
-        most = [nano]
+        ceilings = [nano]
         if self.container_max is not None:
-            most.append(self.container_max.nano)
+            ceilings.append(self.container_max.nano)
         if self.pod_max is not None:
-            most.append(self.pod_max.nano - beside)
-        return min(most)
+            ceilings.append(self.pod_max.nano - beside)
+        return min(ceilings)
 
     def allows_least(self, nano: int, beside: int) -> bool:
         """Whether the amount of a container is enough, beside the requests of the pod's other containers."""

@@ -273,6 +273,10 @@ class Metadata(View, frozen=True):
     finalizers: tuple[str, ...] | None = None
 
     @property
+    def controller(self) -> OwnerReference | None:
+        return next((each for each in self.owner_references or () if each.controller), None)
+
+    @property
     def controlled_by(self) -> str:
         """The controller of the object, such as `Job/train`; "" if it has none. For a pod of a Deployment that is the Deployment.
 
@@ -280,8 +284,7 @@ class Metadata(View, frozen=True):
         not check owners of kinds that it does not serve, so a name may have 1 MB, of any characters. It is cut to LONGEST_OWNER,
         and printable, because Events, statuses and denials name it.
         """
-        owner = next((each for each in self.owner_references or () if each.controller), None)
-        if owner is None:
+        if (owner := self.controller) is None:
             return ""
         kind, name, template = owner.kind, owner.name, (self.labels or {}).get(TEMPLATE_HASH, "")
         if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):

@@ -15,8 +15,8 @@ class PodCount(msgspec.Struct, frozen=True):
 
     running: int | None = 1
     """Pods at one time, as written. 0 for a suspended workload or a mere template, None if the object does not say."""
-    most: int | None = None
-    """Maximum number of pods to which the workload may scale. None if it does not scale, or has no limit."""
+    maximum: int | None = None
+    """Number of pods to which the workload may scale. None if it does not scale, or has no limit."""
     gang: int | None = None
     """Pods of this template that must run together. None if each works by itself."""
 
@@ -25,7 +25,7 @@ class WorkloadPods(msgspec.Struct, frozen=True):
     """The pods of one template: its path in the object, the pod as written, and the number.
 
     `admitted` is the pod after the enforced rules. `denied`: the enforced rules deny it. `owner`: the object
-    that has the template, as far as its pods depend on it.
+    that has the template, with what its pods depend on.
     """
 
     path: str

@@ -17,7 +17,7 @@ from policies.quota.budget import (
     reached,
     will_be_spent,
 )
-from policies.quota.demand import RULE_ID, Catalogues
+from policies.quota.demand import Catalogues
 from policies.quota.fit import demands
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import ReservationOutcome
@@ -102,7 +102,7 @@ def _spent(
     facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
     field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
-    finding = partial(Finding, rule=RULE_ID, reason=BUDGET_SPENT, ask=f"to raise {field}")
+    finding = partial(Finding, reason=BUDGET_SPENT, ask=f"to raise {field}")
     if path:
         message = f"its pods will be denied, the budget is spent: {facts}"
         return finding(path=path, severity=Severity.WARNING, message=message)
@@ -118,7 +118,7 @@ def _low(
         return
     facts = f"{how_much(budget, spending, low)}, {how_long(budget, spending, low, used)}"
     message = f"budget {namespace}/{NAME}: {facts}"
-    yield Finding(rule=RULE_ID, reason=BUDGET_LOW, severity=Severity.WARNING, path=path, message=message)
+    yield Finding(reason=BUDGET_LOW, severity=Severity.WARNING, path=path, message=message)
 
 
 def _first(keys: Collection[str]) -> list[str]:

@@ -20,7 +20,6 @@ from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.demand import (
-    RULE_ID,
     UNCOUNTABLE_DEVICES,
     Catalogues,
     Demand,
@@ -81,7 +80,6 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
     if mark is None or mark == was or username == SCHEDULER:
         return None
     return Finding(
-        rule=RULE_ID,
         reason=PROTECTED_CLAIM,
         path=f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]",
         value=mark,
@@ -102,7 +100,6 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
     if not is_allocated or FINALIZER not in was or FINALIZER in now:
         return None
     return Finding(
-        rule=RULE_ID,
         reason=PROTECTED_CLAIM,
         path="metadata.finalizers",
         message=f"must keep {FINALIZER} while the claim is allocated: pods may be using its devices",
@@ -199,9 +196,9 @@ def _device_demand(
         return _denied(f"{path}.count", "must be at least 1", str(count))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     demand = demand_of(name, count)
-    place = {"path": f"{path}.deviceClassName", "value": name}
+    field = {"path": f"{path}.deviceClassName", "value": name}
     unknown = unknown_device_class(resource.name, mapping)
-    denials = tuple(replace(denial, **place) for denial in (*demand.denials, *unknown))
+    denials = tuple(replace(denial, **field) for denial in (*demand.denials, *unknown))
     counted = vector.total((demand.vector, {RESOURCES + resource.name: Fraction(count)}))
     return replace(demand, vector=counted, denials=denials)
 
@@ -249,5 +246,5 @@ def _denied(
     remedy: str = "set allocationMode ExactCount with a count, or All",
 ) -> Demand:
     reason = UNCOUNTABLE_DEVICES
-    denial = Finding(rule=RULE_ID, reason=reason, path=path, value=value, message=message, remedy=remedy)
+    denial = Finding(reason=reason, path=path, value=value, message=message, remedy=remedy)
     return Demand({}, denials=(denial,))

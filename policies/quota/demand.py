@@ -48,8 +48,6 @@ from policies.quota.waiting import waits
 UNCOUNTABLE_DEVICES = Reason("UncountableDevices", "the devices of a pod or claim cannot be counted")
 UNCLASSIFIED_POD = Reason("UnclassifiedPod", "the quota counts by class, and the pod or claim names none")
 
-RULE_ID = "gpu-quota"
-
 MAX_BY_MEMORY = 256
 """A pod with more amounts of GPU resources is not computed by memory of each class. Each amount and class takes some 5 µs."""
 
@@ -225,7 +223,6 @@ def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: Unclassif
         return
     for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
         yield Finding(
-            rule=RULE_ID,
             reason=UNCLASSIFIED_POD,
             path="spec",
             message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
@@ -244,7 +241,6 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
         for name, raw in requested.items():
             if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
-                    rule=RULE_ID,
                     reason=INVALID_QUANTITY,
                     path=f"{path}[{name}]",
                     container=container,
@@ -255,7 +251,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
             for unknown in unknown_device_class(name, resource_mapping):
                 yield msgspec.structs.replace(unknown, path=f"{path}[{name}]", container=container)
     for bad in fraction_problems(pod, resource_mapping):
-        yield bad.finding(RULE_ID)
+        yield bad.finding()
 
 
 def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterator[Finding]:
@@ -263,7 +259,6 @@ def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterat
     device_class = resource_mapping.refused_device_class(name)
     if device_class is not None:
         yield Finding(
-            rule=RULE_ID,
             reason=UNCOUNTABLE_DEVICES,
             message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs",
             remedy="use another DeviceClass",

@@ -5,7 +5,7 @@ It uses `pod_demand` of the pod as admitted. ResourceClaims (DRA) are ignored: t
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from enum import Enum, auto
 from fractions import Fraction
 from math import ceil, floor
 from typing import Any
@@ -62,15 +62,15 @@ class TemplateDemand(msgspec.Struct, frozen=True):
 class FitFailure(Enum):
     """Why pods will not start, the worst reason first."""
 
-    POD_TOO_LARGE = "pod too large"
+    POD_TOO_LARGE = auto()
     """A single pod exceeds the whole quota."""
-    GANG_TOO_LARGE = "gang too large"
+    GANG_TOO_LARGE = auto()
     """The pods that must run together exceed the whole quota."""
-    TOO_LITTLE = "too little"
+    TOO_LITTLE = auto()
     """Not all pods fit beside the usage of others."""
-    TOO_LITTLE_TO_GROW = "too little to grow"
+    TOO_LITTLE_TO_GROW = auto()
     """Not all pods fit once the workload grows, or an autoscaler scales it."""
-    NO_SURGE = "no surge"
+    NO_SURGE = auto()
     """All pods fit, but not the additional pod of a rolling update."""
 
 
@@ -147,7 +147,7 @@ def _failure(
             return None
         held = positive_difference(held, own)
     written = [(each, each.running) for each in requested]
-    largest = [(each, each.count.most or pods) for each, pods in written]
+    largest = [(each, each.count.maximum or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW
     failure = _shortage(then if workload.target else now, written, hard, held) or _shortage(
         then, largest, hard, held
@@ -167,7 +167,7 @@ def demands(
     """
     demanded: list[TemplateDemand] = []
     for each in workload.pods:
-        if each.denied or (each.count.running == 0 and not each.count.most):
+        if each.denied or (each.count.running == 0 and not each.count.maximum):
             continue
         if len(demanded) == MAX_TEMPLATES:
             return ()

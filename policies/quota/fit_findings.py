@@ -7,13 +7,14 @@ from policies.finding import PLATFORM_TEAM, Finding, Severity
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.amounts import NOTHING, format_amount, unit
-from policies.quota.demand import RULE_ID, Catalogues
+from policies.quota.demand import Catalogues
 from policies.quota.fit import FitFailure, FitResult
 from policies.quota.fit_fixes import Advice, fewer_pods, smaller_pod
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, grants, largest_namespaces
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
+from policies.quota.shortage_facts import grants, largest_namespaces
 from policies.quota.spec import hard_field
 
 
@@ -42,7 +43,6 @@ def fit_warning(
     never_fits = f"{amount}, which can never fit: {granted}"
     warning = partial(
         Finding,
-        rule=RULE_ID,
         reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[waits],
         severity=Severity.WARNING,
         path=fit.path,

@@ -121,7 +121,7 @@ class Place(msgspec.Struct, frozen=True):
     """The place of a pod in line, from 1; 0 if it has none. A gang has one place.
 
     `needed` is what must be free for it; for a gang, the demand of all its pods. `gang` is the key of a gang that starts as a
-    whole, `missing` the number of its pods that do not exist yet, and `most` how many could start together if it has too many.
+    whole. `missing`: the number of its pods that do not exist yet. `can_start`: how many could start together if it has too many.
     `for_team`: the pod, or one before it, waits for quota of the team, and not of the namespace.
     """
 
@@ -130,7 +130,7 @@ class Place(msgspec.Struct, frozen=True):
     needed: Vector = {}
     gang: str = ""
     missing: int = 0
-    most: int = 0
+    can_start: int = 0
     for_team: bool = False
 
 
@@ -184,8 +184,8 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def order(self) -> tuple[object, ...]:
-        each = min((*self.waiters, *self.beyond_size), key=_sort_key)
-        return not self.continues_gang, *_sort_key(each)
+        first = min((*self.waiters, *self.beyond_size), key=_sort_key)
+        return not self.continues_gang, *_sort_key(first)
 
 
 def _sort_key(waiter: Waiter) -> tuple[object, ...]:
@@ -314,7 +314,7 @@ class NamespaceLine:
         self._queue, self._starved_before = in_line.queue, starved_before
         self._limit, self._space = limit, limit - Reservations.of(*ledger.reservations.lifts.values()).size
         self._unheld = _Unheld(ledger)
-        self._spent, self._most = ledger.spent_keys(), ledger.maximum_hard
+        self._spent, self._maximum_hard = ledger.spent_keys(), ledger.maximum_hard
         self._entries = entries[::-1]
         self._blocked, self._behind_team = False, False
         self._waiting_for_team = 0
@@ -381,8 +381,8 @@ class NamespaceLine:
         if blocks and standing is Standing.NEXT:
             self._scarce = self._lacking
         held = self._reservations(entry.waiters) if standing is Standing.TOO_MANY else None
-        most = self._limit * len(held) // held.size if held else 0
-        place = Place(standing, number, entry.demand, entry.gang, entry.missing, most, for_team)
+        can_start = self._limit * len(held) // held.size if held else 0
+        place = Place(standing, number, entry.demand, entry.gang, entry.missing, can_start, for_team)
         self._places.update((each.uid, place) for each in entry.waiters)
         if entry.beyond_size and standing is Standing.STARTING:
             self._number += 1
@@ -422,7 +422,7 @@ class NamespaceLine:
         """Return why the entry can never be held, None if it can. Equal pods share their demand, so it is compared once."""
         identity = id(entry.demand)
         if identity not in self._never:
-            is_over = bool(exceeds(entry.demand, self._most))
+            is_over = bool(exceeds(entry.demand, self._maximum_hard))
             are_too_many = not is_over and self._reservations(entry.waiters).size > self._limit
             self._never[identity] = (
                 Standing.TOO_LARGE if is_over else Standing.TOO_MANY if are_too_many else None

@@ -8,12 +8,11 @@ from policies.finding import Finding, Reason, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
-from policies.quota.demand import RULE_ID
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
-from policies.quota.shortage import quota_title, shortage_facts
+from policies.quota.shortage_facts import quota_title, shortage_facts
 from policies.quota.spec import NAME
 from policies.quota.waiting import names_kueue, never_waits
 
@@ -29,12 +28,11 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     quota, waiting = (quota_title(namespace, ledger), ledger.all_waiting) if ledger else (NAME, 0)
     facts = f"{how_many(waiting)} before it" if waiting else "next in line"
     if ledger and ledger.share and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
-        others = f"other namespaces of {team_title(ledger.share.team.name)}"
-        facts = f"{how_many(ledger.share.waiting)} of {others} in line, too"
+        team = team_title(ledger.share.team.name)
+        facts = f"{how_many(ledger.share.waiting)} of other namespaces of {team} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
     return Finding(
-        rule=RULE_ID,
         reason=QUOTA_QUEUED,
         severity=Severity.WARNING,
         message=f"waits in line for {quota}: {facts}",
@@ -54,12 +52,12 @@ def in_line(
     namespace: str, reason: VerdictReason, ledger: QuotaLedger, request: ReservationRequest, *, joins: bool
 ) -> Finding:
     """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
-    found, quota, waiting = partial(Finding, rule=RULE_ID), quota_title(namespace, ledger), ledger.all_waiting
+    quota, waiting = quota_title(namespace, ledger), ledger.all_waiting
     if reason is VerdictReason.QUEUE_FULL:
         # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
         new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
         ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
-        return found(
+        return Finding(
             reason=QUEUE_FULL,
             message=f"the line for {quota} is full: {how_many(waiting)} in it",
             remedy="create it again when some of them have started",
@@ -67,17 +65,17 @@ def in_line(
         )
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
-        return found(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
-    others, has_no_gate = "", request.line is Line.NEVER_WAITS
+        return Finding(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
+    of_whom, has_no_gate = "", request.line is Line.NEVER_WAITS
     is_passed = not waiting or (has_no_gate and ledger.scarce.keys().isdisjoint(request.demand))
     if is_passed and ledger.share is not None:
         quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
-        others = " of other namespaces"
-    message = f"{how_many(waiting)}{others} in line for {quota} must start first"
+        of_whom = " of other namespaces"
+    message = f"{how_many(waiting)}{of_whom} in line for {quota} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     if has_no_gate:
         remedy = "try again within a minute, and again until its turn comes: it has a place in line"
-    return found(reason=OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
+    return Finding(reason=OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
 
 
 def how_many(number: int) -> str:
@@ -86,13 +84,13 @@ def how_many(number: int) -> str:
 
 def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: int) -> Iterator[Finding]:
     """Yield warnings about pods that wait in line. `before`: the number of queued pods ahead of this workload, which fits."""
-    warning = partial(Finding, rule=RULE_ID, reason=QUOTA_QUEUED, severity=Severity.WARNING)
+    warning = partial(Finding, reason=QUOTA_QUEUED, severity=Severity.WARNING)
     pods = [each for each in workload.pods if each.count.running]
     if pods and before:
         message = f"its pods will wait in line, {how_many(before)} before them{deadline_note(workload)}"
         yield warning(path=pods[0].path, message=message)
     for each in pods:
-        if each.pod.spec.resource_claims and resource_mapping.names_gpus(each.pod):
+        if each.pod.spec.resource_claims and resource_mapping.requests_gpus_without_claims(each.pod):
             message = (
                 "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
             )

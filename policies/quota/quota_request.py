@@ -21,7 +21,6 @@ from policies.quota.amounts import maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
 from policies.quota.demand import (
-    RULE_ID,
     UNCOUNTABLE_DEVICES,
     Catalogues,
     Demand,
@@ -249,7 +248,6 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
     node = pod.spec.node_name
     if node and any(is_shared(container_amounts(each.container, resource_mapping)) for each in pod.places):
         yield Finding(
-            rule=RULE_ID,
             reason=UNCOUNTABLE_DEVICES,
             path="spec.nodeName",
             value=node,

@@ -48,14 +48,12 @@ def next_to_start_in_team(
     """
     lines: dict[str, NamespaceLine] = {}
     after, team = team_ledgers, team_ledgers.team
-
-    def dominant_share(namespace: str) -> Fraction:
-        return _dominant_share(team, namespace, team_ledgers.taken[namespace])
-
     # Who holds most gives back first, if `hard` was lowered.
-    for namespace in sorted(
-        team_ledgers.ledgers.keys() & in_line, key=lambda each: (-dominant_share(each), each)
-    ):
+    shares = {
+        each: _dominant_share(team, each, team_ledgers.taken[each])
+        for each in team_ledgers.ledgers.keys() & in_line
+    }
+    for namespace in sorted(shares, key=lambda each: (-shares[each], each)):
         ledger = after.of(namespace)
         if ledger is None or ledger.used is None or ledger.uncounted or ledger.class_catalogue is None:
             continue

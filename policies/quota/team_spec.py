@@ -132,13 +132,13 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
             len(namespace) + AMOUNT_CHARACTERS + _characters(hard)
             for namespace, hard in self.guaranteed.items()
         )
-        for field, number, most in (
+        for field, number, limit in (
             ("hard", limits, LONGEST_LIMITS),
             ("guaranteed", guaranteed, LONGEST_GUARANTEED),
         ):
-            if number > most:
+            if number > limit:
                 how = f"names and {AMOUNT_CHARACTERS} for each amount"
-                yield field, f"must be shorter: {number} characters ({how}), at most {most}"
+                yield field, f"must be shorter: {number} characters ({how}), at most {limit}"
 
 
 class TeamMatch(msgspec.Struct, frozen=True):
@@ -198,15 +198,15 @@ def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
     `vision-*` includes `vision-prod-*`. Globs that overlap only in part, such as `vision-*` and `*-prod`, are not found.
     """
     own, theirs = team.namespaces, other.namespaces
-    pairs = {(name, found) for name in own.names if (found := theirs.matching(name))}
-    pairs |= {(found, name) for name in theirs.names if (found := own.matching(name))}
+    pairs = {(name, match) for name in own.names if (match := theirs.matching(name))}
+    pairs |= {(match, name) for name in theirs.names if (match := own.matching(name))}
     if pairs:
-        mine, found = min(pairs)
+        own_name, other_name = min(pairs)
         more = f" ({len(pairs) - 1} more)" if len(pairs) > 1 else ""
-        winner = min((_rank(mine), team.name), (_rank(found), other.name))[1]
+        winner = min((_rank(own_name), team.name), (_rank(other_name), other.name))[1]
         yield (
-            f"namespaces.names[{own.names.index(mine)}]",
-            f"overlaps {found} of ClusterGPUQuota {other.name}{more}: a namespace that both match belongs to {winner}",
+            f"namespaces.names[{own.names.index(own_name)}]",
+            f"overlaps {other_name} of ClusterGPUQuota {other.name}{more}: a namespace that both match belongs to {winner}",
         )
     elif own.selector is not None and own.selector == theirs.selector:
         winner = min(team.name, other.name)

@@ -83,7 +83,7 @@ def mutate(patch: PodPatch, options: CUDAVersionOptions, context: Context) -> It
 def check(pod: Pod, options: CUDAVersionOptions, context: Context) -> Iterator[Finding]:
     requested = _requested(pod, options, context)
     if isinstance(requested, BadAnnotation):
-        yield requested.finding(ID)
+        yield requested.finding()
     elif requested is not None and (offers := _offers_to(pod, context)) is not None:
         yield from _obstacles(requested, offers)
 
@@ -152,9 +152,9 @@ def _is_settled(pod: Pod, context: Context) -> bool:
         return True
     if terms and all(any(each.key.startswith(CUDA_LABELS) for each in term) for term in terms):
         return True
-    others = {vendor(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
+    other_vendors = {vendor(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
     vendors = {vendor(request.resource.name) for request in context.resource_mapping.requests(pod)}
-    return bool(vendors) and vendors <= others
+    return bool(vendors) and vendors <= other_vendors
 
 
 def _offers_to(pod: Pod, context: Context) -> "_Offers | None":
@@ -201,7 +201,6 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
     else:
         return  # nobody wrote an annotation that could have no effect
     yield Finding(
-        rule=ID,
         reason=reason,
         severity=Severity.WARNING,
         path=requested.path,

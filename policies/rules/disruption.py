@@ -18,7 +18,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata
 from policies.pods.workload import Workload
-from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.max_runtime import runs_to_completion
 from policies.rules.spot import may_serve
 
@@ -59,12 +59,11 @@ def mutate(patch: PodPatch, _options: DisruptionOptions, context: Context) -> It
 
 
 def check_workload(workload: Workload, _options: DisruptionOptions, context: Context) -> Iterator[Finding]:
-    if context.budgets is None or not needs_budgets(workload, context.resource_mapping):
+    if context.budgets is None:
         return
     labels = [(each.pod.metadata or Metadata()).labels or {} for each in workload.pods]
     if not any(may_select(budget, each) for budget in context.budgets for each in labels):
         yield Finding(
-            rule=ID,
             reason=NO_DISRUPTION_BUDGET,
             severity=Severity.WARNING,
             path="spec.replicas",
@@ -74,7 +73,7 @@ def check_workload(workload: Workload, _options: DisruptionOptions, context: Con
         )
 
 
-def needs_budgets(workload: Workload, mapping: ResourceMapping) -> bool:
+def may_stop_at_once(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether the workload has several replicas of a server on GPUs, and no owner (which is checked instead)."""
     replicas = value_at(workload.data, ("spec", "replicas"))
     return (
@@ -105,6 +104,7 @@ RULE = Rule(
     mutate=mutate,
     check_workload=check_workload,
     metadata_keys=(DO_NOT_DISRUPT, SAFE_TO_EVICT),
-    reads_owner=True,
+    needs=frozenset({Need.OWNER, Need.BUDGETS}),
+    concerns=may_stop_at_once,
     not_exported="it depends on the object that makes the pod, and CEL cannot look anything up",
 )

@@ -32,7 +32,6 @@ from policies.placement.class_choice import (
     CLASS_NOT_ALLOWED,
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
-    RULE_ID,
     UNKNOWN_CLASS,
     ClassSelection,
     ClassUse,
@@ -41,9 +40,9 @@ from policies.placement.class_choice import (
     class_matches,
     warning,
 )
+from policies.placement.class_nodes import class_without_nodes
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
-from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import (
     GPU_CLASS,
@@ -62,6 +61,8 @@ CLASS_CONTRADICTION = Reason(
     "ClassContradiction", "constraints of a pod contradict each other, or its annotation"
 )
 CLASS_NOT_PINNED = Reason("ClassNotPinned", "a pod cannot be pinned to its class")
+
+ID = "gpu-class"
 
 
 class GPUClassOptions(RuleOptions, frozen=True):
@@ -109,7 +110,7 @@ class GPUClassOptions(RuleOptions, frozen=True):
 
 def class_use(context: Context) -> ClassUse:
     """Return the options of this rule for the use of classes."""
-    options = context.options_of(RULE_ID)
+    options = context.options_of(ID)
     if not isinstance(options, GPUClassOptions):
         return ClassUse(reads_annotation=False)
     return ClassUse(
@@ -201,14 +202,14 @@ def _without_fix(finding: Finding) -> Finding:
 
 def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     for bad in case.bad_annotations:
-        yield bad.finding(RULE_ID)
+        yield bad.finding()
     if case.refusal is not None:
         yield case.refusal
     yield from _unsatisfiable(case)
     yield from _contradiction(case)
     yield from _without_label(case)
     yield from _too_small(case)
-    yield from _no_node(case)
+    yield from class_without_nodes(case)
     yield from _entitlement(case, options, context)
 
 
@@ -278,12 +279,11 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
     values = choice.label_values(key)
     if not values:
         yield Finding(
-            rule=RULE_ID,
             reason=CLASS_NOT_PINNED,
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
             message=f"{choice.requested} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
-            ask=f"to add the label to the GPUClass, or to change labelKey of {RULE_ID} in the policy",
+            ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
         )
         return
     placer = case.placed_by
@@ -323,12 +323,12 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
 
 def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Yield only the warning of `check` about a class without nodes."""
-    yield from _no_node(_case(pod, options, context))
+    yield from class_without_nodes(_case(pod, options, context))
 
 
 def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
     """Return the classes that the annotation of an unpinned pod may name, each with the node label and value that pin it."""
-    options = context.options_of(RULE_ID)
+    options = context.options_of(ID)
     if not isinstance(options, GPUClassOptions):
         return {}
     case = _case(pod, options, context)
@@ -342,70 +342,6 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
         for name, values in case.selection.values_of(usable).items()
         if len(values) == 1 and case.selection.would_take(name)
     }
-
-
-def _no_node(case: ClassCase) -> Iterator[Finding]:
-    """Warn if the pod is pinned to a class without nodes, and none can be made."""
-    nodes, key, catalogue = case.selection.nodes, case.selection.label_key, case.selection.catalogue
-    if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
-        return
-    if case.choice and case.is_out_of_reach():
-        guess, values = case.choice, case.choice.label_values(key)
-        label = f"{key}={alternatives_in_words(values)}"
-        yield warning(
-            reason=NO_NODE,
-            message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {label} and the "
-            "pod's own nodeSelector and affinity",
-            remedy=f"name a class with the annotation {GPU_CLASS}",
-        )
-        return
-    values = case.added_values()
-    if case.choice and values:
-        chosen, requested, demanded = (
-            case.choice.names,
-            case.choice.requested,
-            f"{key}={alternatives_in_words(values)}",
-        )
-    elif case.pinned:
-        chosen, requested = frozenset(case.pinned.classes), alternatives_in_words(case.pinned.classes)
-        demanded = " and ".join(case.pinned.because)
-    else:
-        return
-    classes = catalogue.named(chosen)
-    if not classes or any(map(case.selection.is_autoscaled, classes)):
-        return
-    if nodes.could_take(case.pod, key, values):
-        yield from _not_schedulable(case, nodes, values, requested)
-        return
-    remedy, ask = case.remedy_with_nodes(nodes, chosen)
-    yield warning(
-        reason=NO_NODE,
-        message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
-        remedy=remedy,
-        ask=ask,
-    )
-
-
-def _not_schedulable(
-    case: ClassCase, nodes: NodeFacts, values: tuple[str, ...], requested: str
-) -> Iterator[Finding]:
-    """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
-    names = {each.name for each in case.selection.resources if each.measure.is_count}
-    states = nodes.states_for(case.pod, case.selection.label_key, values)
-    if states is None or not names <= nodes.resources:  # gpu-requests reports what no node has
-        return
-    states = list(states)
-    if not any(names <= state.resources for state in states):
-        has = (
-            f"no schedulable node of it has {alternatives_in_words(sorted(names))} now"
-            if states
-            else "all its nodes are cordoned now"
-        )
-        yield warning(
-            reason=NO_NODE,
-            message=f"class {requested}: {has}, so the pod stays pending, and holds quota",
-            ask="" if states else "to uncordon one of them",
-        )
 
 
 def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
@@ -431,13 +367,11 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
         if case.choice is None and options.default and selection.chosen_hardware:
             message += f" ({selection.chosen_hardware} keeps the default {options.default} out)"
     remedy, ask = case.remedy_with_usable_class()
-    yield Finding(
-        rule=RULE_ID, reason=CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask
-    )
+    yield Finding(reason=CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask)
 
 
 RULE = Rule(
-    id=RULE_ID,
+    id=ID,
     reasons=(
         INVALID_ANNOTATION,
         INEFFECTIVE_ANNOTATION,

@@ -69,8 +69,8 @@ TOLERATED = (
 REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
 
-_exposed = partial(Finding, rule=ID, reason=EXPOSED_GPUS)
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_exposed = partial(Finding, reason=EXPOSED_GPUS)
+_warning = partial(Finding, severity=Severity.WARNING)
 _unread = partial(_warning, reason=DEVICE_VARIABLE, message=UNREAD)
 
 

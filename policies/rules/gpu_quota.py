@@ -12,7 +12,7 @@ Runs last, in the validation of creations and of pod updates, and only if no oth
 of demand has to fit. Templates have no demand. In modes warn and audit, it reserves what fits, and only reports the rest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import Enum
 from functools import partial
@@ -24,11 +24,12 @@ from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import INVALID_ANNOTATION
+from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.amounts import exceeds, format_amount
 from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
 from policies.quota.claims import PROTECTED_CLAIM, claim_demand
-from policies.quota.demand import RULE_ID, UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
+from policies.quota.demand import UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
 from policies.quota.fit import FitResult, fit_result
 from policies.quota.fit_findings import fit_warning
 from policies.quota.ledger.decide import VerdictReason
@@ -58,11 +59,14 @@ from policies.quota.shortage import (
 )
 from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
 from policies.quota.waiting import OnExceeded
-from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rule import Context, Mode, Need, Rule, RuleOptions
+from policies.rules.gpu_class import class_pins
 from policies.rules.parallelism import depends_on_gpu_count
 
 QUOTA_MISSING = Reason("QuotaMissing", "the policy requires a GPUQuota, and the namespace has none")
 LEDGER_UNREACHABLE = Reason("LedgerUnreachable", "the ledger of the quota could not be read or written")
+
+ID = "gpu-quota"
 
 
 class OnLedgerError(Enum):
@@ -85,14 +89,13 @@ class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     trust_kueue: bool = True
 
     @property
+    def queues(self) -> bool:
+        return self.on_exceeded is OnExceeded.QUEUE
+
+    @property
     def lets_wait(self) -> bool:
         """Whether pods that exceed the quota wait in line, instead of being denied."""
-        return self.mode is Mode.ENFORCE and self.on_exceeded is OnExceeded.QUEUE
-
-
-def queues(options: RuleOptions) -> bool:
-    """Whether pods that do not fit now wait in line, while the rule is enforced."""
-    return isinstance(options, GPUQuotaOptions) and options.on_exceeded is OnExceeded.QUEUE
+        return self.mode is Mode.ENFORCE and self.queues
 
 
 def check_reservation(
@@ -101,16 +104,17 @@ def check_reservation(
     options: GPUQuotaOptions,
     namespace: str,
     now: datetime,
-    class_pins: ClassPins = lambda _pod: {},
+    context_of: Callable[[Pod], Context],
     *,
     would_wait: bool = False,
 ) -> Iterator[Finding]:
     """Yield the finding if the quota of the namespace denies the request, or cannot decide.
 
-    `would_wait`: a pod that does not fit now would get the scheduling gate, if this were not only an evaluation or a dry run.
+    `context_of`: the context of a pod, for advice on its class. `would_wait`: a pod that does not fit now would get the
+    scheduling gate, if this were not only an evaluation or a dry run.
     """
     if isinstance(outcome, LedgerError):
-        failure = partial(Finding, rule=RULE_ID, reason=LEDGER_UNREACHABLE)
+        failure = partial(Finding, reason=LEDGER_UNREACHABLE)
         if options.on_ledger_error is OnLedgerError.ALLOW:
             message = f"admitted without a quota check, which failed: {outcome}"
             yield failure(severity=Severity.WARNING, message=message)
@@ -123,7 +127,7 @@ def check_reservation(
         if options.required and request.asks_for_gpus:
             message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             ask = f"for a GPUQuota named {NAME}"
-            yield Finding(rule=RULE_ID, reason=QUOTA_MISSING, message=message, ask=ask)
+            yield Finding(reason=QUOTA_MISSING, message=message, ask=ask)
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from reservation_findings(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:
@@ -131,17 +135,21 @@ def check_reservation(
     elif would_wait and verdict.must_wait:
         yield queued(namespace, outcome, now)
     elif verdict.reason in _IN_LINE:
-        joins = queues(options) and request.before is None
+        joins = options.queues and request.before is None
         finding = in_line(namespace, verdict.reason, ledger, outcome.request, joins=joins)
-        yield replace(finding, details=tuple(why_not_queued(request, queues=queues(options))))
+        yield replace(finding, details=tuple(why_not_queued(request, queues=options.queues)))
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
-        finding = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, class_pins)
+        finding = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of))
         is_safe = request.pod is None or not depends_on_gpu_count(request.pod)
-        notes = why_not_queued(request, queues=queues(options)) if verdict.must_wait else ()
+        notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
         yield replace(finding, fix=finding.fix if is_safe else (), details=(*finding.details, *notes))
     else:
         yield undecided(namespace, ledger, verdict.reason)
+
+
+def _pins(context_of: Callable[[Pod], Context]) -> ClassPins:
+    return lambda pod: class_pins(pod, context_of(pod))
 
 
 _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
@@ -160,18 +168,16 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
         requested = ", ".join(f"{excess.key}={format_amount(excess.amount)}" for excess in excesses)
         limited = ", ".join(f"{excess.key}={format_amount(excess.hard)}" for excess in excesses)
         yield Finding(
-            rule=RULE_ID,
             reason=QUOTA_CAN_NEVER_FIT,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
             message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
             remedy="request fewer devices",
         )
-    options = context.options_of(RULE_ID)
+    options = context.options_of(ID)
     if demand.vector and not excesses and isinstance(options, GPUQuotaOptions) and options.lets_wait:
         message = "claims do not wait in line for quota: while it has no room, they are denied and their pods stay pending"
         yield Finding(
-            rule=RULE_ID,
             reason=QUOTA_QUEUED,
             severity=Severity.WARNING,
             path="spec.spec.devices.requests",
@@ -180,9 +186,9 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
-    """Warn about a workload whose pods do not all fit the quota. Uses `context.ledger` only if `needs_ledger`."""
+    """Warn about a workload whose pods do not all fit the quota."""
     ledger = context.ledger
-    if ledger is not None and needs_ledger(workload, context.resource_mapping):
+    if ledger is not None:
         fit = fit_result(workload, ledger, context, is_stored=context.is_update)
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
@@ -208,18 +214,18 @@ def _fit_warning(
         lets_wait=options.lets_wait,
     )
     if warning is not None:
-        note = "" if is_enforced else f"; {RULE_ID} is in mode {options.mode.value} and denies nothing"
+        note = "" if is_enforced else f"; {ID} is in mode {options.mode.value} and denies nothing"
         yield replace(warning, message=warning.message + note)
 
 
-def needs_ledger(workload: Workload, mapping: ResourceMapping) -> bool:
-    """Whether the check of the workload depends on the quota. An object with an owner is not checked, because its owner was."""
+def requests_gpus(workload: Workload, mapping: ResourceMapping) -> bool:
+    """Whether pods of the workload request GPUs. An object with an owner is not checked, because its owner was."""
     pods = (workload.target or workload).pods
     return not workload.metadata.controlled_by and any(mapping.pod_requests_gpus(each.pod) for each in pods)
 
 
 RULE = Rule(
-    id=RULE_ID,
+    id=ID,
     reasons=(
         INVALID_QUANTITY,
         INVALID_ANNOTATION,
@@ -248,6 +254,9 @@ RULE = Rule(
     options=GPUQuotaOptions,
     check_claim_template=check_claim_template,
     check_workload=check_workload,
+    concerns=requests_gpus,
+    check_reservation=check_reservation,
+    needs=frozenset({Need.LEDGER}),
     on_update=True,
     not_exported="it counts all pods of a namespace, and CEL sees one object at a time",
 )

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding, Reason, Severity, truncate
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
-    ID,
     INVALID_QUANTITY,
     NAME,
     QUOTED,
@@ -70,6 +69,8 @@ MISSING_LIMIT = Reason("MissingLimit", "a GPU request has no limit")
 DAEMONSET_HOLDS_GPUS = Reason("DaemonSetHoldsGPUs", "a DaemonSet holds whole GPUs on every node")
 FRACTION_BESIDE_GPUS = Reason("FractionBesideGPUs", "a fraction annotation stands beside whole GPUs")
 FRACTION_TOO_SMALL = Reason("FractionTooSmall", "a fraction annotation counts as more than it says")
+
+ID = "gpu-requests"
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
@@ -129,7 +130,7 @@ class GPURequestsOptions(RuleOptions, frozen=True):
         return ("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)
 
 
-warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+warning = partial(Finding, severity=Severity.WARNING)
 
 
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
@@ -274,7 +275,6 @@ def total_findings(
                 yield fixes.checked(single.finding(*complaint), single)
                 continue
             yield Finding(
-                rule=ID,
                 reason=complaint.reason,
                 severity=complaint.severity,
                 path="spec",
@@ -307,7 +307,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     bad = list(fraction_problems(pod, context.resource_mapping))
     for problem in bad:
-        yield problem.finding(ID)
+        yield problem.finding()
     fraction = context.resource_mapping.pod_fraction(pod)
     requests = context.resource_mapping.requests(pod)
     whole = [requested.place for requested in requests if requested.resource.measure is Measure.DEVICES]

@@ -36,7 +36,7 @@ from policies.rules.gpu_class import class_use
 MISSING_TOLERATION = Reason("MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes")
 
 ID = "gpu-toleration"
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING, path="spec.tolerations")
+_warning = partial(Finding, severity=Severity.WARNING, path="spec.tolerations")
 
 
 class GPUTolerationOptions(RuleOptions, frozen=True):

@@ -14,7 +14,7 @@ since a LimitRange may bound the pod. No pod gets a lower QoS class. Nothing is 
 (`nodeName`, DaemonSet). `mode` is disabled by default.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from functools import partial
@@ -34,7 +34,7 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
 from policies.pods.quantity import NANO, Quantity, in_mebibytes, readable
 from policies.pods.requests import at_one_time
-from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rule import Context, Mode, Need, Rule, RuleOptions
 
 EXCEEDS_SHARE = Reason("ExceedsShare", "a pod requests more CPU or memory than the share of its GPUs")
 
@@ -81,12 +81,6 @@ class Share(msgspec.Struct, frozen=True):
         return cls(use, stated, int(stated * use.total)) if stated and use.total else None
 
 
-def reads_limit_ranges(options_of: Callable[[str], RuleOptions | None]) -> bool:
-    """Whether the rule is on in a policy with these options by rule."""
-    options = options_of(ID)
-    return options is not None and options.mode is not Mode.DISABLED
-
-
 def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> Iterator[Finding]:
     uses = uses_of(patch.pod, context)
     for name in NAMES:
@@ -101,7 +95,9 @@ def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> 
 
 def uses_of(pod: Pod, context: Context) -> list[Use]:
     """Return the use of each class to which the pod is pinned. Empty if none of them states a share, or nothing pins the pod."""
-    pinned = pinning(pod, context.classes) if context.resource_mapping.names_gpus(pod) else None
+    pinned = (
+        pinning(pod, context.classes) if context.resource_mapping.requests_gpus_without_claims(pod) else None
+    )
     classes = context.classes.named(pinned.classes) if pinned else ()
     if not any(each.per_gpu for each in classes):
         return []
@@ -234,8 +230,8 @@ def excess(
         f"{'its' if stranded == 1 else 'their'} own"
     )
     is_default = _is_by_default(share, pod, name, allowed, bounds)
-    severity, must = (Severity.WARNING, "should") if is_default else (Severity.DENIAL, "must")
-    finding = partial(Finding, rule=ID, reason=EXCEEDS_SHARE, severity=severity)
+    severity = Severity.WARNING if is_default else Severity.DENIAL
+    finding = partial(Finding, reason=EXCEEDS_SHARE, severity=severity)
     place = max(pod.places, key=lambda each: _held(each.container, name)[0])
     own = _held(place.container, name)
     reduced = _whole(name, own[0] - (requested - allowed))
@@ -243,7 +239,7 @@ def excess(
     if by_pod or reduced <= 0 or _requested(pod, name, {id(place.container): reduced}) > allowed:
         yield finding(
             path=f"spec.resources.requests[{name}]" if by_pod else "spec",
-            message=f"{must} request at most {_text(name, allowed)} of {name} in all: {why}",
+            message=f"{'should' if is_default else 'must'} request at most {_text(name, allowed)} of {name} in all: {why}",
             remedy=f"request less {name}, or more GPUs",
         )
         return
@@ -253,7 +249,7 @@ def excess(
         path=paths[-1],
         container=place.container.name,
         value=str({**place.container.limits, **place.container.requests}[name]),
-        message=f"{must} be at most {_text(name, reduced)}{in_all}: {why}",
+        message=f"{'should' if is_default else 'must'} be at most {_text(name, reduced)}{in_all}: {why}",
         fix=tuple(Edit(path, _text(name, reduced)) for path in paths[0 if own[0] == own[1] else -1 :]),
     )
 
@@ -310,6 +306,7 @@ def _text(name: str, nano: int) -> str:
 
 RULE = Rule(
     id=ID,
+    needs=frozenset({Need.LIMIT_RANGES}),
     reasons=(EXCEEDS_SHARE,),
     summary="GPU pods request the CPU and memory that belong to their GPUs, and no more",
     options=HostResourcesOptions,

@@ -73,7 +73,7 @@ _ANOTHER = re.compile(r"hugepages-|.*[{$]")
 _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
 
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_warning = partial(Finding, severity=Severity.WARNING)
 _misplaced = partial(_warning, reason=MISPLACED_FIELD)
 
 
@@ -140,7 +140,6 @@ def _resource_finding(
         )
     is_free = meant not in place.container.limits and meant not in place.container.requests
     yield Finding(
-        rule=ID,
         reason=reason,
         severity=severity,
         path=f"{place.path}.resources.{kind}[{truncate(name)}]",

@@ -28,7 +28,7 @@ from policies.pods.owner import Owner
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.readiness_delay import gpu_places
 
 EXCEEDS_MAX_RUNTIME = Reason("ExceedsMaxRuntime", "a pod may run longer than max of the policy")
@@ -52,8 +52,8 @@ class Runtimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name, text in (("default", self.default), ("max", self.max)):
             if text is not None and duration_seconds(text) is None:
                 yield f"{path}{name}", f'{MUST}, not "{text}"'
-        default, most = _seconds(self.default), _seconds(self.max)
-        if default is not None and most is not None and default > most:
+        default, maximum = _seconds(self.default), _seconds(self.max)
+        if default is not None and maximum is not None and default > maximum:
             yield f"{path}default", f"must be at most max ({self.max}), not {self.default}"
 
 
@@ -93,16 +93,16 @@ class MaxRuntimeOptions(RuleOptions, frozen=True):
         return (None if None in defaults else max(defaults), None if None in longest else max(longest))
 
     def _effective(self, of_class: Runtimes) -> tuple[int | None, int | None]:
-        most = _seconds(of_class.max or self.max)
-        default = _seconds(of_class.default or self.default) or most
-        return (default if default is None or most is None else min(default, most)), most
+        maximum = _seconds(of_class.max or self.max)
+        default = _seconds(of_class.default or self.default) or maximum
+        return (default if default is None or maximum is None else min(default, maximum)), maximum
 
 
 def _seconds(text: str | None) -> int | None:
     return None if text is None else duration_seconds(text)
 
 
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_warning = partial(Finding, severity=Severity.WARNING)
 
 
 def mutate(patch: PodPatch, options: MaxRuntimeOptions, context: Context) -> Iterator[Finding]:
@@ -111,7 +111,7 @@ def mutate(patch: PodPatch, options: MaxRuntimeOptions, context: Context) -> Ite
         return
     wish = _wish(pod)
     if isinstance(wish, BadAnnotation):
-        yield wish.finding(ID)
+        yield wish.finding()
     elif runs_to_completion(pod, context) and context.owner.kind not in options.exempt.kinds:
         yield from _bound(patch, wish, options, context)
     elif wish is not None:
@@ -123,42 +123,39 @@ def _bound(
 ) -> Iterator[Finding]:
     """Give the pod a deadline, unless it has one, or its wish or its owner's deadline exceeds the maximum."""
     pod, owner = patch.pod, context.owner
-    (default, most), own = options.of(pod, context.classes), pod.spec.active_deadline_seconds
+    (default, maximum), own = options.of(pod, context.classes), pod.spec.active_deadline_seconds
     if own is not None:
         if wish not in {None, own}:
             yield _ineffective(pod, f"{PATH} is {own}")
-        yield from _above(own, most, PATH)
+        yield from _above(own, maximum, PATH)
         return
     seconds = wish or owner.deadline
     if seconds is None and owner.is_known:
         seconds = default
     elif seconds is None and owner.problem:
-        seconds = most  # shortens nothing: a longer deadline of the owner would be denied
-        if default is not None and default != most:
-            yield _unread(default, most, owner)
+        seconds = maximum  # shortens nothing: a longer deadline of the owner would be denied
+        if default is not None and default != maximum:
+            yield _unread(default, maximum, owner)
     if seconds is None:
         return
-    if most is None or seconds <= most:
+    if maximum is None or seconds <= maximum:
         patch.set_active_deadline(seconds)
     elif wish is not None:
         yield Finding(
-            rule=ID,
             reason=EXCEEDS_MAX_RUNTIME,
             path=annotation_path(MAX_RUNTIME),
             value=pod.annotations[MAX_RUNTIME],
-            message=f"must be at most {duration_text(most)}, {_LONGEST}",
-            fix=(Edit(annotation_path(MAX_RUNTIME), duration_text(most)),),
+            message=f"must be at most {duration_text(maximum)}, {_LONGEST}",
+            fix=(Edit(annotation_path(MAX_RUNTIME), duration_text(maximum)),),
         )
     elif owner.name:  # of a template, `check_workload` names the field
-        message = (
-            f"{owner.path} of {owner.name} must be at most {most} ({duration_text(most)}), not {seconds}"
-        )
-        yield Finding(rule=ID, reason=EXCEEDS_MAX_RUNTIME, message=message)
+        message = f"{owner.path} of {owner.name} must be at most {maximum} ({duration_text(maximum)}), not {seconds}"
+        yield Finding(reason=EXCEEDS_MAX_RUNTIME, message=message)
 
 
-def _unread(default: int, most: int | None, owner: Owner) -> Finding:
+def _unread(default: int, maximum: int | None, owner: Owner) -> Finding:
     """Return the warning that a pod gets no default, because its owner, which could not be read, may have a deadline."""
-    in_place = "no" if most is None else f"max ({duration_text(most)}) and no"
+    in_place = "no" if maximum is None else f"max ({duration_text(maximum)}) and no"
     return _warning(
         reason=OWNER_UNREAD,
         path=PATH,
@@ -176,8 +173,8 @@ def check_workload(workload: Workload, options: MaxRuntimeOptions, context: Cont
         is_new = owner.deadline is not None and owner.path not in known
         if is_new and owner.kind not in options.exempt.kinds and context.surely_requests_gpus(pods.pod):
             known.add(owner.path)
-            most = options.of(pods.admitted, context.classes)[1]
-            for found in _above(owner.deadline, most, owner.path):
+            maximum = options.of(pods.admitted, context.classes)[1]
+            for found in _above(owner.deadline, maximum, owner.path):
                 yield msgspec.structs.replace(found, severity=Severity.WARNING)
 
 
@@ -213,24 +210,23 @@ def _ineffective(pod: Pod, why: str) -> Finding:
     )
 
 
-def _above(seconds: int | str | None, most: int | None, path: str) -> Iterator[Finding]:
+def _above(seconds: int | str | None, maximum: int | None, path: str) -> Iterator[Finding]:
     """Yield the denial of a deadline above the maximum. A text is a parameter that a tool will replace, so it is unknown."""
-    if most is not None and isinstance(seconds, int) and seconds > most:
+    if maximum is not None and isinstance(seconds, int) and seconds > maximum:
         yield Finding(
-            rule=ID,
             reason=EXCEEDS_MAX_RUNTIME,
             path=path,
             value=str(seconds),
-            message=_at_most(most),
-            fix=(Edit(path, most),),
+            message=_at_most(maximum),
+            fix=(Edit(path, maximum),),
         )
 
 
 _LONGEST = "the longest runtime that the policy allows"
 
 
-def _at_most(most: int) -> str:
-    return f"must be at most {most} ({duration_text(most)}), {_LONGEST}"
+def _at_most(maximum: int) -> str:
+    return f"must be at most {maximum} ({duration_text(maximum)}), {_LONGEST}"
 
 
 RULE = Rule(
@@ -240,6 +236,6 @@ RULE = Rule(
     options=MaxRuntimeOptions,
     mutate=mutate,
     check_workload=check_workload,
-    reads_owner=True,
+    needs=frozenset({Need.OWNER}),
     not_exported="it depends on the object that makes the pod, and CEL cannot look anything up",
 )

@@ -71,7 +71,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
                 yield f"sources.{scheme}.env[{name}]", text
 
 
-_not_fetched = partial(Finding, rule=ID, reason=MODEL_NOT_FETCHED, severity=Severity.WARNING)
+_not_fetched = partial(Finding, reason=MODEL_NOT_FETCHED, severity=Severity.WARNING)
 
 
 def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         return
     request = read_request(pod, options)
     if isinstance(request, list):
-        yield from (bad.finding(ID) for bad in request)
+        yield from (bad.finding() for bad in request)
         return
     uri, path, claim = request
     if pod.is_windows:

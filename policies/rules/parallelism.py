@@ -82,7 +82,7 @@ _FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
 }  # fmt: skip
 """Fields with the number of processes in each pod, by kind (api/ of mpi-operator, training-operator and trainer)."""
 
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_warning = partial(Finding, severity=Severity.WARNING)
 _several_slices = partial(
     _warning,
     reason=SEVERAL_SLICES,

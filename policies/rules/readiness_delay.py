@@ -44,7 +44,7 @@ PROBE_KILLS_LOADING = Reason("ProbeKillsLoading", "a probe kills the container b
 SCALES_TO_ZERO = Reason("ScalesToZero", "the first request waits until a model is loaded")
 
 ID = "readiness-delay"
-_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+_warning = partial(Finding, severity=Severity.WARNING)
 DAY = 86_400
 MIB = 2**20
 STARTUP_PERIOD_SECONDS = 10
@@ -83,7 +83,7 @@ def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) ->
         return
     load = expected_load_seconds(pod, options)
     if isinstance(load, BadAnnotation):
-        yield load.finding(ID)
+        yield load.finding()
     elif load is not None:
         delay, places = with_buffer(load, options.buffer), gpu_places(pod, context)
         # Only a load time that the pod itself declares is certain enough to say that its probes are wrong.

@@ -32,9 +32,7 @@ RUNTIME_DEFAULT = 64 * 2**20
 """Size in containerd and CRI-O. A smaller volume would be worse."""
 
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
-_not_added = partial(
-    Finding, rule=ID, reason=SHARED_MEMORY_NOT_ADDED, severity=Severity.WARNING, path="spec.volumes"
-)
+_not_added = partial(Finding, reason=SHARED_MEMORY_NOT_ADDED, severity=Severity.WARNING, path="spec.volumes")
 
 
 class SharedMemoryOptions(RuleOptions, frozen=True):

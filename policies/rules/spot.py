@@ -75,13 +75,12 @@ def mutate(patch: PodPatch, options: SpotOptions, context: Context) -> Iterator[
 def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]:
     wanted = _wants_spot(pod, options, context)
     if isinstance(wanted, BadAnnotation):
-        yield wanted.finding(ID)
+        yield wanted.finding()
     elif wanted and SPOT in pod.annotations:
         obstacle = _obstacle(pod, options, context)
         if obstacle is not None:
             why, remedy, ask = obstacle
             yield Finding(
-                rule=ID,
                 reason=INEFFECTIVE_ANNOTATION,
                 severity=Severity.WARNING,
                 path=annotation_path(SPOT),

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from certs.reconciler import StoredSecret
 from certs.rotation import RotationPhase
 from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, SecretContent, decode
+from tests.cases import cases
 from tests.certs.world import KINDS, SERVED, STATE, Controller, Interruption, World
 
 SECRETS = st.sampled_from([STATE, SERVED])
@@ -203,20 +204,26 @@ def replace_by_another(world: World) -> None:
     world.store(other.content())
 
 
-@pytest.mark.parametrize(
-    ("loss", "remembers", "same", "adopted"),
-    [
-        pytest.param(delete, True, True, 0, id="deleted-and-remembered"),
-        pytest.param(damage_authority, True, True, 0, id="damaged-and-remembered"),
-        pytest.param(delete, False, False, 1, id="deleted-with-all-memory"),
-        pytest.param(damage_authority, False, False, 1, id="damaged-with-all-memory"),
-        pytest.param(replace_by_another, True, False, 1, id="replaced-by-a-whole-one"),
-        pytest.param(replace_by_another, False, False, 1, id="replaced-with-all-memory-gone"),
-    ],
+DAMAGED = "the Secret is damaged: ca.crt must hold a certificate authority in PEM"
+
+
+@cases(
+    ("loss", "remembers", "adopted", "logged"),
+    deleted_and_remembered=(delete, True, 0, ["the Secret is missing; restoring it"]),
+    damaged_and_remembered=(damage_authority, True, 0, [f"{DAMAGED}; restoring it"]),
+    deleted_with_all_memory=(delete, False, 1, ["the Secret is missing; making a certificate authority"]),
+    damaged_with_all_memory=(damage_authority, False, 1, [f"{DAMAGED}; making a certificate authority"]),
+    replaced_by_a_whole_one=(replace_by_another, True, 1, []),
+    replaced_with_all_memory_gone=(replace_by_another, False, 1, []),
 )
 def test_what_is_lost_comes_back(
-    loss: Callable[[World], None], remembers: bool, same: bool, adopted: int
+    loss: Callable[[World], None],
+    remembers: bool,
+    adopted: int,
+    logged: list[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    same = not adopted
     world, first, second = running()
     before = authority(world)
     world.out_of_turn = not same
@@ -224,7 +231,10 @@ def test_what_is_lost_comes_back(
     if not remembers:
         first.die()
         second.die()
-    first.settle()
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        first.settle()
+    assert [each for each in caplog.messages if each.startswith("the Secret")] == logged
     assert (authority(world) == before) is same
     assert len(decode(world.content()).retired) == adopted
     second.settle()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.exported import configuration, installed, mutations
+from tests.cluster.quota import history
 from tests.controlplane import ControlPlane, ControlPlaneUnavailable, locate
 from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import uninstall
@@ -61,6 +62,20 @@ def nodes_plane(_scheduled_plane: ControlPlane) -> Iterator[ControlPlane]:
     uninstall(_scheduled_plane)
     _scheduled_plane.kubectl("delete", "pods", "--all", "--all-namespaces", "--force", "--grace-period=0")
     _scheduled_plane.kubectl("delete", "nodes", "--all")
+
+
+@pytest.fixture(scope="module")
+def own_plane() -> Iterator[ControlPlane]:
+    """Serve the API of a plane of the module's own."""
+    with ControlPlane() as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def readable() -> Iterator[ControlPlane]:
+    """Serve the API of a plane of the module's own, which may be restarted, and keep its history."""
+    with ControlPlane(apiserver_args=history.READABLE) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="session")

@@ -38,11 +38,12 @@ def eventually(check: Callable[[], T], *, seconds: float = 30) -> T:
     """Return what `check` returns as soon as it is truthy, else its last answer.
 
     Nearly everything is true within a second; the rest is for machines with much else to do. It is shorter than the times after
-    which a controller repairs what a fault has left: 40 s for a reservation, five minutes for a count.
+    which a controller repairs what a fault has left: 40 s for a reservation, five minutes for a count. What is not true soon is
+    checked less often: each check takes the time of an API server.
     """
-    deadline = time.monotonic() + seconds
-    while not (answer := check()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    began = time.monotonic()
+    while not (answer := check()) and (waited := time.monotonic() - began) < seconds:
+        time.sleep(min(0.2, 0.05 + waited / 20))
     return answer
 
 

@@ -110,8 +110,8 @@ def test_a_canary_says_what_is_proved_and_what_the_policy_leaves_open(
 
     assert (outcome.ok, outcome.message) == (True, "")
     assert list(outcome.proved) == proved
-    assert len(outcome.open) == len(left_open)
-    assert all(words in reported for words, reported in zip(left_open, outcome.open, strict=True))
+    assert len(outcome.unproved) == len(left_open)
+    assert all(words in reported for words, reported in zip(left_open, outcome.unproved, strict=True))
     assert "version 0.1.0" in outcome.answered_by[0]
 
 
@@ -207,7 +207,7 @@ def test_a_canary_has_the_labels_for_which_the_webhook_asks(scene: Scene) -> Non
     finally:
         select({})
 
-    assert (outcome.ok, outcome.message, outcome.open) == (True, "", ())
+    assert (outcome.ok, outcome.message, outcome.unproved) == (True, "", ())
 
 
 def _without_labels(scene: Scene) -> str:

@@ -51,9 +51,14 @@ class Replicas:
             for number in range(1, count + 1)
         ]
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Start the processes that do not run."""
         for webhook in self.each:
-            webhook.start()
+            if webhook.name not in self._plane.pids:
+                webhook.start()
+
+    def __enter__(self) -> Self:
+        self.start()
         backends = [f"{webhook.address}:443" for webhook in self.each]
         follow = () if self._follow is None else ("--follow", str(self._follow))
         self._plane.processes.start(

@@ -4,6 +4,8 @@ The Service gets a loopback clusterIP of the plane's range, and the process list
 finds it through the same `clientConfig.service` as in production.
 """
 
+import os
+import signal
 import ssl
 import subprocess
 import sys
@@ -129,6 +131,15 @@ class Webhook:
         for pid in self.pids():
             psutil.Process(pid).kill()
         self._plane.processes.kill(self.name)
+
+    def pause(self, seconds: float) -> None:
+        """Stop it as a machine does that has no time for it: its clock goes on."""
+        pids = self.pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
     def pids(self) -> list[int]:
         """Return the process ids of gunicorn's worker and master, for CPU and memory accounting."""

@@ -153,4 +153,4 @@ def test_a_policy_says_escalation(contact: str, want: str) -> None:
     )
 
     finding = Finding(rule="r", reason=TOO_LARGE, message="must hold", ask="for more")
-    assert finding.with_contact(policy.contact).escalation == want
+    assert finding.of("r", policy.contact).escalation == want

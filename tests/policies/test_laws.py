@@ -5,12 +5,15 @@ A rule that is added to the registry is tested here without another line.
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import Phase as Stage
 from hypothesis import example, find, given, settings
+from hypothesis.errors import NoSuchExample
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
@@ -42,17 +45,34 @@ def plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in RULES if rule.mutate])
-def test_the_generated_pods_give_every_rule_something_to_do(rule: Rule) -> None:
-    """Otherwise the laws below would hold for a rule that never ran."""
-    every = [rule.options(), *MORE_OPTIONS.get(rule.id, [])]
+MUTATING = [rule for rule in RULES if rule.mutate]
 
-    def is_changed(document: JSON) -> bool:
+
+@cache
+def rules_that_change_nothing() -> set[str]:
+    """Return the ids of the rules that change none of 2,000 generated pods."""
+    left = {rule.id: rule for rule in MUTATING}
+
+    def is_changed(document: JSON, rule: Rule) -> bool:
+        every = [rule.options(), *MORE_OPTIONS.get(rule.id, [])]
         return any(operations(run(document, rule, options)[0]) for options in every)
+
+    def all_change(document: JSON) -> bool:
+        for rule in [rule for rule in left.values() if is_changed(document, rule)]:
+            del left[rule.id]
+        return not left
 
     # The first one will do: no time is spent on looking for the smallest.
     search = settings(max_examples=2000, derandomize=True, database=None, phases=[Stage.generate])
-    assert is_changed(find(PODS, is_changed, settings=search))
+    with suppress(NoSuchExample):
+        find(PODS, all_change, settings=search)
+    return set(left)
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in MUTATING])
+def test_the_generated_pods_give_every_rule_something_to_do(rule: Rule) -> None:
+    """Otherwise the laws below would hold for a rule that never ran."""
+    assert rule.id not in rules_that_change_nothing()
 
 
 @every_rule
@@ -109,7 +129,7 @@ def test_findings_say_what_where_and_what_to_do(rule: Rule, options: RuleOptions
 
     names = {place.container.name for place in view(document).places}
     for finding in found:
-        assert finding.rule == rule.id
+        assert not finding.rule, "the evaluation fills it in"
         assert finding.container is None or finding.container in names
         assert finding.message
         assert finding.advice or finding.ask or finding.severity is Severity.WARNING

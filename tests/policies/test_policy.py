@@ -2,8 +2,9 @@
 
 from datetime import UTC, date, datetime, timedelta
 
+from policies.pods.label_selector import LabelSelector
 from policies.policy import Exemption, Match, Policy, PolicySet, PolicySpec, end_of
-from policies.rule import Mode
+from policies.rule import Mode, Need
 from policies.rules.disruption import DisruptionOptions
 from policies.rules.gpu_requests import GPURequestsOptions
 from tests.cases import cases
@@ -47,6 +48,33 @@ def test_how_strictly_a_rule_holds(spec: PolicySpec, want: Mode) -> None:
 
 
 @cases(
+    ("namespace", "why"),
+    the_only_one=("web", "matches ml-a, web with priority 0"),
+    before_another=("ml-a", "matches ml-* with priority 2, before second"),
+    none=("other", "no policy matches this namespace"),
+    the_clusters_own=("kube-system", "no policy matches this namespace"),
+)
+def test_why_a_policy_governs(namespace: str, why: str) -> None:
+    first = Policy(name="first", version="1", spec=PolicySpec(priority=2, match=Match(namespaces=("ml-*",))))
+    second = Policy(name="second", version="1", spec=PolicySpec(match=Match(namespaces=("ml-a", "web"))))
+
+    effective = PolicySet([first, second]).for_namespace(namespace)
+
+    assert effective.why == why
+    exempt = ["the cluster's own components"] if namespace == "kube-system" else []
+    assert [each.reason for each in effective.exemptions] == exempt
+
+
+def test_a_selector_is_said_too() -> None:
+    match = Match(namespaces=("ml-*",), namespace_selector=LabelSelector(match_labels={"team": "ml"}))
+    policy = Policy(name="labelled", version="1", spec=PolicySpec(match=match))
+
+    effective = PolicySet([policy]).for_namespace("ml-a", (("team", "ml"),))
+
+    assert effective.why == "matches ml-* labelled team=ml with priority 0"
+
+
+@cases(
     ("spec", "want"),
     of_all_rules=(exempt(), True),
     of_one_rule=(exempt(rules=("gpu-toleration",)), True),
@@ -71,4 +99,4 @@ def test_what_makes_pods_is_read_only_where_a_rule_needs_it(
     spec = PolicySpec(match=Match(namespaces=("team",)), rules={"disruption": options})
     policies = PolicySet([Policy(name="team", version="1", spec=spec)])
 
-    assert (policies.reads_owners, policies.for_namespace(namespace).reads_owners) == want
+    assert tuple(Need.OWNER in each.needs for each in (policies, policies.for_namespace(namespace))) == want

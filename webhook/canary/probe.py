@@ -24,7 +24,7 @@ CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigura
 MUTATING, VALIDATING = "pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"
 DENIED = f'admission webhook "{MUTATING}" denied the request'
 CALL_FAILED = "failed calling webhook"
-SHAPE, TOLERATION = "gpu-requests", "gpu-toleration"
+REQUESTS_ID, TOLERATION_ID = "gpu-requests", "gpu-toleration"
 
 _ADDED_BY_THE_API_SERVER = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 """Tolerations that every pod gets (admission plugin DefaultTolerationSeconds)."""
@@ -71,7 +71,7 @@ class CanaryResult(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     remedy: str = ""
     proved: tuple[str, ...] = ()
-    open: tuple[str, ...] = ()
+    unproved: tuple[str, ...] = msgspec.field(name="open", default=())
     """What was not proved, and why: the policy does not enforce it, or something rejected the canary."""
     answered_by: tuple[str, ...] = ()
     """Replica and version for every call."""
@@ -112,7 +112,7 @@ def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None)
 
 
 def selected_labels(selector: Mapping[str, Any]) -> dict[str, str]:
-    """Return labels that match the selector, as far as it requires labels."""
+    """Return labels that the selector requires."""
     labels = {
         each["key"]: (each.get("values") or [""])[0]
         for each in selector.get("matchExpressions") or ()
@@ -141,7 +141,7 @@ class _Canary:
         self._nonce = secrets.token_hex(8)
         self._labels: Mapping[str, str] = {}
         self.proved: list[str] = []
-        self.open: list[str] = []
+        self.unproved: list[str] = []
 
     def run(self) -> CanaryResult:
         self._labels = self._selected()
@@ -151,15 +151,17 @@ class _Canary:
             self._admitted(attempt, traces)
         else:
             # The policy, a quota or another webhook rejected the pod. The traces prove the path up to there.
-            self.open.append(f"that injections persist: the canary itself was rejected: {attempt.error}")
+            self.unproved.append(f"that injections persist: the canary itself was rejected: {attempt.error}")
         enforced = {rule for trace in traces for rule in trace.enforces}
-        if SHAPE in enforced:
+        if REQUESTS_ID in enforced:
             self._rejected(self._send("0.5"))
         else:
-            self.open.append(f"that an invalid pod is rejected: {SHAPE} is not enforced in {self._namespace}")
+            self.unproved.append(
+                f"that an invalid pod is rejected: {REQUESTS_ID} is not enforced in {self._namespace}"
+            )
         return CanaryResult(
             proved=tuple(self.proved),
-            open=tuple(self.open),
+            unproved=tuple(self.unproved),
             answered_by=tuple(
                 dict.fromkeys(f"{trace.replica or '?'} (version {trace.version or '?'})" for trace in traces)
             ),
@@ -192,7 +194,7 @@ class _Canary:
             self.proved.append(f"{name} is called")
             if DENIED in str(attempt.error):
                 unproved = f"that {VALIDATING} is called, and patches applied"
-                self.open.append(f"{unproved}: the policy rejects the canary before")
+                self.unproved.append(f"{unproved}: the policy rejects the canary before")
                 return traces
         if not any(trace.patched for trace in traces if trace.phase == VALIDATE):
             raise _Failed("not-patched", "the annotations of the mutating webhook are not in the final pod")
@@ -218,18 +220,18 @@ class _Canary:
     def _admitted(self, attempt: Attempt, traces: list[CanaryTrace]) -> None:
         injected = {rule for trace in traces for rule in trace.injects}
         if not injected:
-            self.open.append(f"that injections persist: the policy of {self._namespace} injects nothing")
+            self.unproved.append(f"that injections persist: the policy of {self._namespace} injects nothing")
             return
         pod = decode_pod(attempt.body)
         tolerated = {toleration.key for toleration in pod.spec.tolerations or ()} - _ADDED_BY_THE_API_SERVER
         rules = ", ".join(sorted(injected))
-        if INJECTED not in pod.annotations or (TOLERATION in injected and not tolerated):
+        if INJECTED not in pod.annotations or (TOLERATION_ID in injected and not tolerated):
             raise _Failed("undone", f"the injections of {rules} are not in the final pod")
         self.proved.append(f"the injections of {rules} are in the final pod")
 
     def _rejected(self, attempt: Attempt) -> None:
         text = str(attempt.error or "")
-        if DENIED in text and f"[{SHAPE}]" in text:
+        if DENIED in text and f"[{REQUESTS_ID}]" in text:
             self.proved.append("half a GPU is rejected with our message")
             return
         if CALL_FAILED in text:

@@ -128,7 +128,11 @@ class ClusterConfigurations:
         self._api = api
 
     def read(self) -> list[WebhookConfiguration]:
-        return [found for kind in WEBHOOK_CONFIGURATION_KINDS if (found := self._read(kind)) is not None]
+        return [
+            configuration
+            for kind in WEBHOOK_CONFIGURATION_KINDS
+            if (configuration := self._read(kind)) is not None
+        ]
 
     def _read(self, kind: str) -> WebhookConfiguration | None:
         try:

@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
 from webhook.server.tls import CertificateState
+from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.certificates")
 
@@ -81,9 +83,9 @@ class SecretCertificate:
         self.certificate = self.key = self._file.path
 
     def start(self, api: ApiClient) -> None:
-        changes = ChangeSignal(api, self.name)
-        changes.start(threading.Event())
-        threading.Thread(target=self._run, args=(api, changes), name="certificate", daemon=True).start()
+        changes, stopping = ChangeSignal(api, self.name), threading.Event()
+        changes.start(stopping)
+        thread("certificate", partial(self._run, api, changes), stopping).start()
 
     @property
     def state(self) -> CertificateState | None:
@@ -134,11 +136,11 @@ class SecretCertificate:
         self._was_ready = self._was_ready or not self.unready()
         return not (untrusted or self._problem or self.unready())
 
-    def _run(self, api: ApiClient, changes: ChangeSignal) -> None:
+    def _run(self, api: ApiClient, changes: ChangeSignal, stopping: threading.Event) -> None:
         secret, configurations = ClusterSecret(api, self.name), ClusterConfigurations(api)
         log.info("loading the certificate from the Secret %s", self.name)
         problem = ""
-        while True:
+        while not stopping.is_set():
             pause = RETRY
             try:
                 if self.refresh(configurations.read(), secret.read()):
@@ -148,9 +150,6 @@ class SecretCertificate:
                 text = f"the certificate cannot be read: {error}"
                 if self._served is None:
                     self._problem = text
-            except Exception as error:  # a bug must not end the loop: the certificate would expire
-                log.exception("the certificate cannot be read")
-                text = type(error).__name__
             if text != problem:
                 log.warning("%s", text) if text else log.info("API servers accept the certificate")
             problem = text
@@ -160,12 +159,12 @@ class SecretCertificate:
         """Serve the certificate in the Secret. Return why it is rejected, or "" if it is served."""
         pair = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b""))
         served = self._served
-        found = [] if pair == served else rejection_reasons(pair, served, published, now)
-        if found:
-            problem = f"the Secret {self.name}: {'; '.join(found)}"
+        reasons = [] if pair == served else rejection_reasons(pair, served, published, now)
+        if reasons:
+            problem = f"the Secret {self.name}: {'; '.join(reasons)}"
             if problem != self._problem:
-                kept = "keeping the previous certificate" if served else "no certificate yet"
-                log.error("%s: %s", kept, problem)
+                what_is_served = "keeping the previous certificate" if served else "no certificate yet"
+                log.error("%s: %s", what_is_served, problem)
             return problem
         if served is None or (pair.certificate, pair.key) != (served.certificate, served.key):
             self._file.write(pair.certificate, pair.key)

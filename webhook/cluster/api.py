@@ -71,17 +71,17 @@ def decoded(decode: Callable[[bytes], T], document: bytes) -> T:
 
 def shallow(document: bytes) -> bytes:
     """Return the JSON with null in place of each array and object inside DEEPEST others."""
-    kept, depth, end = [], 0, 0
+    parts, depth, end = [], 0, 0
     for token in _TOKEN.finditer(document):
         if token[0] in {b"[", b"{"}:
             if depth == DEEPEST:
-                kept += [document[end : token.start()], b"null"]
+                parts += [document[end : token.start()], b"null"]
             depth += 1
         elif token[0] in {b"]", b"}"}:
             depth -= 1
             if depth == DEEPEST:
                 end = token.end()
-    return b"".join([*kept, document[end:]])
+    return b"".join([*parts, document[end:]])
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
@@ -176,10 +176,10 @@ class ApiClient:
     def served_version(self, group: str, versions: Sequence[str]) -> str | None:
         """Return the first of `versions` that the API server serves of the group, or None."""
         try:
-            found = msgspec.json.decode(self.get(api_path("/apis", group)))
+            api_group = msgspec.json.decode(self.get(api_path("/apis", group)))
         except errors.NotFound:
             return None
-        served = {each["version"] for each in found["versions"]}
+        served = {each["version"] for each in api_group["versions"]}
         return next((version for version in versions if version in served), None)
 
     def dry_run(self, path: str, body: bytes, *, timeout: float | None = None) -> Attempt:
@@ -249,8 +249,8 @@ class ApiClient:
                     page = self._page(path, read, requested, accept)
                     revision = revision or page.metadata.resource_version
                     if page.metadata.resource_version != revision:
-                        raise errors.Gone(f"the pages of {path} are of different revisions")
-                    items.extend(kept for each in page.items or () if (kept := project(each)) is not None)
+                        raise errors.Gone(path)
+                    items.extend(item for each in page.items or () if (item := project(each)) is not None)
                     if not page.metadata.continue_token:
                         return Listed(items, revision)
                     requested["continue"] = page.metadata.continue_token

@@ -112,15 +112,15 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
     resources: dict[str, tuple[Fraction, Fraction | None]] = {}
     free: Fraction | None = NOTHING
     for node in nodes:
-        left = node.free
-        if left is None:
+        free_here = node.free
+        if free_here is None:
             free = None
         elif free is not None and node.takes_pods:
-            free += node.cards(left)
+            free += node.cards(free_here)
         for name, amount in node.allocatable.items():
             has, rest = resources.get(name, (NOTHING, NOTHING))
-            more = left[name] if left is not None and node.takes_pods else NOTHING
-            resources[name] = has + amount, None if left is None or rest is None else rest + more
+            more = free_here[name] if free_here is not None and node.takes_pods else NOTHING
+            resources[name] = has + amount, None if free_here is None or rest is None else rest + more
     return ClassCapacity(
         nodes=len(nodes),
         nodes_taking_pods=sum(node.takes_pods for node in nodes),
@@ -132,24 +132,24 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
 
 def gpus_by_dimension(nodes: Iterable[GPUNode]) -> Vector:
     """Return the whole cards of all nodes, by class, and by family."""
-    found: dict[str, Fraction] = defaultdict(Fraction)
+    cards_by_key: dict[str, Fraction] = defaultdict(Fraction)
     for node in nodes:
         cards = node.cards(node.allocatable)
         for key in {GPUS, *(f"{CLASSES}{name}" for name in (node.kind, node.family) if name)}:
-            found[key] += cards
-    return dict(found)
+            cards_by_key[key] += cards
+    return dict(cards_by_key)
 
 
 def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
     """Return by class the whole cores and GiB that the node with the least has for each of its cards."""
-    found: dict[str, list[tuple[Fraction, Fraction]]] = defaultdict(list)
+    shares: dict[str, list[tuple[Fraction, Fraction]]] = defaultdict(list)
     stated: dict[str, HostShare] = {}
     for node in nodes:
         if node.stands_for is not None and node.stands_for.share is not None:
             stated[node.kind] = node.stands_for.share
         if gpus := node.cards(node.allocatable):
-            found[node.kind].append((node.cpu / gpus, node.memory / gpus / 2**30))
-    least = {kind: (min(cpu for cpu, _ in of), min(gib for _, gib in of)) for kind, of in found.items()}
+            shares[node.kind].append((node.cpu / gpus, node.memory / gpus / 2**30))
+    least = {kind: (min(cpu for cpu, _ in of), min(gib for _, gib in of)) for kind, of in shares.items()}
     return stated | {
         kind: HostShare(cpu=int(cpu), memory=f"{int(gib)}Gi") for kind, (cpu, gib) in least.items()
     }

@@ -21,6 +21,7 @@ from policies.finding import truncate
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import ObjectMeta, timestamp
+from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.events")
 
@@ -30,7 +31,7 @@ CLUSTER_SCOPED = "default"
 `k8s.io/kubernetes/pkg/apis/core/validation`)."""
 LONGEST_MESSAGE = 1024
 """Characters, as in events.k8s.io (`NoteLengthLimit`, in the same package)."""
-MOST = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 """The largest count. Anybody who may write Events can create one with our name and any count."""
 LONGEST_PROBLEM = 200
 """Characters of an error in the log. An error of the API server may repeat the stored Event, which others may have written."""
@@ -72,9 +73,9 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The name of the Event: the name of the object, and 64 bits of a hash of object, reason and cause."""
-        said = f"{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.cause}"
+        identity = f"{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.cause}"
         beginning = self.regarding.name[:LONGEST_BEGINNING].rstrip(".-")
-        return f"{beginning}.{sha256(said.encode()).hexdigest()[:16]}"
+        return f"{beginning}.{sha256(identity.encode()).hexdigest()[:16]}"
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -142,7 +143,7 @@ def _repeated(event_record: EventRecord, stored: _Stored) -> bytes:
     return msgspec.json.encode(
         {
             "metadata": {"resourceVersion": stored.metadata.resource_version},
-            "count": min(stored.count + event_record.count, MOST),
+            "count": min(stored.count + event_record.count, MAX_COUNT),
             "lastTimestamp": timestamp(event_record.last),
             "message": truncate(event_record.message, LONGEST_MESSAGE),
         }
@@ -159,13 +160,13 @@ class EventQueue:
         self._writer = writer
         self._lost = lost
         self._waiting: queue.Queue[EventRecord | None] = queue.Queue(MAX_WAITING)
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread = thread("events", self._run, threading.Event())
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write the waiting Events, as far as there is time."""
+        """Write the waiting Events, for at most STOP_SECONDS."""
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=STOP_SECONDS)
             self._thread.join(STOP_SECONDS)
@@ -176,7 +177,7 @@ class EventQueue:
         except queue.Full:
             self._lost()
 
-    def _run(self) -> None:
+    def _run(self, _stopping: threading.Event) -> None:
         while (event_record := self._waiting.get()) is not None:
             if not self._writer.write(event_record):
                 self._lost()

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from math import inf
 from time import monotonic
 
@@ -46,13 +47,14 @@ from webhook.cluster.collection import (
     Position,
 )
 from webhook.cluster.objects import decode_metadata
+from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.cluster")
 
 AWAY_SECONDS = 1.0
 """The longest pause while the API server does not answer. A starting API server refuses calls for a moment, so pauses then grow
 beyond this by a tenth of the time since the last call without an answer."""
-FEW, ONE_IN = 32, 20
+SINGLE_READS, ONE_IN = 32, 20
 """Bodies are read one by one up to this number, or up to one in so many objects of the namespace. Otherwise the whole namespace
 is listed: a page of 500 takes as long as some 20 single reads."""
 LISTS_OF_A_PAGE = 4
@@ -201,8 +203,8 @@ class Informer(MergedCollection[K]):
             by_namespace: dict[str, list[ObjectVersion[K] | Identity]] = {namespace: []} if namespace else {}
             for each in listed:
                 by_namespace.setdefault(each.namespace, []).append(each)
-            for name, found in by_namespace.items():
-                at, versions = self._with_bodies(name, revision, found)
+            for name, of_namespace in by_namespace.items():
+                at, versions = self._with_bodies(name, revision, of_namespace)
                 self.merge(name, Position(at, started), versions)
             if not namespace:
                 self.merge_whole(Position(revision, started), by_namespace.keys())
@@ -255,8 +257,7 @@ class Informer(MergedCollection[K]):
             stopping.wait(pauses.next())
 
     def start(self, stopping: threading.Event) -> None:
-        name = f"watch {self.resource.plural}"
-        threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
+        thread(f"watch {self.resource.plural}", self.run, stopping).start()
 
     def _list_if_due(self, stopping: threading.Event) -> None:
         """If lists are due, start a thread for the awaited namespaces, and for everything unless that runs already."""
@@ -265,13 +266,13 @@ class Informer(MergedCollection[K]):
                 return
             everything, self._is_listing = not self._is_listing, True
         name = f"list {self.resource.plural}"
-        threading.Thread(target=self._list, args=(stopping, everything), name=name, daemon=True).start()
+        thread(name, partial(self._list, everything=everything), stopping).start()
 
     @property
     def _list_is_due(self) -> bool:
         return not (started := self.whole_list_started) or monotonic() - started > self._timings.relist
 
-    def _list(self, stopping: threading.Event, everything: bool) -> None:
+    def _list(self, stopping: threading.Event, *, everything: bool) -> None:
         pauses = Pauses(self._timings)
         while not stopping.is_set():
             try:
@@ -283,9 +284,6 @@ class Informer(MergedCollection[K]):
                     self.refresh()
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
                 self._failed(error, pauses)
-                stopping.wait(pauses.next())
-            except Exception:  # a bug must not end this thread: nobody would list again
-                log.exception("%s: list failed", self.resource.plural)
                 stopping.wait(pauses.next())
             if not everything:
                 return  # the list of everything has it, too
@@ -312,8 +310,8 @@ class Informer(MergedCollection[K]):
         The first list, and a list of few objects, has the bodies.
         """
         resource = self.resource
-        few = resource.metadata_only or resource.in_full or resource.field_selector
-        if few or not self.was_listed(namespace):
+        is_short = resource.metadata_only or resource.in_full or resource.field_selector
+        if is_short or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
         listed = self._api.identities(resource.path(namespace))
         compared: list[ObjectVersion[K] | Identity] = []
@@ -323,12 +321,12 @@ class Informer(MergedCollection[K]):
         return int(listed.resource_version), compared
 
     def _with_bodies(
-        self, namespace: str, revision: int, found: list[ObjectVersion[K] | Identity]
+        self, namespace: str, revision: int, listed: list[ObjectVersion[K] | Identity]
     ) -> tuple[int, list[ObjectVersion[K]]]:
         """Return the namespace at this revision or a later one, with the bodies of the objects that are not held."""
-        versions = [each for each in found if isinstance(each, ObjectVersion)]
-        unread = [each.name for each in found if isinstance(each, Identity)]
-        if len(unread) > max(FEW, len(found) // ONE_IN):
+        versions = [each for each in listed if isinstance(each, ObjectVersion)]
+        unread = [each.name for each in listed if isinstance(each, Identity)]
+        if len(unread) > max(SINGLE_READS, len(listed) // ONE_IN):
             return self._listed_in_full(namespace)
         path = self.resource.path(namespace)
         for name in unread:

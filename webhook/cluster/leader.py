@@ -34,7 +34,7 @@ class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
     retry: float = 1.0
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
@@ -42,13 +42,15 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     lease_transitions: int | None = None
 
 
-class _Lease(PartialObject, frozen=True, rename="camel"):
+class Lease(PartialObject, frozen=True, rename="camel"):
+    """The object by which candidates elect a leader."""
+
     api_version: str = "coordination.k8s.io/v1"
     kind: str = "Lease"
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: LeaseSpec = LeaseSpec()
 
 
-_LEASE = msgspec.json.Decoder(_Lease)
+decode_lease = msgspec.json.Decoder(Lease).decode
 
 
 def lease_path(namespace: str, name: str) -> str:
@@ -67,7 +69,7 @@ class LeaderElector:
         self._leases = api_path(API, "namespaces", namespace, "leases")
         self._path = lease_path(namespace, name)
         self._timings = timings or LeaseTimings()
-        self._lease: _Lease | None = None
+        self._lease: Lease | None = None
         self._unchanged_since = 0.0
         self._leader_until = 0.0
 
@@ -80,13 +82,9 @@ class LeaderElector:
             was_leader = self.is_leader()
             try:
                 self.try_once()
-            except errors.ApiError as error:
+            except (errors.ApiError, msgspec.MsgspecError) as error:
                 self._lease = None  # nobody could renew it then, so its duration starts again
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error)
-            except (
-                Exception
-            ):  # a bug, or an unreadable answer, must not end the thread: it would never lead again
-                log.exception("lease %s/%s", self._namespace, self._name)
             if self.is_leader() != was_leader:
                 log.info("%s %s", self.identity, "became leader" if self.is_leader() else "stopped leading")
             stopping.wait(self._timings.retry * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
@@ -96,28 +94,28 @@ class LeaderElector:
         """Read the Lease, and take or renew it if that is allowed. Raises `errors.ApiError`."""
         begun = monotonic()
         try:
-            lease = _LEASE.decode(self._api.get(self._path, timeout=self._timings.renew / 2))
+            lease = decode_lease(self._api.get(self._path, timeout=self._timings.renew / 2))
         except errors.NotFound:
             self._write(begun, None)
             return
         self._observe(lease)
         holder, seconds = lease.spec.holder_identity, lease.spec.lease_duration_seconds or self._timings.lease
-        slow = SLOW_CALLS * (monotonic() - begun)  # as slowly as it is read it may be renewed
+        slow = SLOW_CALLS * (monotonic() - begun)  # a renewal may be as slow as this read
         if holder in {self.identity, "", None} or monotonic() - self._unchanged_since > seconds + slow:
             self._write(begun, lease)
         else:
             self._leader_until = 0.0
 
-    def _observe(self, lease: _Lease) -> None:
+    def _observe(self, lease: Lease) -> None:
         if self._lease is None or lease.metadata.resource_version != self._lease.metadata.resource_version:
             self._unchanged_since = monotonic()
         self._lease = lease
 
-    def _write(self, begun: float, before: _Lease | None) -> None:
+    def _write(self, begun: float, before: Lease | None) -> None:
         now = timestamp(datetime.now(UTC), "microseconds")
-        old = before.spec if before else _Spec()
+        old = before.spec if before else LeaseSpec()
         renewal = old.holder_identity == self.identity
-        spec = _Spec(
+        spec = LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=self._timings.lease,
             acquire_time=old.acquire_time if renewal else now,
@@ -126,7 +124,7 @@ class LeaderElector:
         )
         version = before.metadata.resource_version if before else ""
         metadata = ObjectMeta(name=self._name, namespace=self._namespace, resource_version=version)
-        body = msgspec.json.encode(_Lease(metadata, spec=spec))
+        body = msgspec.json.encode(Lease(metadata, spec=spec))
         timeout = self._timings.renew / 2
         try:
             if before is None:
@@ -136,7 +134,7 @@ class LeaderElector:
         except (errors.Conflict, errors.AlreadyExists):
             self._leader_until = 0.0  # another candidate was faster
             return
-        self._observe(_LEASE.decode(written))
+        self._observe(decode_lease(written))
         self._leader_until = begun + self._timings.renew
 
     def _release(self) -> None:
@@ -144,7 +142,7 @@ class LeaderElector:
             return
         self._leader_until = 0.0
         spec = msgspec.structs.replace(self._lease.spec, holder_identity=None)
-        body = msgspec.json.encode(_Lease(self._lease.metadata, spec=spec))
+        body = msgspec.json.encode(Lease(self._lease.metadata, spec=spec))
         try:
             self._api.put(self._path, body, timeout=self._timings.retry)
         except errors.ApiError as error:

@@ -61,13 +61,13 @@ class LimitRanges:
 
     def _changed(self, before: LimitRangeRecord | None, after: LimitRangeRecord | None) -> None:
         namespace = after.namespace if after is not None else before.namespace if before is not None else ""
-        found = self._by_namespace.setdefault(namespace, {})
+        limit_ranges = self._by_namespace.setdefault(namespace, {})
         if before is not None:
-            found.pop(before.uid, None)
+            limit_ranges.pop(before.uid, None)
         if after is not None:
-            found[after.uid] = after.limit_range
-        if found:
-            self._limits[namespace] = namespace_limits(found.values())
+            limit_ranges[after.uid] = after.limit_range
+        if limit_ranges:
+            self._limits[namespace] = namespace_limits(limit_ranges.values())
         else:
             del self._by_namespace[namespace]
             self._limits.pop(namespace, None)

@@ -52,8 +52,8 @@ class Namespaces:
         if seconds <= 0:
             raise NamespaceUnknown("no time was left to ask the API server")
         try:
-            found = self._api.get(NAMESPACES.path(CLUSTER, name), timeout=seconds, accept=METADATA)
-            return namespace_record(found).labels
+            document = self._api.get(NAMESPACES.path(CLUSTER, name), timeout=seconds, accept=METADATA)
+            return namespace_record(document).labels
         except (errors.ApiError, msgspec.MsgspecError) as error:
             raise NamespaceUnknown(str(error)) from None
 

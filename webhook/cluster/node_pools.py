@@ -52,11 +52,11 @@ def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodeOffer]:
 def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
     name = decode_metadata(document).name
     metadata, spec = (fields_of(document, "spec", "template", part) for part in ("metadata", "spec"))
-    found: dict[str, frozenset[str] | None] = {POOL_LABEL: frozenset((name,))}
+    labels: dict[str, frozenset[str] | None] = {POOL_LABEL: frozenset((name,))}
     for requirement in _REQUIREMENTS.decode(spec.get("requirements", b"null")) or ():
         # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
         named = requirement.values if requirement.operator == "In" else None
-        found[requirement.key] = None if named is None else frozenset(named)
+        labels[requirement.key] = None if named is None else frozenset(named)
     given = _LABELS.decode(metadata.get("labels", b"null")) or {}
-    found.update({key: frozenset((value,)) for key, value in given.items()})
-    return NodeOffer({key: values for key, values in found.items() if key in keys}, OPEN, name)
+    labels.update({key: frozenset((value,)) for key, value in given.items()})
+    return NodeOffer({key: values for key, values in labels.items() if key in keys}, OPEN, name)

@@ -44,7 +44,7 @@ class _NodeStatus(msgspec.Struct):
 
 
 class StoredNode(PartialObject, frozen=True):
-    """A node as the API server stores it, as far as it is read here."""
+    """The fields that are read of a stored node."""
 
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
@@ -72,8 +72,8 @@ class StoredNode(PartialObject, frozen=True):
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
         has = (name for name, amount in self.status.capacity.items() if "/" in name and amount != "0")
         taints = (Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints)
-        kept = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
-        return NodeState(not self.spec.unschedulable, tuple(kept), frozenset(has))
+        lasting = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
+        return NodeState(not self.spec.unschedulable, tuple(lasting), frozenset(has))
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode
@@ -92,7 +92,7 @@ def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
 
 
 def state_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
-    """Return a function that reads likewise a whole node, with its state. Nodes with equal states share them."""
+    """Return a function that also reads the state of a node. Nodes with equal states share them."""
     interned: dict[Labels, Labels] = {}
     states: dict[NodeState, NodeState] = {}
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from policies.pods.pod import Metadata, OwnerReference
+from policies.pods.pod import Metadata
 
 NAMESPACE = "gpu-admission"
 SERVICE = "gpu-admission"
@@ -62,13 +62,9 @@ class ConfigMap(msgspec.Struct, frozen=True):
 
 
 class OwnedObject(msgspec.Struct, frozen=True):
-    """An object of any kind, as far as its metadata say who made it."""
+    """An object of any kind, with the owners in its metadata."""
 
     metadata: Metadata = Metadata()
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        return next((each for each in self.metadata.owner_references or () if each.controller), None)
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel"):

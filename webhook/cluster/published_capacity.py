@@ -5,7 +5,7 @@ object, because most classes are built in, and no GPUClass of theirs has a statu
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Annotated
@@ -84,16 +84,18 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
     def nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...]:
         """Return a node without a name for each class, which has as much as the node with the most."""
         return tuple(
-            _stand_in(kind, found, catalogues) for kind, found in self.classes.items() if found.nodes
+            _stand_in(kind, published, catalogues)
+            for kind, published in self.classes.items()
+            if published.nodes
         )
 
     def facts(self, pools: tuple[NodeOffer, ...], classes: ClassCatalogue) -> NodeFacts:
         """Return the facts about the nodes by the labels of classes; other labels and taints are not known."""
-        found: list[tuple[Labels, NodeState]] = []
+        labelled: list[tuple[Labels, NodeState]] = []
         for each in self.classes.values():
             names = frozenset(name for name, amount in each.resources.items() if amount.allocatable)
-            found += [(labels, NodeState(resources=names)) for labels in each.labels]
-        return node_facts(classes.label_keys - {HOSTNAME}, found, pools)
+            labelled += [(labels, NodeState(resources=names)) for labels in each.labels]
+        return node_facts(classes.label_keys - {HOSTNAME}, labelled, pools)
 
 
 _PUBLISHED = msgspec.json.Decoder(PublishedCapacity, dec_hook=lambda _fraction, text: parse_amount(text))
@@ -121,14 +123,16 @@ def published_classes(
     members, labels = defaultdict[str, list[GPUNode]](list), defaultdict[str, set[Labels]](set)
     for node, of_node in nodes:
         members[node.kind].append(node)
-        labels[node.kind].add(tuple(_of_classes(of_node, classes)))
+        # Without the labels that name no class: they may name nodes, or tenants.
+        named = (each for each in of_node if each[0] != HOSTNAME and classes_of_label(*each, classes))
+        labels[node.kind].add(tuple(named))
     everything = [node for of_kind in members.values() for node in of_kind]
     capacities, shares = capacity_by_class(everything), share_by_class(everything)
     waited_for = {name: amount for name, amount in pending.items() if classes.get(name) is not None}
-    found = {}
+    published = {}
     for kind in sorted(capacities.keys() | waited_for.keys()):
         capacity = capacities.get(kind, NO_CAPACITY)
-        found[kind] = PublishedClass(
+        published[kind] = PublishedClass(
             nodes=capacity.nodes,
             nodes_taking_pods=capacity.nodes_taking_pods,
             gpus=capacity.gpus,
@@ -141,12 +145,7 @@ def published_classes(
             labels=tuple(sorted(labels[kind])),
             share=shares.get(kind),
         )
-    return found
-
-
-def _of_classes(labels: Labels, classes: ClassCatalogue) -> Iterator[tuple[str, str]]:
-    """Yield the labels that name a class: the others may name nodes, or tenants."""
-    yield from (each for each in labels if each[0] != HOSTNAME and classes_of_label(*each, classes))
+    return published
 
 
 def _resource(name: str, has: Fraction, free: Fraction, nodes: Iterable[GPUNode]) -> ResourceCapacity:
@@ -158,7 +157,7 @@ def _resource(name: str, has: Fraction, free: Fraction, nodes: Iterable[GPUNode]
     return ResourceCapacity(allocatable=has, free=free, most=most, most_free=most_free)
 
 
-def _stand_in(kind: str, found: PublishedClass, catalogues: Catalogues) -> GPUNode:
+def _stand_in(kind: str, published: PublishedClass, catalogues: Catalogues) -> GPUNode:
     named = catalogues.classes.resolve(kind) if kind else ()
     return GPUNode(
         name="",
@@ -166,10 +165,10 @@ def _stand_in(kind: str, found: PublishedClass, catalogues: Catalogues) -> GPUNo
         family=named[0].family if named else "",
         labels={},
         taints=(),
-        is_ready=found.nodes_taking_pods > 0,
+        is_ready=published.nodes_taking_pods > 0,
         is_schedulable=True,
-        allocatable={name: each.most for name, each in found.resources.items()},
-        used={name: each.most - each.most_free for name, each in found.resources.items()},
+        allocatable={name: each.most for name, each in published.resources.items()},
+        used={name: each.most - each.most_free for name, each in published.resources.items()},
         weights={},
-        stands_for=ClassTotals(found.capacity, found.share),
+        stands_for=ClassTotals(published.capacity, published.share),
     )

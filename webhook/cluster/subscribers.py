@@ -1,4 +1,4 @@
-"""A list of functions to be called when something happens. Whoever wants to hear of it subscribes, so it needs to know nobody."""
+"""A list of functions that are called when something happens. The part in which it happens does not know the subscribers."""
 
 import logging
 from collections.abc import Callable

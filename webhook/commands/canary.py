@@ -37,7 +37,7 @@ def show(screen: Screen, result: CanaryResult) -> None:
         screen.paragraph(f"fix: {result.remedy}", indent=2)
     for title, texts in (
         ("proved", result.proved),
-        ("not proved", result.open),
+        ("not proved", result.unproved),
         ("answered by", result.answered_by),
     ):
         for text in texts:

@@ -15,14 +15,7 @@ from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
 from certs.rotation import Rotation, RotationPhase, RotationState
 from certs.secret import ROTATE, DamagedError, decode
 from webhook.certificates.objects import ClusterConfigurations, ClusterSecret, SecretName
-from webhook.cluster.objects import (
-    AUTHORITY_SECRET,
-    CERTIFICATE_SECRET,
-    NAMESPACE,
-    WEBHOOK_CONFIGURATION,
-    WEBHOOK_CONFIGURATION_KINDS,
-    timestamp,
-)
+from webhook.cluster import objects
 from webhook.commands.options import ClusterChoice, cluster_options, now, output_option
 from webhook.commands.output import FAILED, Screen, echo, fail, print_as
 
@@ -38,10 +31,10 @@ PHASES = {
 secret_option = click.option(
     "--secret",
     "secret_name",
-    default=f"{NAMESPACE}/{CERTIFICATE_SECRET}",
+    default=f"{objects.NAMESPACE}/{objects.CERTIFICATE_SECRET}",
     metavar="[NAMESPACE/]NAME",
-    help=f"What servers read of the certificate; its authority is in {AUTHORITY_SECRET} beside it.",
-    callback=lambda _context, _parameter, text: SecretName.of(text, NAMESPACE),
+    help=f"What servers read of the certificate; its authority is in {objects.AUTHORITY_SECRET} beside it.",
+    callback=lambda _context, _parameter, text: SecretName.of(text, objects.NAMESPACE),
 )
 
 
@@ -134,9 +127,6 @@ def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seco
     return False
 
 
-# ---- what `show` prints
-
-
 def document(
     name: SecretName, state: RotationState, seen: Sequence[WebhookConfiguration], now: datetime
 ) -> dict[str, Any]:
@@ -147,7 +137,7 @@ def document(
         "secret": str(name),
         "rotation": {
             "phase": state.phase.name.lower(),
-            "since": timestamp(state.since) if state.since else None,
+            "since": objects.timestamp(state.since) if state.since else None,
             "requested": state.requested.value if state.requested else None,
         },
         "certificate": _certificate(leaf, now, role="leaf") if leaf else None,
@@ -161,7 +151,7 @@ def document(
                 and kind in carried
                 and all(issued_by(pem([leaf]), bundle, now) for bundle in carried[kind]),
             }
-            for kind in WEBHOOK_CONFIGURATION_KINDS
+            for kind in objects.WEBHOOK_CONFIGURATION_KINDS
         ],
     }
 
@@ -176,7 +166,7 @@ def print_state(screen: Screen, shown: dict[str, Any]) -> None:
         _print_certificate(screen, certificate)
     screen.line()
     for each in shown["configurations"]:
-        screen.line(f"{each['kind']:<30} {WEBHOOK_CONFIGURATION}  {_carried(each)}")
+        screen.line(f"{each['kind']:<30} {objects.WEBHOOK_CONFIGURATION}  {_carried(each)}")
 
 
 def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> dict[str, Any]:
@@ -186,8 +176,8 @@ def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> 
         "subject": certificate.subject.rfc4514_string(),
         "issuer": certificate.issuer.rfc4514_string(),
         "names": carried_names(certificate),
-        "notBefore": timestamp(begin),
-        "notAfter": timestamp(end),
+        "notBefore": objects.timestamp(begin),
+        "notAfter": objects.timestamp(end),
         "daysLeft": round((end - now) / timedelta(days=1), 1),
         "lifeSpent": round(min(max((now - begin) / (end - begin), 0.0), 1.0), 3),
         "sha256": certificate.fingerprint(hashes.SHA256()).hex(),

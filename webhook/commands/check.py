@@ -22,13 +22,8 @@ from policies.gpus.amount import FRACTIONAL_GPU, INVALID_QUANTITY
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
 from policies.rules.gpu_requests import MISSING_LIMIT, REQUEST_NOT_LIMIT
-from webhook.commands.options import (
-    ClusterChoice,
-    config_option,
-    named_cluster_options,
-    now_option,
-    output_option,
-)
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import (
     BAD_INPUT,
     FAILED,
@@ -50,7 +45,7 @@ from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
-from webhook.tools.check.run_context import CheckedCluster, device_classes, is_quota
+from webhook.tools.check.run_context import CheckedCluster, device_classes, is_quota, wrong_paths
 from webhook.tools.check.sources import read_stdin, sentences
 
 T = TypeVar("T")
@@ -97,14 +92,14 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
     metavar="GLOB",
     help="Ignore files and directories by name, or by path relative to the directory. Can be repeated.",
 )
-@config_option("the cluster's documents, or the built-in defaults")
-@named_cluster_options
+@options.config_option("the cluster's documents, or the built-in defaults")
+@options.named_cluster_options
 @click.option(
     "-n",
     "--namespace",
     help="Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`.",
 )
-@output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
+@options.output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
 @click.option(
     "--fix",
     is_flag=True,
@@ -116,7 +111,7 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
     help="With --fix: write without asking; of stdin print the fixed documents instead of the diff.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 also if there are warnings.")
-@now_option("Evaluate exemptions and pauses as of this time")
+@options.now_option("Evaluate exemptions and pauses as of this time")
 def check(
     *,
     named: tuple[str, ...],
@@ -156,14 +151,14 @@ def check(
     )
     with cluster.client() if cluster.is_named else nullcontext() as api:
         checking = partial(_checked, reading, CheckedCluster(api, config) if api else None, config, now)
-        results, found = checking()
-        fixes = fixing.fix((results, found), lambda texts: checking(texts=texts)) if fix else None
+        results, manifests = checking()
+        fixes = fixing.fix((results, manifests), lambda texts: checking(texts=texts)) if fix else None
     if fixes is None:
-        PRINTERS[output](results, found)
+        PRINTERS[output](results, manifests)
     elif _write_fixes(fixes, yes=yes):
-        results, found = list(fixes.results), fixes.found
-    is_warned = strict and (found.warnings or any(result.number_of_warnings for result in results))
-    if found.problems or any(result.unknown for result in results):
+        results, manifests = list(fixes.results), fixes.found
+    is_warned = strict and (manifests.warnings or any(result.number_of_warnings for result in results))
+    if manifests.problems or any(result.unknown for result in results):
         sys.exit(BAD_INPUT)
     if is_warned or any(result.verdict is ManifestVerdict.REFUSED for result in results):
         sys.exit(FAILED)
@@ -183,15 +178,16 @@ def _checked(
             rights = ", ".join(cluster.unread_documents)
             advice = "use --config, or ask the platform team for the chart's tenants.readPolicies"
             fail(f"{advice}: you may not {rights}, by which manifests are evaluated")
-        found = reading(kinds=configuration.workload_kinds, texts=texts)
-        if classes := device_classes(found.manifests):
+        manifests = reading(kinds=configuration.workload_kinds, texts=texts)
+        if classes := device_classes(manifests.manifests):
             configuration = load(device_classes=classes)
     except ConfigurationError as error:
         end_with(error.problems, " in the configuration; nothing was checked")
-    run = Run(found.manifests, DecisionCache(configuration), now, cluster)
+    run = Run(manifests.manifests, DecisionCache(configuration), now, cluster)
     results = run.results(lambda items: track(items, "checking"))
-    found.notes += cluster.notes() if cluster else ()
-    return results, found
+    manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)
+    manifests.notes += cluster.notes() if cluster else ()
+    return results, manifests
 
 
 def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
@@ -259,10 +255,11 @@ def track(items: Sequence[T], doing: str, console: Console | None = None) -> Ite
     return rich_track(items, doing, console=console, transient=True)
 
 
-def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
+def print_lines(results: Sequence[ManifestResult], manifests: Manifests) -> None:
     """Print each finding and problem as `FILE:LINE: error: …`, the format of compilers, which editors and CI systems parse."""
     screen = Screen()
-    for problems, level, style in (found.problems, "error", "red"), (found.warnings, "warning", "yellow"):
+    errors, warnings = (manifests.problems, "error", "red"), (manifests.warnings, "warning", "yellow")
+    for problems, level, style in (errors, warnings):
         for problem in problems:
             subject = f"{problem.path}: " if problem.path else ""
             place = f"{problem.file}:{problem.line or 1}"
@@ -271,8 +268,8 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
         for outcome, path, sentence in result.remarks():
             place = _place(result.manifest, path)
             screen.line(f"{place}: {LEVELS[outcome]}: {sentence}", OUTCOME_STYLES[outcome])
-    _print_notes(found)
-    for unrendered in found.to_render:
+    _print_notes(manifests)
+    for unrendered in manifests.to_render:
         what = f"{unrendered.renderer.noun}: {unrendered.renderer.remedy}"
         screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
 
@@ -281,14 +278,14 @@ VALIDATED = frozenset({FRACTIONAL_GPU, MISSING_LIMIT, REQUEST_NOT_LIMIT, INVALID
 """What validation of extended resources refuses in every pod template (`ValidatePodTemplateSpec` in `pkg/apis/core`, v1.36)."""
 
 
-def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
+def print_text(results: Sequence[ManifestResult], manifests: Manifests) -> None:
     screen = Screen()
     for result in results:
         _print_object(screen, result)
     if results:
         screen.line()
-    _print_input(found)
-    screen.paragraph(_summary(results, found), hanging=0, style="bold")
+    _print_input(manifests)
+    screen.paragraph(_summary(results, manifests), hanging=0, style="bold")
 
 
 def _print_object(screen: Screen, result: ManifestResult) -> None:
@@ -321,13 +318,13 @@ def _what_becomes_of(result: ManifestResult) -> str:
         return f"the API server rejects the {kind}: by its schema, or because the webhook denies it"
     if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
         return f"the {kind} itself is denied (policy: templates: enforce)"
-    reasons = {each.finding.reason for pod in result.pods for each in pod.findings}
+    reasons = {violation.finding.reason for pod in result.pods for violation in pod.findings}
     if result.manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED):
         return f"the API server refuses the {kind} itself, in its own words"
     return f"the {kind} itself is admitted with a warning; its pods are denied"
 
 
-def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:
+def _summary(results: Sequence[ManifestResult], manifests: Manifests) -> str:
     """Return the last line, e.g. `12 objects: 2 refused, 5 would change, 4 ok, 1 skipped (…: Service); 3 warnings`."""
     number = Counter(result.verdict for result in results)
     parts = [f"{number[verdict]} {word}" for verdict, word in SUMMARY.items()]
@@ -343,31 +340,31 @@ def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:
     texts = [f"{counted(len(results), 'object')}: {', '.join(parts)}"]
     if warnings := sum(result.number_of_warnings for result in results):
         texts.append(counted(warnings, "warning"))
-    if found.other_documents:
-        texts.append(f"{counted(found.other_documents, 'other document')} without apiVersion and kind")
-    if found.problems:
-        texts.append(f"{counted(len(found.problems), 'problem')} in the input")
+    if manifests.other_documents:
+        texts.append(f"{counted(manifests.other_documents, 'other document')} without apiVersion and kind")
+    if manifests.problems:
+        texts.append(f"{counted(len(manifests.problems), 'problem')} in the input")
     return "; ".join(texts)
 
 
-def _print_input(found: Manifests) -> None:
+def _print_input(manifests: Manifests) -> None:
     screen = Screen(stderr=True)
-    for problem in found.problems:
+    for problem in manifests.problems:
         screen.paragraph(f"error: {problem}", style="red")
-    for warning in found.warnings:
+    for warning in manifests.warnings:
         screen.paragraph(f"warning: {warning}", style="yellow")
-    for sentence in sentences(found.to_render):
+    for sentence in sentences(manifests.to_render):
         screen.paragraph(f"note: {sentence}")
-    _print_notes(found)
+    _print_notes(manifests)
 
 
-def _print_notes(found: Manifests) -> None:
+def _print_notes(manifests: Manifests) -> None:
     screen = Screen(stderr=True)
-    for note in found.notes:
+    for note in manifests.notes:
         screen.paragraph(f"note: {note}", style="yellow")
 
 
-def print_diff(results: Sequence[ManifestResult], found: Manifests) -> None:
+def print_diff(results: Sequence[ManifestResult], manifests: Manifests) -> None:
     """Print a unified diff of each object: as /mutate receives it, and as the API server would store it or its pods."""
     screen = Screen()
     for result in results:
@@ -380,10 +377,10 @@ def print_diff(results: Sequence[ManifestResult], found: Manifests) -> None:
         after = dump_document(result.admitted()).splitlines()
         for line in unified_diff(before, after, name, f"{name} ({remark})", lineterm=""):
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
-    _print_others(results, found)
+    _print_others(results, manifests)
 
 
-def print_yaml(results: Sequence[ManifestResult], found: Manifests) -> None:
+def print_yaml(results: Sequence[ManifestResult], manifests: Manifests) -> None:
     for result in results:
         if result.verdict in NOT_PRINTED:
             continue
@@ -391,10 +388,10 @@ def print_yaml(results: Sequence[ManifestResult], found: Manifests) -> None:
         if result.verdict is ManifestVerdict.CHANGED and not result.manifest.is_pod:
             echo("# The pod template is shown as its pods would be; the object itself is not changed.")
         echo(dump_document(result.admitted()), nl=False)
-    _print_others(results, found)
+    _print_others(results, manifests)
 
 
-def _print_others(results: Sequence[ManifestResult], found: Manifests) -> None:
+def _print_others(results: Sequence[ManifestResult], manifests: Manifests) -> None:
     screen = Screen(stderr=True)
     for result in results:
         manifest, verdict = result.manifest, result.verdict
@@ -403,7 +400,7 @@ def _print_others(results: Sequence[ManifestResult], found: Manifests) -> None:
             for outcome, path, sentence in result.remarks():
                 if outcome in {Outcome.DENIED, None}:
                     screen.paragraph(f"{_place(manifest, path)}: {sentence}", indent=2)
-    _print_input(found)
+    _print_input(manifests)
 
 
 def _place(manifest: Manifest, path: str = "") -> str:
@@ -414,8 +411,8 @@ PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Manifests], None]] = {
     "text": print_text,
     "lines": print_lines,
     "yaml": print_yaml,
-    "json": lambda results, found: print_json(json_document(results, found)),
+    "json": lambda results, manifests: print_json(json_document(results, manifests)),
     "diff": print_diff,
-    "sarif": lambda results, found: print_json(sarif_log(results, found, version("gpu-admission"))),
-    "junit": lambda results, found: echo(junit_report(results, found)),
+    "sarif": lambda results, manifests: print_json(sarif_log(results, manifests, version("gpu-admission"))),
+    "junit": lambda results, manifests: echo(junit_report(results, manifests)),
 }

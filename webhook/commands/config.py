@@ -207,9 +207,6 @@ def _mode(effective: EffectivePolicy, binding: Binding | None, rule_id: str, now
     return {"id": rule_id, "mode": effective.mode(binding, now).value, "because": because}
 
 
-# ---- text
-
-
 def _print(screen: Screen, content: dict[str, Any]) -> None:
     for policy in content["policies"]:
         _print_policy(screen, policy)

@@ -34,16 +34,17 @@ from webhook.commands.output import FAILED, fail
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
-from webhook.controller.canary_loop import CanaryLoop
+from webhook.controller.canary import Canary
 from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.controller import Options, make_manager
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring
-from webhook.controller.manager import Manager
+from webhook.controller.manager import Manager, while_leading
 from webhook.controller.metrics import ControllerMetrics
 from webhook.prometheus.client import Prometheus
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
+from webhook.threads import thread
 
 START_SECONDS = 5.0
 """Seconds between attempts to reach the API server at the start, and after a configuration that could not take effect."""
@@ -220,10 +221,11 @@ def controller(
     if certificate_secret is not None:
         secret = SecretName.of(certificate_secret, namespace)
         terms = Terms(names=names or service_names(secret.namespace), **durations)
-        _start("certificates", CertificateLoop(api, secret, terms, REGISTRY).run, stopping)
+        thread("certificates", CertificateLoop(api, secret, terms, REGISTRY).run, stopping).start()
     source.wait()
     if isinstance(source, ClusterSource):
-        _start("document status", write_statuses, api, source, elector.is_leader, stopping)
+        write = functools.partial(write_statuses, api, source, elector.is_leader)
+        thread("document status", write, stopping).start()
 
     options = Options(
         namespace=namespace,
@@ -246,16 +248,12 @@ def controller(
     )
     manager.add("reconfigure", functools.partial(_follow, source, reloaded, manager))
     if canary_namespace:
-        canary = CanaryLoop(api, canary_namespace, canary_seconds, elector.is_leader, REGISTRY)
-        manager.add("canary", canary.run)
+        canary = Canary(api, canary_namespace, REGISTRY)
+        manager.add("canary", while_leading(elector.is_leader, canary_seconds, canary.send, canary.forget))
     log.info("started as %s; metrics on port %d", elector.identity, listener.getsockname()[1])
     manager.run(stopping)
     source.stop()
     log.info("stopped")
-
-
-def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
-    threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
 
 
 def _reached(make: Callable[[], Manager], stopping: threading.Event) -> Manager | None:

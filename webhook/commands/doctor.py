@@ -56,8 +56,8 @@ def print_text(screen: Screen, results: Sequence[CheckResult]) -> None:
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda each: each.severity is not DoctorSeverity.ERROR)
     for remedy, fixed in groupby(findings, key=lambda each: each.remedy):
-        for each, others in _alike(fixed):
-            more = f" (and {others} more)" if others else ""
+        for each, further in _alike(fixed):
+            more = f" (and {further} more)" if further else ""
             text = f"{each.severity.value:<7}  {each.object}{more} {each.message} [{each.id}]"
             screen.paragraph(text, hanging=INDENT, style=STYLES[each.severity])
         screen.paragraph(f"fix: {remedy}", indent=INDENT)
@@ -78,11 +78,11 @@ def print_text(screen: Screen, results: Sequence[CheckResult]) -> None:
 def _alike(findings: Iterable[DoctorFinding]) -> Iterator[tuple[DoctorFinding, int]]:
     """Yield each finding with 0; of many that only differ in the object the first, with the number of the others."""
     for _, alike in groupby(findings, key=lambda each: (each.id, each.message)):
-        first, *others = alike
-        if len(others) < MAX_ALIKE:
-            yield from ((each, 0) for each in (first, *others))
+        first, *further = alike
+        if len(further) < MAX_ALIKE:
+            yield from ((each, 0) for each in (first, *further))
         else:
-            yield first, len(others)
+            yield first, len(further)
 
 
 def summary(results: Sequence[CheckResult]) -> str:
@@ -111,7 +111,7 @@ def document(results: Sequence[CheckResult]) -> dict[str, Any]:
                 "id": result.check.id,
                 "title": result.check.title,
                 "findings": result.findings,
-                "notChecked": [each.why for each in result.not_checked],
+                "notChecked": [missed.why for missed in result.not_checked],
                 "notes": result.notes,
             }
             for result in results

@@ -123,18 +123,18 @@ def estimate(
     shape = ModelShape(**{**known, **described, "attention": attention})
     catalogue = load_directory(None).classes
     needed = estimates.estimate(shape)
-    found = estimates.placement(needed, catalogue, gpus)
+    placement = estimates.placement(needed, catalogue, gpus)
     if output == "json":
-        print_json({"shape": shape, "bytes": needed, "placement": found, "advice": found.advice})
+        print_json({"shape": shape, "bytes": needed, "placement": placement, "advice": placement.advice})
     else:
-        report = [*_memory(shape, needed, found), "", *_cards(found, catalogue), ""]
+        report = [*_memory(shape, needed, placement), "", *_cards(placement, catalogue), ""]
         how = "A rule of thumb: too much for long sequences without --family or --config-json."
         if attention is not None:
             how = f"KV cache of {attention}; a tenth of each GPU is left free."
         echo("\n".join([*report, how, "Optimizer states and gradients are left out."]))
 
 
-def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[str]:
+def _memory(shape: ModelShape, needed: Estimate, placement: Placement) -> Iterator[str]:
     yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"
     parts = {"weights": needed.weights, "KV cache": needed.kv_cache}
     if shape.phase is ModelPhase.TRAINING:
@@ -143,20 +143,20 @@ def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[s
         parts["overhead"] = needed.overhead
     for name, size in {**parts, "total": needed.total}.items():
         yield f"  {name:12}{estimates.gib(size):>16}"
-    if found.gpus > 1:
-        yield f"  {'per GPU':12}{estimates.gib(found.per_gpu):>16}   on {found.gpus} GPUs"
+    if placement.gpus > 1:
+        yield f"  {'per GPU':12}{estimates.gib(placement.per_gpu):>16}   on {placement.gpus} GPUs"
 
 
-def _cards(found: Placement, catalogue: ClassCatalogue) -> Iterator[str]:
-    slices = {found_slice.class_name: found_slice.profile for found_slice in found.slices}
-    if not found.fits:
+def _cards(placement: Placement, catalogue: ClassCatalogue) -> Iterator[str]:
+    slices = {found_slice.class_name: found_slice.profile for found_slice in placement.slices}
+    if not placement.fits:
         # "8 × 40 GB" stays on one line: textwrap does not break at a no-break space.
-        sentence = f"{found.advice[:1].upper()}{found.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
+        sentence = f"{placement.advice[:1].upper()}{placement.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
         sentence = sentence.replace(" GB", "\u00a0GB")
         yield from (line.replace("\u00a0", " ") for line in textwrap.wrap(sentence, width=80))
         return
-    yield "Fits" if found.gpus == 1 else f"Fits on {found.gpus} of"
-    for name in found.fits:
+    yield "Fits" if placement.gpus == 1 else f"Fits on {placement.gpus} of"
+    for name in placement.fits:
         gpu_class = catalogue.get(name)
         memory = f"{gpu_class.memory_gib} GB" if gpu_class else ""
         remark = f"   a slice would do: fits {slices[name]}" if name in slices else ""

@@ -24,10 +24,10 @@ EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
 
 
 def version(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, int]:
-    found = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", value)
-    if found is None:
+    match = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", value)
+    if match is None:
         raise click.BadParameter(f'"{value}" must be a version of Kubernetes such as 1.36.')
-    if (numbers := (int(found[1]), int(found[2]))) < OLDEST:
+    if (numbers := (int(match[1]), int(match[2]))) < OLDEST:
         oldest, lacking = ".".join(map(str, OLDEST)), "lacks what the policies need."
         raise click.BadParameter(f"must be {oldest} or newer: the CEL of Kubernetes {value} {lacking}")
     return numbers

@@ -1,4 +1,4 @@
-"""The log on standard error writes of each source one line a minute, and how many it left out."""
+"""Limits the log on standard error to one line a minute of each source, with the number of lines left out."""
 
 import logging
 from math import inf
@@ -10,13 +10,13 @@ import msgspec
 
 SECONDS = 60.0
 MAX_SOURCES = 1_000
-"""With subjects, at a time; further subjects share a line. It bounds the lines of a minute."""
+"""Sources with a subject at one time; further subjects share a line. It bounds the lines of a minute."""
 GATHERED = "gpu_admission.denials"
-"""The logger whose lines are gathered and bounded by owner before they come (`DenialReports`)."""
+"""The logger of `DenialReports`, which limits its lines by owner itself."""
 
 
 class _Window(msgspec.Struct):
-    """The minute after a line. `left_out` others came in it, the `last` of them too."""
+    """The minute after a line: how many further lines came in it (`left_out`), and the `last` of them."""
 
     began: float
     left_out: int = 0
@@ -24,16 +24,16 @@ class _Window(msgspec.Struct):
 
 
 class LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes the first line of a source at once, and after a minute the last one that came in it, with the number of the others.
+    """Writes the first line of a source at once, and after a minute the last line since, with the number of lines left out.
 
-    That is written with the next line of any source, or when the process ends. What a tenant repeats hides no line about another
-    namespace, and no other error. Lines for debugging are not limited.
+    The last line is written with the next line of any source, or when the process ends. So a tenant that repeats a mistake hides
+    no line about another namespace, and no different error. Lines for debugging are not limited.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__(stream)
         self._windows: dict[tuple[object, ...], _Window] = {}
-        """By source; the one that began first is in front."""
+        """By source, the oldest first."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self._write_ended(monotonic() - SECONDS)

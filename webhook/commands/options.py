@@ -221,8 +221,8 @@ class Window(click.ParamType[int]):
     name = "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch("([0-9]{1,4})([dh])", str(value))
-        hours = int(found[1]) * (24 if found[2] == "d" else 1) if found else 0
+        match = re.fullmatch("([0-9]{1,4})([dh])", str(value))
+        hours = int(match[1]) * (24 if match[2] == "d" else 1) if match else 0
         if not 1 <= hours <= HOURS_OF_YEAR:
             self.fail(
                 f'"{str(value)[:40]}" is not valid: write days or hours, 14d or 36h, at most 365d.',

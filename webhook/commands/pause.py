@@ -51,8 +51,8 @@ def pause(
     """
     now = datetime.now(UTC).replace(microsecond=0)
     problems = list(_option_problems(duration, reason))
-    api, found, chosen = _policies(cluster, names, problems)
-    if not found:
+    api, policies, chosen = _policies(cluster, names, problems)
+    if not policies:
         message = "the built-in defaults are in force; apply a policy whose rules audit instead"
         problems.append(f"the cluster has no {POLICY} to pause: {message}")
     if problems:
@@ -63,7 +63,7 @@ def pause(
     done = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
     common = {"pausedUntil": until, "by": who, "reason": reason}
     shown = [{**before_change(policy), **common} for policy in done]
-    print_as(output, shown, lambda screen: _print_pause(screen, done, found, until, who))
+    print_as(output, shown, lambda screen: _print_pause(screen, done, policies, until, who))
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
@@ -171,7 +171,7 @@ def _print_resumed(screen: Screen, done: list[Record], chosen: list[Record]) -> 
         screen.line("no policy is paused")
 
 
-def _print_pause(screen: Screen, done: list[Record], found: list[Record], until: str, who: str) -> None:
+def _print_pause(screen: Screen, done: list[Record], policies: list[Record], until: str, who: str) -> None:
     names = [policy.document.name for policy in done]
     for policy, name in zip(done, names, strict=True):
         before = f" (it was until {paused_until(policy)})" if paused_until(policy) else ""
@@ -181,7 +181,7 @@ def _print_pause(screen: Screen, done: list[Record], found: list[Record], until:
         return
     screen.paragraph("Denials and changes are only logged. The pause ends by itself, or with:")
     screen.line(f"  gpu-admission resume {' '.join(names)}")
-    if len(done) == len(found) and not any(EVERYTHING in _namespaces(policy) for policy in done):
+    if len(done) == len(policies) and not any(EVERYTHING in _namespaces(policy) for policy in done):
         screen.paragraph(
             "Namespaces that no policy matches are governed by the built-in defaults, which cannot be paused."
         )

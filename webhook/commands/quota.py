@@ -12,33 +12,12 @@ import msgspec
 
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
 from webhook.cluster.objects import TRUE
-from webhook.commands.options import (
-    ClusterChoice,
-    cluster_options,
-    config_option,
-    install_namespace_option,
-    output_option,
-)
+from webhook.commands import options, quota_text
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
-from webhook.commands.quota_text import (
-    BAR,
-    LEGEND,
-    STATES,
-    bar_and_amounts,
-    idle_text,
-    omitted_line,
-    print_budget,
-    print_team_share,
-    print_teams,
-    row_style,
-    since_text,
-    stale_figures,
-    team_limits,
-    waiting_text,
-)
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import QUOTAS, READY, QuotaRecord, WaitingPods, decode_quota
 from webhook.tools.doctor.cluster import Names
@@ -88,10 +67,10 @@ class QuotaReports(NamedTuple):
     help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
 )
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
-@install_namespace_option
-@output_option("text", "json")
-@config_option("the cluster's documents")
-@cluster_options
+@options.install_namespace_option
+@options.output_option("text", "json")
+@options.config_option("the cluster's documents")
+@options.cluster_options
 def quota(
     namespace: str | None,
     output: str,
@@ -111,21 +90,21 @@ def quota(
         reader = Permitted(api)
         configuration = reader.configuration(config)
         try:
-            found = _read(reader, configuration, namespace or "", names, now)
+            reports = _read(reader, configuration, namespace or "", names, now)
         except errors.Forbidden:
             if namespace:
                 raise
             namespace = home
-            found = _read(reader, configuration, namespace, names, now)
-    if not found.reports and not found.teams:
+            reports = _read(reader, configuration, namespace, names, now)
+    if not reports.reports and not reports.teams:
         fail(f"there is no GPUQuota{f' in namespace {namespace}' if namespace else ''}")
-    shown = [each for each in found.reports if each.summary.has_problem or not problems]
+    shown = [report for report in reports.reports if report.summary.has_problem or not problems]
     if output == "json":
-        print_json(document(found._replace(reports=shown)))
+        print_json(document(reports._replace(reports=shown)))
     elif namespace:
-        print_text(Screen(), found, now)
+        print_text(Screen(), reports, now)
     else:
-        print_table(Screen(), found, [each.summary for each in shown], now, problems=problems)
+        print_table(Screen(), reports, [each.summary for each in shown], now, problems=problems)
 
 
 def _read(
@@ -153,14 +132,11 @@ def _read(
     return QuotaReports(reports, until, reader.omitted, tuple(map(team_summary, teams)))
 
 
-# ---- what is printed
-
-
 def print_table(
-    screen: Screen, found: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
+    screen: Screen, reports: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
 ) -> None:
-    if found.until is not None:
-        screen.paragraph(stale_figures(found.until), style="red")
+    if reports.until is not None:
+        screen.paragraph(quota_text.stale_figures(reports.until), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)
     lines_shown = len(quotas) if problems else MAX_QUOTAS
     width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:lines_shown])])
@@ -172,22 +148,26 @@ def print_table(
         spent = [row.name for row in each.budget.spent(now)] if each.budget else []
         full = ", ".join([*(unit(row.key) for row in each.rows if row.held >= row.hard), *spent])
         cells = (*_cells(each.row, each.waiting_gpus), amount_or_unknown(each.idle_gpus))
-        screen.line(line(each.namespace, each.state.value, cells, full), STATES[each.state])
+        screen.line(line(each.namespace, each.state.value, cells, full), quota_text.STATES[each.state])
     if rest := quotas[lines_shown:]:
-        screen.paragraph(omitted_line(rest))
-    totals = quota_totals(each.summary for each in found.reports)
-    waiting = sum((each.summary.waiting_gpus for each in found.reports), NOTHING)
-    idle = idle_gpus(each.summary for each in found.reports)
+        screen.paragraph(quota_text.omitted_line(rest))
+    totals = quota_totals(report.summary for report in reports.reports)
+    waiting = sum((each.summary.waiting_gpus for each in reports.reports), NOTHING)
+    idle = idle_gpus(each.summary for each in reports.reports)
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
-    screen.line(line(f"all {len(found.reports)}", "", cells), "bold")
-    if teams := [team for team in found.teams if team.has_problem or not problems]:
+    screen.line(line(f"all {len(reports.reports)}", "", cells), "bold")
+    if teams := [team for team in reports.teams if team.has_problem or not problems]:
         _teams(screen, teams)
-    screen.omitted(found.omitted)
+    screen.omitted(reports.omitted)
 
 
 def _teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
-    screen.heading(f"{'teams':<{NAME_COLUMN + 2}} {LEGEND:<{BAR}} used + reserved of hard")
-    print_teams(screen, teams, partial(_print_row, screen), lambda team: STATES[team.state], indent=0)
+    screen.heading(
+        f"{'teams':<{NAME_COLUMN + 2}} {quota_text.LEGEND:<{quota_text.BAR}} used + reserved of hard"
+    )
+    quota_text.print_teams(
+        screen, teams, partial(_print_row, screen), lambda team: quota_text.STATES[team.state], indent=0
+    )
 
 
 def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:
@@ -207,9 +187,9 @@ def _line(
     return f"{name:<{width}} {state:<10} {amounts}  {full}".rstrip()
 
 
-def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
-    _without_quota(screen, found.teams)
-    for record, summary, objects in found.reports:
+def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
+    _without_quota(screen, reports.teams)
+    for record, summary, objects in reports.reports:
         if record.spec is None:
             screen.line(record.namespace, "bold")
             screen.paragraph(f"error: {record.problem}", indent=2, style="red")
@@ -217,12 +197,14 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
         denies = ": every GPU pod is denied" if summary.state.denies else ""
         screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
         warn = partial(screen.paragraph, indent=2, style="yellow")
-        if found.until is not None:
-            screen.paragraph(stale_figures(found.until), indent=2, style="red")
-        screen.line(f"  {'':<{NAME_COLUMN}} {LEGEND:<{BAR}} used + reserved of hard", "dim")
+        if reports.until is not None:
+            screen.paragraph(quota_text.stale_figures(reports.until), indent=2, style="red")
+        screen.line(
+            f"  {'':<{NAME_COLUMN}} {quota_text.LEGEND:<{quota_text.BAR}} used + reserved of hard", "dim"
+        )
         for row in summary.rows:
             _print_row(screen, row)
-        print_team_share(screen, record.status.team, indent=2)
+        quota_text.print_team_share(screen, record.status.team, indent=2)
         if record.is_pending:
             warn("spec was changed, and no controller has put it in force yet")
         for condition in record.status.conditions:
@@ -230,31 +212,33 @@ def print_text(screen: Screen, found: QuotaReports, now: datetime) -> None:
                 warn(f"{condition.type.lower()}: {condition.message}")
         if summary.waiting is not None:
             _waiting(screen, summary.waiting, now)
-        print_budget(screen, summary.budget, now, indent=2, column=NAME_COLUMN)
+        quota_text.print_budget(screen, summary.budget, now, indent=2, column=NAME_COLUMN)
         _idle(screen, summary, now)
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
-    screen.omitted(found.omitted)
+    screen.omitted(reports.omitted)
 
 
 def _without_quota(screen: Screen, teams: Sequence[TeamSummary]) -> None:
     """Print the team of a namespace without a GPUQuota, if it has one."""
     for team in teams:
-        screen.paragraph(f"there is no GPUQuota; {team_limits(team)}")
+        screen.paragraph(f"there is no GPUQuota; {quota_text.team_limits(team)}")
         _teams(screen, [team])
 
 
 def _print_row(screen: Screen, row: QuotaRow) -> None:
     name = truncate(row.key, NAME_COLUMN)
-    screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(row)}", row_style(row) or "green")
+    screen.line(
+        f"  {name:<{NAME_COLUMN}} {quota_text.bar_and_amounts(row)}", quota_text.row_style(row) or "green"
+    )
 
 
 def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
     """Print the line of the pods that wait for quota."""
-    screen.line(f"  {waiting_text(waiting, now)}:", "yellow")
+    screen.line(f"  {quota_text.waiting_text(waiting, now)}:", "yellow")
     for each in waiting.next:
         needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message
-        text = f"{each.place or '-':>2}  {each.title}{since_text(each.since, now)}: {needs}"
+        text = f"{each.place or '-':>2}  {each.title}{quota_text.since_text(each.since, now)}: {needs}"
         screen.paragraph(text, indent=4, hanging=4)
     if rest := waiting.pods - sum(each.pods for each in waiting.next):
         screen.line(f"        and {counted(rest, 'pod')} more")
@@ -265,20 +249,20 @@ def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
     if quota.idle is not None and quota.idle.measured:
         screen.paragraph(f"idle GPUs are not measured: {quota.idle.measured}", indent=2, style="yellow")
     for idle_owner in quota.idle_owners:
-        screen.paragraph(idle_text(idle_owner, now), indent=2, style="yellow")
+        screen.paragraph(quota_text.idle_text(idle_owner, now), indent=2, style="yellow")
 
 
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
     """Print what each object holds of the limited dimensions, or its resources if its GPUs are unknown."""
-    pending = [each for each in objects if each.pending_since]
-    others = [each for each in objects if each.pending_since is None]
+    pending = [held for held in objects if held.pending_since]
+    placed = [held for held in objects if held.pending_since is None]
     if pending:
         screen.line(f"  held by {counted(len(pending), 'pending pod')}, the longest first:")
-    for each in sorted(pending, key=lambda each: str(each.pending_since)):
-        _object(screen, each, keys, now)
-    if others or not pending:
-        screen.line(f"  held by {counted(len(others), 'object')}{':' if others else ''}")
-    for each in others:
+    for held in sorted(pending, key=lambda each: str(each.pending_since)):
+        _object(screen, held, keys, now)
+    if placed or not pending:
+        screen.line(f"  held by {counted(len(placed), 'object')}{':' if placed else ''}")
+    for each in placed:
         _object(screen, each, keys, now)
 
 
@@ -290,7 +274,7 @@ def _object(screen: Screen, held: HolderOfQuota, keys: Container[str], now: date
     screen.paragraph(f"{held.kind} {held.name}{place}{when}: {', '.join(amounts)}", indent=4)
 
 
-def document(found: QuotaReports) -> dict[str, Any]:
+def document(reports: QuotaReports) -> dict[str, Any]:
     """Return what `-o json` prints.
 
     `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts as text, "2/7";
@@ -302,10 +286,10 @@ def document(found: QuotaReports) -> dict[str, Any]:
     `teams[]`: the ClusterGPUQuotas; of one requested namespace its own, if it has no GPUQuota.
     """
     return {
-        "quotas": [_document(each) for each in found.reports],
-        "teams": plain(found.teams),
-        "figuresUntil": found.until,
-        "omitted": found.omitted,
+        "quotas": [_document(report) for report in reports.reports],
+        "teams": plain(reports.teams),
+        "figuresUntil": reports.until,
+        "omitted": reports.omitted,
     }
 
 

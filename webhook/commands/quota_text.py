@@ -28,7 +28,6 @@ STATES = {
     QuotaState.STALE: "yellow",
 }
 
-
 MAX_TEAMS = 20
 
 
@@ -40,7 +39,7 @@ def stale_figures(until: datetime) -> str:
 
 
 def omitted_line(quotas: Sequence[QuotaSummary]) -> str:
-    wrong = sum(each.has_problem for each in quotas)
+    wrong = sum(quota.has_problem for quota in quotas)
     what = f"{wrong} with problems (--problems shows them)" if wrong else "none with problems"
     return f"and {counted(len(quotas), 'namespace')} more, {what}; -n shows one, -o json all"
 
@@ -76,25 +75,25 @@ def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
 
 
 def print_budget(
-    screen: Screen, found: BudgetSummary | None, now: datetime, *, indent: int, column: int, cells: int = BAR
+    screen: Screen, budget: BudgetSummary | None, now: datetime, *, indent: int, column: int, cells: int = BAR
 ) -> None:
     """Print the GPU-hours of a budget, a line for each key, and that it is spent or will be soon."""
-    if found is None:
+    if budget is None:
         return
-    style = "red" if found.spent(now) else "yellow" if found.message else ""
-    for row, fact in zip(found.rows, budget_facts(found, now), strict=True):
+    style = "red" if budget.spent(now) else "yellow" if budget.message else ""
+    for row, fact in zip(budget.rows, budget_facts(budget, now), strict=True):
         shown = bar(row.used, NOTHING, row.granted, cells)
         text = fact.removeprefix(f"{row.name}: ")
         screen.line(f"{'':{indent}}{truncate(row.name, column):<{column}} {shown} {text}", style)
-    for text in filter(None, (found.message, found.unknown())):
+    for text in filter(None, (budget.message, budget.unknown())):
         screen.paragraph(text, indent=indent, style=style)
 
 
-def budget_facts(found: BudgetSummary, now: datetime) -> Iterator[str]:
+def budget_facts(budget: BudgetSummary, now: datetime) -> Iterator[str]:
     """Yield what is used of each key: `GPU-hours: 4210.5 of 5000 this month`."""
-    for row in found.rows:
+    for row in budget.rows:
         amounts = f"{format_amount(row.used)} of {format_amount(row.granted)}"
-        yield f"{row.name}: {amounts} {found.when(now)}"
+        yield f"{row.name}: {amounts} {budget.when(now)}"
 
 
 def idle_text(owner: IdleOwner, now: datetime) -> str:
@@ -154,7 +153,7 @@ def print_teams(
 
 
 def _held(team: TeamSummary) -> str:
-    shown = (f"{each.name} {each.amount}" for each in team.largest[:NAMED])
+    shown = (f"{member.name} {member.amount}" for member in team.largest[:NAMED])
     more = team.namespaces - NAMED if len(team.largest) > NAMED else 0
     named = ", ".join(shown)
     return f"largest: {named}{f' and {more} more' if more > 0 else ''}" if named else ""

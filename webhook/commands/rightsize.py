@@ -7,17 +7,8 @@ from typing import Any
 
 import click
 
-from webhook.commands.options import (
-    ClusterChoice,
-    Window,
-    cluster_options,
-    config_option,
-    namespaces_option,
-    now_option,
-    output_option,
-    prices_option,
-    prometheus_options,
-)
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import Screen, end_with, print_as
 from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus
@@ -30,17 +21,20 @@ MAX_SHOWN = 40
 
 
 @click.command()
-@namespaces_option("the context's")
+@options.namespaces_option("the context's")
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
 @click.option(
-    "--window", type=Window(), default="14d", help="How far back peaks are read: days or hours, 14d or 36h."
+    "--window",
+    type=options.Window(),
+    default="14d",
+    help="How far back peaks are read: days or hours, 14d or 36h.",
 )
-@prices_option
-@output_option("text", "json")
-@config_option("the cluster's documents")
-@prometheus_options("Read peaks")
-@cluster_options
-@now_option("Read the window up to this time")
+@options.prices_option
+@options.output_option("text", "json")
+@options.config_option("the cluster's documents")
+@options.prometheus_options("Read peaks")
+@options.cluster_options
+@options.now_option("Read the window up to this time")
 def rightsize(
     *,
     namespaces: tuple[str, ...],

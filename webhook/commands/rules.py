@@ -126,14 +126,14 @@ def description(rule: Rule) -> str:
 
 def blocks(text: str) -> list[tuple[int, str]]:
     """Return the paragraphs of a contract with their hanging indent (`Reads:   …`), so that they can be wrapped again."""
-    found: list[tuple[int, str]] = []
+    paragraphs: list[tuple[int, str]] = []
     for line in text.splitlines():
         start, label, content = _LINE.findall(line)[0]
-        if found and found[-1][1] and content and not label and len(start) == found[-1][0]:
-            found[-1] = (found[-1][0], f"{found[-1][1]} {content}")
+        if paragraphs and paragraphs[-1][1] and content and not label and len(start) == paragraphs[-1][0]:
+            paragraphs[-1] = (paragraphs[-1][0], f"{paragraphs[-1][1]} {content}")
         else:
-            found.append((len(start + label), line))
-    return found
+            paragraphs.append((len(start + label), line))
+    return paragraphs
 
 
 def options(rule: Rule) -> Iterator[dict[str, Any]]:

@@ -11,14 +11,8 @@ import click
 import msgspec
 
 from policies.quota.amounts import format_amount
-from webhook.commands.options import (
-    ClusterChoice,
-    cluster_options,
-    config_option,
-    now_option,
-    output_option,
-    prometheus_options,
-)
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json, progress
 from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus
@@ -56,7 +50,7 @@ TITLES = {
 
 
 @click.command()
-@config_option("the cluster's documents, or the built-in ones")
+@options.config_option("the cluster's documents, or the built-in ones")
 @click.option("--enforce", is_flag=True, help="Take rules in the modes warn and audit as enforced.")
 @click.option(
     "--propose",
@@ -65,10 +59,10 @@ TITLES = {
     help="Write a configuration to begin with into this directory, which must be empty, once it was tried on the pods.",
 )
 @click.option("-n", "--namespace", default="", show_default=False, help="Scan one namespace.")
-@output_option("text", "json", "html")
-@prometheus_options("Also find workloads with more GPUs than they need")
-@cluster_options
-@now_option("Evaluate at this time")
+@options.output_option("text", "json", "html")
+@options.prometheus_options("Also find workloads with more GPUs than they need")
+@options.cluster_options
+@options.now_option("Evaluate at this time")
 def scan(
     *,
     config: Path | None,

@@ -13,7 +13,7 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
-from policies.rule import FETCHER_IMAGE
+from policies.rule import FETCHER_IMAGE, Need
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access, own_namespace
@@ -25,18 +25,19 @@ from webhook.cluster.namespaces import Namespaces
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
-from webhook.configuration.cluster_source import source_of
+from webhook.configuration.cluster_source import read_schemas, source_of
 from webhook.configuration.loader import ConfigurationError, keys_to_know
-from webhook.configuration.registered_annotations import registered_conditions
+from webhook.configuration.registered_annotations import CALL_SECONDS, registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.evaluation.decision_cache import cache_in_force
+from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.no_quota import NoQuota
+from webhook.quota.no_quota import READ_EVERY, NoQuota
 from webhook.quota.store import MemoryStore
 from webhook.quota.team_documents import read_teams
 from webhook.quota.team_lookup import TeamLookup
@@ -56,6 +57,7 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.node_watch import NodeWatch
 from webhook.serving.owner_deadlines import OwnerDeadlines
 from webhook.serving.review_documents import DocumentReviews
+from webhook.threads import every, thread
 from webhook.workloads.autoscalers import read_target
 
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -189,8 +191,7 @@ def build(
         waits = api is not None and (
             policies.has_selectors
             or policies.has_queues
-            or policies.reads_owners
-            or policies.reads_limit_ranges
+            or policies.needs & {Need.OWNER, Need.LIMIT_RANGES}
             or may_name_claims(request.body)
         )
         return endpoint_of(request.path) in computing and not waits
@@ -215,19 +216,31 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
     nodes = NodeWatch(api, lambda: keys_to_know(source.configuration))
     for each in (namespaces.informer, nodes, claims):
         each.start(threading.Event())  # for as long as the process lives
+    owners, kueue = OwnerDeadlines(api), KueueWorkloads(api)
+    limit_ranges = LimitRanges(api, threading.Event())  # likewise
+
+    def facts(deadline: float) -> Facts:
+        return Facts(
+            labels_of=partial(namespaces.labels_of, deadline=deadline),
+            nodes=nodes.facts,
+            named_nodes=nodes.index,
+            claims=claims.lookup(deadline),
+            owner_deadline=owners.lookup(deadline),
+            budgets=partial(budgets_by, api, deadline=deadline),
+            limits_of=partial(limit_ranges.limits_of, deadline=deadline),
+            has_admitted=partial(kueue.has_admitted, deadline=deadline),
+        )
+
     return ClusterState(
-        labels_of=namespaces.labels_of,
-        nodes=nodes.facts,
-        named_nodes=nodes.index,
-        claims=claims.lookup,
-        owner_deadline=OwnerDeadlines(api).lookup,
-        budgets=partial(budgets_by, api),
-        has_admitted=KueueWorkloads(api).has_admitted,
-        limits_of=LimitRanges(api, threading.Event()).limits_of,  # for as long as the process lives
+        facts=facts,
         quota=quota,
         scaled=partial(read_target, api),
         check_document=DocumentReviews(
-            source, namespaces.all, partial(registered_conditions, api), partial(read_teams, api)
+            source,
+            namespaces.all,
+            partial(registered_conditions, api),
+            partial(read_teams, api),
+            partial(read_schemas, api, seconds=CALL_SECONDS),
         ).findings,
         controller=service_account(own_namespace(), CONTROLLER),
     )
@@ -242,7 +255,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     no_quota = NoQuota(ClusterStore(api, installation).epoch)
-    threading.Thread(target=no_quota.run, name="epoch", daemon=True).start()
+    thread("epoch", every(READ_EVERY, no_quota.read), threading.Event()).start()
     store = ClusterStore(api, installation, TeamLookup(api, epoch=no_quota.epoch).of)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by, no_quota=no_quota)
     return QuotaEnforcer(batcher, has_controller=Heartbeat(api, installation).is_alive)

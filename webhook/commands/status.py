@@ -17,14 +17,8 @@ from rich.text import Text
 from policies.printable import printable
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.commands.options import (
-    ClusterChoice,
-    cluster_options,
-    config_option,
-    install_namespace_option,
-    namespaces_option,
-    output_option,
-)
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json
 from webhook.commands.status_text import show
 from webhook.tools.doctor.cluster import Names
@@ -39,7 +33,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()
-@namespaces_option()
+@options.namespaces_option()
 @click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @click.option(
@@ -55,10 +49,10 @@ NEVER = datetime.min.replace(tzinfo=UTC)
     metavar="FILE",
     help="Count denials by this audit log, not by Events; several times, also .gz.",
 )
-@install_namespace_option
-@config_option("the cluster's documents")
-@output_option("text", "json")
-@cluster_options
+@options.install_namespace_option
+@options.config_option("the cluster's documents")
+@options.output_option("text", "json")
+@options.cluster_options
 def status(
     *,
     namespaces: tuple[str, ...],
@@ -119,32 +113,32 @@ def _logged(
     """Return the denials in audit logs; None without logs. End the command if a log cannot be read."""
     lines = Counts()
     try:
-        found = denials_in_logs(logs, namespaces, moment, lines) if logs else None
+        denials = denials_in_logs(logs, namespaces, moment, lines) if logs else None
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     if lines.problems:
         end_with(lines.problems)
     if lines.unreadable:
         echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
-    return found
+    return denials
 
 
 def readings(read: Callable[[], ClusterStatus], interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
     """Yield the status again and again, or the error of a read. An error of the first read is raised."""
-    found: ClusterStatus | errors.ApiError = read()
+    reading: ClusterStatus | errors.ApiError = read()
     while True:
-        yield found
+        yield reading
         time.sleep(interval)
         try:
-            found = read()
+            reading = read()
         except errors.ApiError as error:
-            found = error
+            reading = error
 
 
-def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[ClusterStatus]:
-    """Yield each status that differs from the one before, apart from its time; print errors."""
+def changes(readings: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[ClusterStatus]:
+    """Yield each status that differs from the one before in more than its time; print errors."""
     before = None
-    for each in found:
+    for each in readings:
         if isinstance(each, errors.ApiError):
             echo(f"error: {each}", err=True)
         elif (now := msgspec.structs.replace(each, at=NEVER)) != before:
@@ -152,11 +146,11 @@ def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[Cluste
             yield each
 
 
-def redraw(found: Iterable[ClusterStatus | errors.ApiError], *, problems: bool = False) -> None:
+def redraw(readings: Iterable[ClusterStatus | errors.ApiError], *, problems: bool = False) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     frame = Frame()
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        for each in found:
+        for each in readings:
             if isinstance(each, errors.ApiError):
                 # The last status stays, with its time.
                 lines = [Text(f"error: {printable(str(each))}", style="red"), *frame.lines]

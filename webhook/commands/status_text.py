@@ -6,23 +6,8 @@ from datetime import datetime
 from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
 from webhook.cluster.capacity import NO_CAPACITY
+from webhook.commands import quota_text
 from webhook.commands.output import Screen, amount_or_unknown, counted, since
-from webhook.commands.quota_text import (
-    BAR,
-    LEGEND,
-    STATES,
-    bar,
-    bar_and_amounts,
-    idle_text,
-    omitted_line,
-    print_budget,
-    print_team_share,
-    print_teams,
-    row_style,
-    stale_figures,
-    team_limits,
-    waiting_text,
-)
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
 from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaSummary
@@ -56,9 +41,13 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
     if status.quotas or not problems:
         _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
     if status.teams:
-        _heading(screen, "teams", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
-        print_teams(
-            screen, status.teams, lambda row: _row(screen, row), lambda team: STATES[team.state], indent=2
+        _heading(screen, "teams", f" {quota_text.LEGEND:<{_bar(screen)}} used + reserved of hard")
+        quota_text.print_teams(
+            screen,
+            status.teams,
+            lambda row: _row(screen, row),
+            lambda team: quota_text.STATES[team.state],
+            indent=2,
         )
     _waiting(screen, status)
     _pending(screen, status)
@@ -118,34 +107,38 @@ def _totals(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, "GPUs")
     if totals.quotas:
         name = f"of {counted(totals.quotas, 'quota')}"
-        screen.line(f"  {name:<{NAME}} {bar_and_amounts(totals.row, _bar(screen))}")
+        screen.line(f"  {name:<{NAME}} {quota_text.bar_and_amounts(totals.row, _bar(screen))}")
     if totals.nodes is not None:
         free = amount_or_unknown(totals.free)
-        used = bar(totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar(screen))
+        used = quota_text.bar(totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar(screen))
         screen.line(f"  {'of nodes':<{NAME}} {used} {free} free of {format_amount(totals.nodes)}")
 
 
 def _quotas(screen: Screen, status: ClusterStatus, lines_shown: int) -> None:
-    _heading(screen, "quotas", f" {LEGEND:<{_bar(screen)}} used + reserved of hard")
+    _heading(screen, "quotas", f" {quota_text.LEGEND:<{_bar(screen)}} used + reserved of hard")
     if status.figures_until is not None:
-        screen.paragraph(stale_figures(status.figures_until), indent=2, style="red")
+        screen.paragraph(quota_text.stale_figures(status.figures_until), indent=2, style="red")
     if not status.quotas and status.quotas_are_known:
         where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
         teams = status.teams if status.teams and len(status.namespaces) == 1 else ()
-        screen.paragraph("; ".join([f"there is no GPUQuota {where}", *map(team_limits, teams)]), indent=2)
+        screen.paragraph(
+            "; ".join([f"there is no GPUQuota {where}", *map(quota_text.team_limits, teams)]), indent=2
+        )
     quotas = sorted(status.quotas, key=lambda each: each.urgency)
     for quota in quotas[:lines_shown]:
         denied = f", {quota.denied} denied{since(quota.denied_since, status.at)}" if quota.denied else ""
-        screen.line(f"  {quota.namespace}  {quota.state.value}{denied}", STATES[quota.state])
+        screen.line(f"  {quota.namespace}  {quota.state.value}{denied}", quota_text.STATES[quota.state])
         if quota.message:
-            screen.paragraph(quota.message, indent=4, style=STATES[quota.state])
+            screen.paragraph(quota.message, indent=4, style=quota_text.STATES[quota.state])
         for row in quota.rows:
             _row(screen, row)
-        print_team_share(screen, quota.team, indent=4)
-        print_budget(screen, quota.budget, status.at, indent=4, column=NAME - 2, cells=_bar(screen))
+        quota_text.print_team_share(screen, quota.team, indent=4)
+        quota_text.print_budget(
+            screen, quota.budget, status.at, indent=4, column=NAME - 2, cells=_bar(screen)
+        )
         _holders(screen, quota, status.at)
     if rest := quotas[lines_shown:]:
-        screen.paragraph(omitted_line(rest), indent=2)
+        screen.paragraph(quota_text.omitted_line(rest), indent=2)
         _row(screen, quota_totals(rest).row)
 
 
@@ -156,11 +149,11 @@ def _waiting(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, "waiting in line for quota")
     order = "the longest first; gpu-admission quota -n NAMESPACE lists a line"
     screen.paragraph(order, indent=2, style="dim")
-    for each in quotas[:MAX_PENDING]:
-        if each.waiting is not None:
-            first = next(iter(each.waiting.next), None)
+    for quota in quotas[:MAX_PENDING]:
+        if quota.waiting is not None:
+            first = next(iter(quota.waiting.next), None)
             who = f": {first.title} {first.message}" if first else ""
-            text = f"{each.namespace} {waiting_text(each.waiting, status.at)}{who}"
+            text = f"{quota.namespace} {quota_text.waiting_text(quota.waiting, status.at)}{who}"
             screen.paragraph(text, indent=2, style="yellow")
     if len(quotas) > MAX_PENDING:
         screen.line(f"  and {counted(len(quotas) - MAX_PENDING, 'namespace')} more; -o json has all")
@@ -176,11 +169,11 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
     _heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
     order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
     screen.paragraph(order, indent=2, style="dim")
-    for each in owners[:MAX_PENDING]:
-        pods = f"{counted(each.pods, 'pod')}{since(each.since, status.at)}"
-        amount = f"{format_amount(each.gpus)} {unit(GPUS, each.gpus)}"
-        screen.line(f"  {each.namespace} {each.owner}, {amount}, {pods}", "yellow")
-        screen.paragraph(each.reason, indent=4, hanging=0, style="dim")
+    for owner in owners[:MAX_PENDING]:
+        pods = f"{counted(owner.pods, 'pod')}{since(owner.since, status.at)}"
+        amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
+        screen.line(f"  {owner.namespace} {owner.owner}, {amount}, {pods}", "yellow")
+        screen.paragraph(owner.reason, indent=4, hanging=0, style="dim")
     if len(owners) > MAX_PENDING:
         screen.line(f"  and {counted(len(owners) - MAX_PENDING, 'owner')} more; -o json has all")
 
@@ -197,18 +190,18 @@ def _idle(screen: Screen, status: ClusterStatus) -> None:
         order = "the most lost first; gpu-admission ends none of them: ask who runs them"
         screen.paragraph(order, indent=2, style="dim")
     for owner in owners[:MAX_IDLE]:
-        screen.line(f"  {owner.namespace} {idle_text(owner, status.at)}", "yellow")
+        screen.line(f"  {owner.namespace} {quota_text.idle_text(owner, status.at)}", "yellow")
     if len(owners) > MAX_IDLE:
         screen.line(f"  and {counted(len(owners) - MAX_IDLE, 'owner')} more; -o json has all")
 
 
 def _bar(screen: Screen) -> int:
-    return BAR if screen.width >= NARROW else BAR // 4
+    return quota_text.BAR if screen.width >= NARROW else quota_text.BAR // 4
 
 
 def _row(screen: Screen, row: QuotaRow) -> None:
-    amounts = bar_and_amounts(row, _bar(screen))
-    screen.line(f"    {truncate(row.key, NAME - 2):<{NAME - 2}} {amounts}", row_style(row))
+    amounts = quota_text.bar_and_amounts(row, _bar(screen))
+    screen.line(f"    {truncate(row.key, NAME - 2):<{NAME - 2}} {amounts}", quota_text.row_style(row))
 
 
 def _holders(screen: Screen, quota: QuotaSummary, now: datetime) -> None:

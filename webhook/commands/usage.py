@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,18 +29,9 @@ from webhook.commands.output import (
 )
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.prometheus.client import Prometheus, PrometheusError
-from webhook.tools.average_use import MeasuredUse, read_use
+from webhook.tools import gpu_hours
+from webhook.tools.average_use import read_use, use_of
 from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
-from webhook.tools.gpu_hours import (
-    STDIN,
-    UNKNOWN_CLASS,
-    AuditLine,
-    By,
-    Counts,
-    GroupUsage,
-    Usage,
-    audit_lines,
-)
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
@@ -74,9 +66,9 @@ class Columns(NamedTuple):
 @click.argument("files", nargs=-1, metavar="[FILE|-]...")
 @click.option(
     "--by",
-    type=click.Choice([each.value for each in By]),
+    type=click.Choice([each.value for each in gpu_hours.By]),
     multiple=True,
-    default=(By.NAMESPACE.value,),
+    default=(gpu_hours.By.NAMESPACE.value,),
     help="How GPU-hours are grouped; several times: by each combination.",
 )
 @click.option(
@@ -117,9 +109,9 @@ def usage(
         end_with(error.problems, "; nothing was counted")
     except PrometheusError as error:
         fail(error)
-    found = Usage([By(each) for each in by], since=since, until=until, use=use)
-    lines = _read(files or (STDIN,), found)
-    groups = found.groups()
+    summed = gpu_hours.Usage([gpu_hours.By(each) for each in by], since=since, until=until, use=use)
+    lines = _read(files or (gpu_hours.STDIN,), summed)
+    groups = summed.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
     cents = in_cents([priced.cost(each.by_class) if priced else NOTHING for each in groups])
@@ -129,50 +121,50 @@ def usage(
     ]
     columns = Columns(priced, use is not None)
     if output == "json":
-        print_json(_document(by, groups, rows, columns, lines, found))
+        print_json(_document(by, groups, rows, columns, lines, summed))
     elif output == "csv":
-        echo_document(_csv(by, groups, rows, columns, found.coverage))
-    elif found.counting:
+        echo_document(_csv(by, groups, rows, columns, summed.coverage))
+    elif summed.counting:
         _print(Screen(), by, rows, columns)
     screen = Screen(stderr=True)
-    for note in (*_default_prices(priced, groups), *_notes(lines, found)) if output != "json" else ():
+    for note in (*_default_prices(priced, groups), *_notes(lines, summed)) if output != "json" else ():
         screen.paragraph(note, hanging=0)
-    _end(lines, found)
+    _end(lines, summed)
 
 
-def _end(lines: Counts, found: Usage) -> None:
+def _end(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> None:
     """End with an error if a total may be low, or zero, because something was not understood."""
-    none = [] if found.counting else [f"{lines.lines:,} lines read, none counts a pod"]
+    none = [] if usage.counting else [f"{lines.lines:,} lines read, none counts a pod"]
     if problems := [*lines.problems, *none]:
         print_errors(problems)
         sys.exit(FAILED)
 
 
-def _read(files: Sequence[str], found: Usage) -> Counts:
-    lines = Counts()
+def _read(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
+    lines = gpu_hours.Counts()
     try:
         # Most lines are of /mutate, and need no decoding.
-        found.read(audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
+        usage.read(gpu_hours.audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
-    found.finish(now().timestamp())
+    usage.finish(now().timestamp())
     return lines
 
 
 def _use(
     prometheus: Prometheus, since: datetime, until: datetime | None
-) -> Callable[[AuditLine], float | None]:
+) -> Callable[[gpu_hours.AuditLine], float | None]:
     """Return the use of the object of a line. Raises PrometheusError."""
     pods = read_use(prometheus, since, min(until or now(), now()))
-    return MeasuredUse(pods, load_directory(None).resource_mapping).of
+    return partial(use_of, pods=pods, resource_mapping=load_directory(None).resource_mapping)
 
 
-def _without_price(missing: Sequence[str], groups: Iterable[GroupUsage]) -> Iterator[str]:
+def _without_price(missing: Sequence[str], groups: Iterable[gpu_hours.GroupUsage]) -> Iterator[str]:
     """Yield a sentence for each class that neither `classes` nor `default` has a price for."""
     held = total(group.by_class for group in groups)
     for name in missing:
         hours = format_amount(held[name])
-        if name == UNKNOWN_CLASS:
+        if name == gpu_hours.UNKNOWN_CLASS:
             yield f"default: Required value: {hours} GPU-hours are of pods whose class is not known"
         else:
             yield f"{field_path(('classes', name))}: Required value, or default: {hours} GPU-hours are of this class"
@@ -180,11 +172,11 @@ def _without_price(missing: Sequence[str], groups: Iterable[GroupUsage]) -> Iter
 
 def _document(
     by: Sequence[str],
-    groups: Sequence[GroupUsage],
+    groups: Sequence[gpu_hours.GroupUsage],
     rows: Sequence[Row],
     columns: Columns,
-    lines: Counts,
-    found: Usage,
+    lines: gpu_hours.Counts,
+    usage: gpu_hours.Usage,
 ) -> dict[str, object]:
     """Return what `-o json` prints: GPU-hours as a number, and exactly as text, `3/2`; money as text, `12.50`."""
     return {
@@ -201,16 +193,16 @@ def _document(
         **_figures(_sum("total", rows), columns),
         **({"currency": columns.prices.currency} if columns.prices else {}),
         "lines": lines.lines,
-        "unreadableLines": lines.unreadable + found.unreadable,
-        "openEnded": found.open_ended,
-        "onlyAdmitted": found.only_admitted,
-        "usageLines": found.counting,
-        "otherVersionLines": found.older,
+        "unreadableLines": lines.unreadable + usage.unreadable,
+        "openEnded": usage.open_ended,
+        "onlyAdmitted": usage.only_admitted,
+        "usageLines": usage.counting,
+        "otherVersionLines": usage.older,
         "fileProblems": lines.problems,
-        "log": found.coverage.log and _between(found.coverage.log),
-        "gaps": [*map(_between, found.coverage.gaps)],
-        "gapHours": found.coverage.gap_seconds / 3600,
-        "perhapsNotWhole": [*map(_between, found.coverage.unsaid)],
+        "log": usage.coverage.log and _between(usage.coverage.log),
+        "gaps": [*map(_between, usage.coverage.gaps)],
+        "gapHours": usage.coverage.gap_seconds / 3600,
+        "perhapsNotWhole": [*map(_between, usage.coverage.unsaid)],
     }
 
 
@@ -230,7 +222,7 @@ def _between(interval: Interval) -> dict[str, str]:
 
 def _csv(
     by: Sequence[str],
-    groups: Sequence[GroupUsage],
+    groups: Sequence[gpu_hours.GroupUsage],
     rows: Sequence[Row],
     columns: Columns,
     coverage: Coverage,
@@ -269,9 +261,9 @@ def _decimal(hours: Fraction) -> str:
 
 
 def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Columns) -> None:
-    shown, others = list(rows[:MAX_SHOWN]), rows[MAX_SHOWN:]
-    if others:
-        shown.append(_sum(f"… and {len(others)} more (-o json has all)", others))
+    shown, rest = list(rows[:MAX_SHOWN]), rows[MAX_SHOWN:]
+    if rest:
+        shown.append(_sum(f"… and {len(rest)} more (-o json has all)", rest))
     shown.append(_sum("total", rows))
     groups = [[each.upper() for each in by], *(row.names for row in shown)]
     # The name of a sum, which is one text, may stand over all columns.
@@ -306,31 +298,31 @@ def _sum(name: str, rows: Sequence[Row]) -> Row:
     )
 
 
-def _default_prices(prices: Prices | None, groups: Sequence[GroupUsage]) -> Iterator[str]:
+def _default_prices(prices: Prices | None, groups: Sequence[gpu_hours.GroupUsage]) -> Iterator[str]:
     """Yield what the default price holds for: a misspelt class shows here."""
     hours = total(group.by_class for group in groups)
-    others = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
-    if others:
-        amount = format_amount(sum((hours[each] for each in others), NOTHING))
-        yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(others)}."
+    unnamed = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
+    if unnamed:
+        amount = format_amount(sum((hours[each] for each in unnamed), NOTHING))
+        yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(unnamed)}."
 
 
-def _notes(lines: Counts, found: Usage) -> Iterator[str]:
-    if found.open_ended:
-        pods = counted(found.open_ended, "pod or claim", "pods and claims")
+def _notes(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator[str]:
+    if usage.open_ended:
+        pods = counted(usage.open_ended, "pod or claim", "pods and claims")
         yield (
             f"{pods} without a line that says when it ended: each counts as long as the controller that wrote its last line "
             "has further lines."
         )
-    if found.only_admitted:
-        pods = counted(found.only_admitted, "pod or claim was", "pods and claims were")
+    if usage.only_admitted:
+        pods = counted(usage.only_admitted, "pod or claim was", "pods and claims were")
         why = "never stored, or no controller led meanwhile"
         yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
-    if unreadable := lines.unreadable + found.unreadable:
+    if unreadable := lines.unreadable + usage.unreadable:
         yield f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
-    if found.older:
-        yield f"{counted(found.older, 'line')} left out: a controller of another version wrote them."
-    coverage = found.coverage
+    if usage.older:
+        yield f"{counted(usage.older, 'line')} left out: a controller of another version wrote them."
+    coverage = usage.coverage
     if coverage.log and (coverage.gaps or coverage.unsaid):
         yield "The log begins at {} and ends at {}.".format(*_between(coverage.log).values())
     if coverage.gap_seconds > TAKE_OVER_SECONDS:

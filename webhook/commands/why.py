@@ -82,13 +82,13 @@ def why(
     kind, name = _parsed(subject)
     with cluster.client() as api:
         try:
-            found = explain(api, kind, name, where, datetime.now(UTC), config=config)
+            explained = explain(api, kind, name, where, datetime.now(UTC), config=config)
         except errors.NotFound as error:
             fail(f"{error} in namespace {where}; {NOT_STORED}")
         except UnknownKindError as error:
             fail(error)
-    print_as(output, plain(found), lambda screen: show(screen, found))
-    sys.exit(0 if found.answer in SUCCESSFUL else FAILED)
+    print_as(output, plain(explained), lambda screen: show(screen, explained))
+    sys.exit(0 if explained.answer in SUCCESSFUL else FAILED)
 
 
 def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
@@ -99,26 +99,26 @@ def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
     raise click.UsageError("name one object as KIND/NAME or KIND NAME, such as job/train")
 
 
-def show_problems(screen: Screen, found: Problems) -> None:
+def show_problems(screen: Screen, listing: Problems) -> None:
     """Print the problems, whole: what each is about, how often and since when, and the message."""
-    where, problems = found.namespace or "all namespaces", found.problems
+    where, problems = listing.namespace or "all namespaces", listing.problems
     if not problems:
-        what = "nothing that could be read" if found.omitted else "nothing"
+        what = "nothing that could be read" if listing.omitted else "nothing"
         screen.paragraph(f"{where}: {what} is denied, or pending for longer than a minute")
     else:
-        since = f", denials seen since {timestamp(found.since)}" if found.since else ""
+        since = f", denials seen since {timestamp(listing.since)}" if listing.since else ""
         screen.paragraph(f"{where}: {counted(len(problems), 'problem')}{since}")
-    shown = problems if found.namespace else problems[:MAX_PROBLEMS]
+    shown = problems if listing.namespace else problems[:MAX_PROBLEMS]
     for each in shown:
         screen.line()
-        owner = each.owner if found.namespace else f"{each.namespace} {each.owner}"
+        owner = each.owner if listing.namespace else f"{each.namespace} {each.owner}"
         screen.paragraph(f"{owner}: {_extent(each)}", indent=2, style=STYLES[each.answer])
         screen.paragraph(_flat(each.message), indent=4, hanging=0)
     if len(shown) < len(problems):
         screen.line()
         more = counted(len(problems) - len(shown), "more problem")
         screen.paragraph(f"{more}: -n NAMESPACE lists all of a namespace, -o json all", indent=2)
-    screen.omitted(found.omitted)
+    screen.omitted(listing.omitted)
 
 
 def _extent(each: Problem) -> str:
@@ -132,17 +132,17 @@ def _extent(each: Problem) -> str:
     return f"denied {times}, from {timestamp(each.first)} to {timestamp(each.last)}"
 
 
-def show(screen: Screen, found: Explanation) -> None:
+def show(screen: Screen, explained: Explanation) -> None:
     screen.line(
-        f"{found.kind}/{found.name} in {found.namespace}: {found.answer.value}",
-        STYLES.get(found.answer, "green"),
+        f"{explained.kind}/{explained.name} in {explained.namespace}: {explained.answer.value}",
+        STYLES.get(explained.answer, "green"),
     )
-    if not found.reasons or found.answer in {Answer.STOPPED, Answer.ENDED}:
-        screen.paragraph(found.summary, indent=2)
-    elif found.pods_wanted != 1:
-        screen.paragraph(found.summary.partition(":")[0], indent=2)
-    obstacles = [each for each in found.reasons if each.source in OBSTACLES and each.remedy]
-    for reason in found.reasons:
+    if not explained.reasons or explained.answer in {Answer.STOPPED, Answer.ENDED}:
+        screen.paragraph(explained.summary, indent=2)
+    elif explained.pods_wanted != 1:
+        screen.paragraph(explained.summary.partition(":")[0], indent=2)
+    obstacles = [each for each in explained.reasons if each.source in OBSTACLES and each.remedy]
+    for reason in explained.reasons:
         _entry(screen, reason.source.value, reason.message)
         if reason.remedy:
             fix = "fix"
@@ -153,8 +153,8 @@ def show(screen: Screen, found: Explanation) -> None:
             screen.paragraph(label + reason.remedy, indent=COLUMN + 2)
         for detail in reason.details:
             screen.paragraph(detail, indent=COLUMN + 2)
-    _details(screen, found)
-    screen.omitted(found.omitted, found.nodes_from)
+    _details(screen, explained)
+    screen.omitted(explained.omitted, explained.nodes_from)
 
 
 def _entry(screen: Screen, name: str, text: str) -> None:
@@ -166,19 +166,19 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _details(screen: Screen, found: Explanation) -> None:
+def _details(screen: Screen, explained: Explanation) -> None:
     screen.heading("what is known")
-    where = f", on {' or '.join(found.classes)}" if found.classes else ""
-    _entries(screen, "requests", [(in_words(found.requested) or "no GPU resource of a node") + where])
-    _entries(screen, "policy", _policy(found))
-    _entries(screen, "quota", quota_facts(found.quota) if found.quota else ())
-    _entries(screen, "budget", budget_facts(found.budget, found.at) if found.budget else ())
-    _entries(screen, "use", [idle_text(found.idle, found.at)] if found.idle else ())
-    _entries(screen, "nodes", _nodes(found.nodes) if found.nodes is not None else ())
-    _lines(screen, "pods", _pods(found))
-    if found.pods_total > len(found.pods):
-        _entry(screen, "", f"and {found.pods_total - len(found.pods)} more")
-    _lines(screen, "events", _events(found))
+    where = f", on {' or '.join(explained.classes)}" if explained.classes else ""
+    _entries(screen, "requests", [(in_words(explained.requested) or "no GPU resource of a node") + where])
+    _entries(screen, "policy", _policy(explained))
+    _entries(screen, "quota", quota_facts(explained.quota) if explained.quota else ())
+    _entries(screen, "budget", budget_facts(explained.budget, explained.at) if explained.budget else ())
+    _entries(screen, "use", [idle_text(explained.idle, explained.at)] if explained.idle else ())
+    _entries(screen, "nodes", _nodes(explained.nodes) if explained.nodes is not None else ())
+    _lines(screen, "pods", _pods(explained))
+    if explained.pods_total > len(explained.pods):
+        _entry(screen, "", f"and {explained.pods_total - len(explained.pods)} more")
+    _lines(screen, "events", _events(explained))
 
 
 def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
@@ -192,12 +192,12 @@ def _entries(screen: Screen, name: str, texts: Iterable[str]) -> None:
         _entry(screen, "" if index else name, text)
 
 
-def _policy(found: Explanation) -> Iterator[str]:
-    denied = sum(verdict.outcome == "denied" for verdict in found.verdicts)
+def _policy(explained: Explanation) -> Iterator[str]:
+    denied = sum(verdict.outcome == "denied" for verdict in explained.verdicts)
     what = f"denies the pod, for {counted(denied, 'reason')}" if denied else "no rule denies the pod"
-    yield f"{found.policy}: {what}" if found.policy else "not known"
-    shown = {reason.reason for reason in found.reasons}
-    for verdict in found.verdicts:
+    yield f"{explained.policy}: {what}" if explained.policy else "not known"
+    shown = {reason.reason for reason in explained.reasons}
+    for verdict in explained.verdicts:
         if not verdict.reason or verdict.reason not in shown:
             yield f"{verdict.outcome}: {verdict.sentence}"
 
@@ -233,13 +233,13 @@ def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
         yield f"and {counted(len(nodes) - MAX_NODES, 'node')} more"
 
 
-def _pods(found: Explanation) -> Iterator[str]:
-    for pod in found.pods:
+def _pods(explained: Explanation) -> Iterator[str]:
+    for pod in explained.pods:
         place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
         yield f"{pod.name} {pod.phase}{place}{reason}"
 
 
-def _events(found: Explanation) -> Iterator[str]:
-    for event in found.events:
+def _events(explained: Explanation) -> Iterator[str]:
+    for event in explained.events:
         last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
         yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}"

@@ -42,8 +42,10 @@ from webhook.configuration.loader import (
     load_objects,
     problems_of,
 )
-from webhook.configuration.schema_paths import Schema, kind_problems, schemas_of
+from webhook.configuration.schema_paths import Schemas, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
+from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.threads import thread
 
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
 RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
@@ -161,16 +163,33 @@ def read_chosen(api: ApiClient) -> EvaluatedDocuments:
 
 
 def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
-    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, as far as it shows these."""
-    for document in configuration.documents:
-        kinds = configuration.own_workload_kinds.get(document.name, ())
-        schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
-        for row in kinds if document.kind == RESOURCE_MAPPING else ():
-            with contextlib.suppress(errors.NotFound, errors.Forbidden):
-                definition = api.get(f"{DEFINITIONS}/{row.plural}.{row.group}")
-                schemas |= schemas_of(msgspec.json.decode(definition))
-        for path, message in kind_problems(kinds, schemas):
-            yield LocatedProblem("", 0, document.title, f"spec.{path}", message)
+    """Yield the paths of workload kinds that the cluster's CustomResourceDefinitions do not have, if these may be read."""
+    for name, kinds in configuration.own_workload_kinds.items():
+        for path, message in kind_problems(kinds, read_schemas(api, kinds)):
+            yield LocatedProblem("", 0, f"{RESOURCE_MAPPING}/{name}", path, message)
+
+
+def read_schemas(api: ApiClient, kinds: Iterable[WorkloadKind], seconds: float | None = None) -> Schemas:
+    """Return the schemas of the kinds whose CustomResourceDefinitions exist and may be read. Raises `errors.ApiError`.
+
+    With `seconds` it raises nothing, and returns what it has read by then.
+    """
+    schemas: Schemas = {}
+    began = monotonic()
+    for row in kinds:
+        timeout = None if seconds is None else max(began + seconds - monotonic(), 0.001)
+        try:
+            schemas |= schemas_of(
+                msgspec.json.decode(api.get(f"{DEFINITIONS}/{row.definition}", timeout=timeout))
+            )
+        except (errors.NotFound, errors.Forbidden) as error:
+            log.info("paths of %s are not checked: %s", row.kind, error)
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            if seconds is None:
+                raise
+            log.warning("failed to check all paths of workload kinds: %s", error)
+            break
+    return schemas
 
 
 def source_of(
@@ -205,7 +224,7 @@ class ClusterSource(ConfigurationSource):
         for informer in self._informers:
             informer.start(self._stopping)
         super().start()
-        threading.Thread(target=self._follow, name="configuration", daemon=True).start()
+        thread("configuration", self._follow, self._stopping).start()
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -237,25 +256,21 @@ class ClusterSource(ConfigurationSource):
         watch = self._device_classes
         return watch is not None and watch.is_starting and not watch.is_read
 
-    def _follow(self) -> None:
+    def _follow(self, stopping: threading.Event) -> None:
         waits = True
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             if not all(informer.synced for informer in self._informers) or self._waits_for_classes:
                 waited, waits = waits, self.must_wait
                 if waited and not waits:
                     log.warning("documents could not be read yet: the built-in ones are in force")
-                self._stopping.wait(FIRST_POLL_SECONDS)
+                stopping.wait(FIRST_POLL_SECONDS)
                 continue
             if self.evaluated is not None:
                 if not self._wake.wait(POLL_SECONDS):
                     continue
                 self._wait_for_quiet()
             self._wake.clear()
-            try:
-                self._evaluate()
-            except Exception:  # a defect met in one version must not end the thread; the old version stays
-                log.exception("failed to evaluate the documents")
-                self._stopping.wait(POLL_SECONDS)
+            self._evaluate()
 
     def _wait_for_quiet(self) -> None:
         longest = monotonic() + LONGEST_WAIT_SECONDS
@@ -264,8 +279,8 @@ class ClusterSource(ConfigurationSource):
             self._wake.clear()
 
     def _records(self) -> tuple[Record, ...]:
-        found = (record for informer in self._informers for record in informer.all())
-        return tuple(sorted(found, key=lambda record: record.document.key))
+        records = (record for informer in self._informers for record in informer.all())
+        return tuple(sorted(records, key=lambda record: record.document.key))
 
     def _evaluate(self) -> None:
         last_good = self.evaluated.documents if self.evaluated else None

@@ -41,5 +41,5 @@ def _verdict(
         return FALSE, INVALID, "\n".join([heading, *lines])
     if held is not None and held.spec == document.spec:
         return TRUE, "Accepted", "admission decides by it"
-    others = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))
-    return FALSE, "HeldBack", f"valid, but the documents take effect together: correct {others}"
+    blocking = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))
+    return FALSE, "HeldBack", f"valid, but the documents take effect together: correct {blocking}"

@@ -22,7 +22,7 @@ from policies.quota.team_spec import TeamSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
-from webhook.configuration.schema_paths import Schema, is_definition, kind_problems, schemas_of
+from webhook.configuration.schema_paths import Schemas, is_definition, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKindsSpec
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
@@ -31,7 +31,6 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
 TEAM = "ClusterGPUQuota"
-
 
 CONFIGURATION = "configuration"
 """Stands where a rule's id does."""
@@ -139,7 +138,7 @@ class DocumentSet(msgspec.Struct):
     resource_mappings: dict[str, ResourceMappingSpec] = {}
     workload_kinds: dict[str, tuple[WorkloadKind, ...]] = {}
     """By the name of their GPUResourceMapping."""
-    schemas: dict[tuple[str, str], tuple[Schema, ...]] = {}
+    schemas: Schemas = {}
     """Of the CustomResourceDefinitions beside the documents."""
     quotas: dict[str, QuotaSpec] = {}
     teams: dict[str, TeamSpec] = {}
@@ -171,7 +170,7 @@ def reading(file: str, problems: list[LocatedProblem]) -> Iterator[None]:
     except UnicodeDecodeError:
         problems.append(LocatedProblem.of_file(file, "must be UTF-8 text"))
     except OSError as error:
-        problems.append(LocatedProblem.of_file(file, error.strerror or "cannot be read"))
+        problems.append(LocatedProblem.of_file(file, error.strerror or str(error)))
 
 
 def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterator[YamlDocument]:
@@ -322,9 +321,9 @@ def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
             continue
         options = decode(rule.options, data, at, problems)
         if options is not None:
-            found = list(_below(at, options.problems()))
-            problems.extend(found)
-            if not found:
+            wrong = list(_below(at, options.problems()))
+            problems.extend(wrong)
+            if not wrong:
                 rules[rule_id] = options
     return rules
 
@@ -375,12 +374,12 @@ def check_references(
     """Check the names of classes and resources, and paths into objects of other kinds, once all documents have been read."""
     if CLASS not in collected.unreadable:
         for place, at, options in collected.references:
-            found = _below(at, options.class_problems(catalogue))
-            collected.problems.extend(place.problem(problem) for problem in found)
+            wrong = _below(at, options.class_problems(catalogue))
+            collected.problems.extend(place.problem(problem) for problem in wrong)
     for name, kinds in collected.workload_kinds.items():
         place = collected.places[RESOURCE_MAPPING, name]
-        found = _below(("spec",), kind_problems(kinds, collected.schemas))
-        collected.problems.extend(place.problem(problem) for problem in found)
+        wrong = _below((), kind_problems(kinds, collected.schemas))
+        collected.problems.extend(place.problem(problem) for problem in wrong)
     limits: Iterator[tuple[tuple[str, str], LimitsSpec]] = chain(
         (((QUOTA, namespace), spec) for namespace, spec in collected.quotas.items()),
         (((TEAM, name), spec) for name, spec in collected.teams.items()),

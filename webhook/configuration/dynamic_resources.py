@@ -17,6 +17,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER, CachedObject
 from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.objects import decode_metadata
+from webhook.threads import thread
 
 DRA_GROUP = "resource.k8s.io"
 DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -29,7 +30,6 @@ RETRY_SECONDS = 1.0
 K = TypeVar("K", bound=CachedObject)
 
 log = logging.getLogger("gpu_admission.configuration")
-
 
 CLAIM_PLURALS = {CLAIM: "resourceclaims", TEMPLATE: "resourceclaimtemplates"}
 
@@ -62,19 +62,19 @@ def read_claims(
 
     Kinds that are not served, or may not be read, are left out. The missing permissions are added to `omitted`.
     """
-    found: dict[ClaimName, DeviceClassNames | None] = {}
+    claims: dict[ClaimName, DeviceClassNames | None] = {}
     for kind, plural in CLAIM_PLURALS.items():
         try:
             resource = served_resource(api, plural)
             read = partial(claim_record, kind)
             records = api.list(resource.path(namespace), read).items if resource else []
-            found |= {record.key: record.device_classes for record in records}
+            claims |= {record.key: record.device_classes for record in records}
         except errors.Forbidden:
             if omitted is not None:
                 omitted.append(f"list {plural}.{DRA_GROUP} -n {namespace}")
         except errors.NotFound:
             pass
-    return found
+    return claims
 
 
 class DynamicResourceWatch(Generic[K]):
@@ -95,8 +95,7 @@ class DynamicResourceWatch(Generic[K]):
         """False once the API server has said that it does not serve the resource."""
 
     def start(self, stopping: threading.Event) -> None:
-        name = f"watch {self._plural}"
-        threading.Thread(target=self._run, args=(stopping,), name=name, daemon=True).start()
+        thread(f"watch {self._plural}", self._run, stopping).start()
 
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -133,7 +132,7 @@ class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
     def all(self) -> tuple[DeviceClass, ...]:
         """Return the DeviceClasses in the order of their names, as of the last watch event."""
         records = self.informer.all() if self.informer else []
-        return tuple(sorted((each.device_class for each in records), key=lambda each: each.name))
+        return tuple(sorted((record.device_class for record in records), key=lambda each: each.name))
 
 
 def _record(raw: msgspec.Raw) -> DeviceClassRecord:

@@ -1,7 +1,7 @@
 """Files as they are read and written again: of bounded length, and in a directory only what is below it.
 
-What is named is followed wherever it leads. What was only found in a directory may be a link that an author of it made, to a file
-that the caller may read and the author may not, or that the author may not change.
+A named file is followed wherever it leads. A file that was found in a directory may be a link that an author of the directory
+made, to a file that only the caller may read or change.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def leads_out(path: Path, top: Path) -> bool:
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(top))
 
 
-def read_file(path: Path, most: int, top: Path | None = None) -> tuple[str, Source]:
+def read_file(path: Path, max_bytes: int, top: Path | None = None) -> tuple[str, Source]:
     """Return the text of a file, which was found below `top` or was named. Raises OSError and UnicodeDecodeError."""
     real = Path(os.path.realpath(path))
     if top is not None and leads_out(real, top):
@@ -38,13 +38,13 @@ def read_file(path: Path, most: int, top: Path | None = None) -> tuple[str, Sour
         status = os.fstat(file.fileno())
         if top is not None and (leads_out(real, top) or not stat.S_ISREG(status.st_mode)):
             raise OSError(errno.EINVAL, "must be a regular file")
-        return decoded(file.read(most + 1), most), Source(real, (status.st_dev, status.st_ino))
+        return decoded(file.read(max_bytes + 1), max_bytes), Source(real, (status.st_dev, status.st_ino))
 
 
-def decoded(content: bytes, most: int) -> str:
+def decoded(content: bytes, max_bytes: int) -> str:
     """Return the text without the mark of its encoding. Raises OSError if it is longer, and UnicodeDecodeError."""
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"must be at most {most >> 20} MiB")
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"must be at most {max_bytes >> 20} MiB")
     return content.decode("utf-8-sig")
 
 

@@ -21,7 +21,6 @@ from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec
 from policies.quota.team_spec import TeamSpec
 from policies.rules import gpu_class
-from policies.rules.gpu_quota import queues
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     POLICY,
@@ -163,7 +162,7 @@ def _standalone_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
             if exemption.namespace_selector is not None:
                 yield place.problem(Problem(("spec", "exemptions", index, SELECTOR), message))
         for rule_id, options in spec.rules.items():
-            if queues(options):
+            if options.queues:
                 yield place.problem(Problem(("spec", "rules", rule_id, "onExceeded"), deny))
 
 
@@ -205,8 +204,8 @@ def _read(file: str, text: str, collected: DocumentSet) -> None:
 def keys_to_know(configuration: Configuration) -> LabelKeys:
     """Return the labels of nodes that the rules in force can ask about."""
     policies, chosen = configuration.policies, list[str]()
-    for each in policies.policies:
-        options = policies.binding(gpu_class.RULE, each).options
+    for policy in policies.policies:
+        options = policies.binding(gpu_class.RULE, policy).options
         if isinstance(options, gpu_class.GPUClassOptions):
             chosen += options.hardware_labels
     return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))

@@ -19,7 +19,7 @@ BUILT_IN = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
 UNREGISTERED = "is not known to the registered webhooks: its pods are counted, and neither they nor changes of it are reviewed"
 REMEDY = "add it to webhooks.fractionAnnotations of the chart"
 CALL_SECONDS = 1.0
-"""For one configuration; the API server waits 5 s for the answer about a document."""
+"""For one configuration, and for all schemas; the API server waits 5 s for the answer about a document."""
 
 _ADDED = re.compile(r"(?<='gpu-memory')(\|\|k=='[^']*')+|(?<='gpu-fraction-num-devices')(,'[^']*')+")
 """What webhooks.fractionAnnotations adds to a condition, which stands here without white space."""
@@ -36,19 +36,19 @@ def match_conditions(webhooks: Iterable[Mapping[str, Any]]) -> set[str]:
 
 def registered_conditions(api: ApiClient) -> Collection[str]:
     """Return all match conditions of both configurations; no conditions if one of them cannot be read."""
-    found = set()
+    conditions = set()
     for kind in WEBHOOK_CONFIGURATION_KINDS:
         try:
             answer = api.get(webhook_configuration_path(kind), timeout=CALL_SECONDS)
-            found |= match_conditions(msgspec.json.decode(answer).get("webhooks") or ())
+            conditions |= match_conditions(msgspec.json.decode(answer).get("webhooks") or ())
         except (errors.ApiError, msgspec.MsgspecError):
             return ()
-    return found
+    return conditions
 
 
 def unregistered(spec: ResourceMappingSpec, conditions: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield path and key of every fraction annotation that a condition on such annotations lacks."""
-    on_annotations = [each for each in conditions if f"'{BUILT_IN[0]}'" in each]
+    on_annotations = [condition for condition in conditions if f"'{BUILT_IN[0]}'" in condition]
     for index, annotation in enumerate(spec.fraction_annotations):
         key = annotation.key
         if key not in BUILT_IN and not all(f"'{key}'" in each for each in on_annotations):

@@ -4,7 +4,7 @@ A path that leads nowhere would be silent: its objects would have no pods, or th
 CustomResourceDefinition has it. Where a schema leaves fields open (`x-kubernetes-preserve-unknown-fields`), any path is right.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from policies.pods.field_paths import field_path
@@ -15,7 +15,7 @@ CUSTOM_RESOURCE = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 """apiVersion and kind of the documents that have schemas."""
 
 Schema = Mapping[str, Any]
-Schemas = Mapping[tuple[str, str], tuple[Schema, ...]]
+Schemas = dict[tuple[str, str], tuple[Schema, ...]]
 """By (API group, kind): a schema for each version."""
 
 _OF_EVERY_OBJECT = ("apiVersion", "kind", "metadata")
@@ -25,7 +25,7 @@ def is_definition(data: Any) -> bool:
     return isinstance(data, dict) and (data.get("apiVersion"), data.get("kind")) == CUSTOM_RESOURCE
 
 
-def schemas_of(definition: Any) -> dict[tuple[str, str], tuple[Schema, ...]]:
+def schemas_of(definition: Any) -> Schemas:
     """Return the schemas of a CustomResourceDefinition; nothing if it has none that can be read."""
     try:
         spec = definition["spec"]
@@ -35,32 +35,26 @@ def schemas_of(definition: Any) -> dict[tuple[str, str], tuple[Schema, ...]]:
         return {}
 
 
-def path_problems(row: WorkloadKind, versions: Sequence[Schema]) -> Iterator[tuple[str, str]]:
-    """Yield (path below the row, sentence) for every path that no version has, with the nearest field of the last one."""
-    for field, way in _paths(row):
-        wrong = [_wrong(version, way) for version in versions]
-        if versions and all(wrong):
-            yield field, f"must be a path of the CustomResourceDefinition: {wrong[-1]}"
+def kind_problems(kinds: Iterable[WorkloadKind], schemas: Schemas) -> Iterator[tuple[str, str]]:
+    """Yield (path in their document, sentence) for every path that no version has, with the nearest field of the last one."""
+    for index, row in enumerate(kinds):
+        for field, way in _paths(row):
+            wrong = [_wrong(version, way) for version in schemas.get(row.key, ())]
+            if wrong and all(wrong):
+                sentence = f"must be a path of the CustomResourceDefinition: {wrong[-1]}"
+                yield f"spec.workloadKinds[{index}].{field}", sentence
 
 
 def _paths(row: WorkloadKind) -> Iterator[tuple[str, Steps]]:
     """Yield each field of the row that has a path into the object, and the steps of that path."""
-    whole = {"deadline": row.deadline, "together": row.together}
-    whole |= {f"{name}[{path}]": path for name in ("stopped", "staged") for path in getattr(row, name)}
-    yield from ((field, steps(path)) for field, path in whole.items() if path)
+    yield from ((field, steps(path)) for field, path in row.own_paths.items())
     for index, pods in enumerate(row.pods):
-        named = {"path": pods.path, "claims": pods.claims, "elastic": pods.elastic}
-        named |= {f"defaults[{number}]": path for number, path in enumerate(pods.defaults)}
-        for number, gpu in enumerate(pods.gpus):
-            named |= {f"gpus[{number}].quantity": gpu.quantity, f"gpus[{number}].name": gpu.name}
-        yield from (
-            (f"pods[{index}].{field}", steps(path, pods.path)) for field, path in named.items() if path
-        )
-        for name in ("replicas", "most", "gang"):
-            for number, text in enumerate(getattr(pods, name)):
-                factor = Factor.of(text)
-                for path in factor.every_path() if factor else ():
-                    yield f"pods[{index}].{name}[{number}]", steps(path, pods.path)
+        for field, path in ("path", pods.path), *pods.other_paths.items():
+            yield f"pods[{index}].{field}", steps(path, pods.path)
+        for field, text in pods.factor_texts.items():
+            factor = Factor.of(text)
+            for path in factor.every_path() if factor else ():
+                yield f"pods[{index}].{field}", steps(path, pods.path)
 
 
 def _wrong(schema: Schema, way: Steps, at: Steps = ()) -> str:
@@ -68,10 +62,10 @@ def _wrong(schema: Schema, way: Steps, at: Steps = ()) -> str:
     if not way or _is_open(schema) or (not at and way[0] in _OF_EVERY_OBJECT):
         return ""
     step, rest = way[0], way[1:]
-    items, others = schema.get("items"), schema.get("additionalProperties")
+    items, additional = schema.get("items"), schema.get("additionalProperties")
     if (step == EVERY_ITEM) != isinstance(items, Mapping):
         return f"{_shown(at)} is {'no list' if step == EVERY_ITEM else 'a list: [] must follow'}"
-    member = items or (others if isinstance(others, Mapping) else None)
+    member = items or (additional if isinstance(additional, Mapping) else None)
     return _wrong(member, rest, (*at, step)) if member else _wrong_field(schema, step, rest, at)
 
 
@@ -94,10 +88,3 @@ def _is_open(schema: Schema) -> bool:
 
 def _shown(at: Steps) -> str:
     return field_path(at).replace(".[]", "[]") if at else "the object"
-
-
-def kind_problems(kinds: Iterable[WorkloadKind], schemas: Schemas) -> Iterator[tuple[str, str]]:
-    """Yield (path below the spec of their document, sentence) for every wrong path of kinds whose schema is known."""
-    for index, row in enumerate(kinds):
-        for field, sentence in path_problems(row, schemas.get(row.key, ())):
-            yield f"workloadKinds[{index}].{field}", sentence

@@ -18,6 +18,7 @@ from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import Document
 from webhook.configuration.dynamic_resources import DeviceClassWatch
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.threads import thread
 
 POLL_SECONDS = 2.0
 """How often the directory is polled. A stat of a few files takes some 20 µs; kubelet itself takes up to a minute."""
@@ -174,7 +175,7 @@ class DirectorySource(ConfigurationSource):
     def start(self) -> None:
         super().start()
         if self._directory is not None:
-            threading.Thread(target=self._watch, name="configuration", daemon=True).start()
+            thread("configuration", self._watch, self._stopping).start()
 
     def poll(self) -> None:
         """Load the directory again if anything in it, or a DeviceClass, has changed since the last poll."""
@@ -200,14 +201,11 @@ class DirectorySource(ConfigurationSource):
         )
         self.state = ConfigurationState(self.configuration.version, time())
 
-    def _watch(self) -> None:
-        while not self._stopping.is_set():
+    def _watch(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
             self._wake.wait(FIRST_POLL_SECONDS if self.must_wait else POLL_SECONDS)
             self._wake.clear()
-            try:
-                self.poll()
-            except Exception:  # a defect while reloading must not end the watching; the old version stays
-                log.exception("failed to reload the configuration")
+            self.poll()
 
     def _signature_now(self) -> object:
         """Return a value that differs after a change of a DeviceClass, of a file, or of what is behind a link."""

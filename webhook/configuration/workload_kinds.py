@@ -4,9 +4,8 @@ The built-in rows are such a document, too (`builtin/workload-kinds.yaml`); a ro
 kind. Kinds do not change the demand of pods, nor the digest of the mapping.
 
 A path starts at the object. `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
-Another path of the row means the same keys and items as the path of the pods, as far as both begin with the same steps. With a
-point in front, it starts beside the last step of the pods' path: `.replicas` beside `spec.tasks[].template` is
-`spec.tasks[].replicas`.
+Where another path of the row begins with the same steps as that of the pods, it means the same keys and items. With a point in
+front, it starts beside the last step of the pods' path: `.replicas` beside `spec.tasks[].template` is `spec.tasks[].replicas`.
 """
 
 import re
@@ -43,8 +42,8 @@ Steps = tuple[str, ...]
 @cache
 def steps(path: str, beside: str = "") -> Steps:
     """Return the steps of a path: `spec.tasks[].template` → spec, tasks, [], template."""
-    found = tuple(item or bracketed or plain for item, bracketed, plain in _STEP.findall(path))
-    return (*steps(beside)[:-1], *found) if path.startswith(".") else found
+    own = tuple(item or bracketed or plain for item, bracketed, plain in _STEP.findall(path))
+    return (*steps(beside)[:-1], *own) if path.startswith(".") else own
 
 
 class PodForm(Enum):
@@ -86,10 +85,10 @@ class Factor(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, text: str) -> Self | None:
         """Return the factor; None if the text is not one."""
-        found = _FACTOR.fullmatch(text)
-        if found is None:
+        match = _FACTOR.fullmatch(text)
+        if match is None:
             return None
-        *paths, last = found["first"].split(" else ")
+        *paths, last = match["first"].split(" else ")
         default: int | None = 1
         if last == "unknown":
             default = None
@@ -97,7 +96,7 @@ class Factor(msgspec.Struct, frozen=True):
             default = int(last)
         else:
             paths.append(last)
-        factor = cls(tuple(paths), default, found["less"] or "", found["low"] or "", found["high"] or "")
+        factor = cls(tuple(paths), default, match["less"] or "", match["low"] or "", match["high"] or "")
         return factor if all(map(_PATH.fullmatch, factor.every_path())) else None
 
     def every_path(self) -> tuple[str, ...]:
@@ -150,25 +149,35 @@ class PodPath(_Row, frozen=True):
     def is_partial(self) -> bool:
         return self.partial or self.form in {PodForm.RESOURCES, PodForm.AMOUNTS, PodForm.PATCH}
 
+    @property
+    def other_paths(self) -> dict[str, str]:
+        """Return, by field, the paths besides that of the pods and those in factors."""
+        paths = {"claims": self.claims, "elastic": self.elastic}
+        paths |= {f"defaults[{index}]": path for index, path in enumerate(self.defaults)}
+        for index, gpu in enumerate(self.gpus):
+            paths |= {f"gpus[{index}].quantity": gpu.quantity, f"gpus[{index}].name": gpu.name}
+        return {field: path for field, path in paths.items() if path}
+
+    @property
+    def factor_texts(self) -> dict[str, str]:
+        texts = {"replicas": self.replicas, "most": self.most, "gang": self.gang}
+        return {f"{field}[{index}]": text for field in texts for index, text in enumerate(texts[field])}
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the row, sentence) for every invalid value."""
         if not _PATH.fullmatch(self.path) or self.path.startswith("."):
             yield "path", "must be a path such as spec.workers[].template, with * for every key"
         if self.form is PodForm.AMOUNTS and not self.gpus:
             yield "gpus", "must say where the amounts are"
-        named = {"claims": self.claims, "elastic": self.elastic}
-        named |= {f"defaults[{index}]": path for index, path in enumerate(self.defaults)}
         for index, gpu in enumerate(self.gpus):
-            named |= {f"gpus[{index}].quantity": gpu.quantity, f"gpus[{index}].name": gpu.name}
             if not (gpu.name or all(gpu.resource.partition("/"))):
                 yield f"gpus[{index}].resource", "must be a resource name such as example.com/gpu"
-        for field, path in named.items():
-            if path and not _PATH.fullmatch(path):
+        for field, path in self.other_paths.items():
+            if not _PATH.fullmatch(path):
                 yield field, "must be a path such as .gpus or spec.gpus"
-        for field, texts in (("replicas", self.replicas), ("most", self.most), ("gang", self.gang)):
-            for index, text in enumerate(texts):
-                if Factor.of(text) is None:
-                    yield f"{field}[{index}]", "must be a path such as .replicas, or .replicas else 0"
+        for field, text in self.factor_texts.items():
+            if Factor.of(text) is None:
+                yield field, "must be a path such as .replicas, or .replicas else 0"
 
 
 class WorkloadKind(_Row, frozen=True):
@@ -211,6 +220,19 @@ class WorkloadKind(_Row, frozen=True):
     def plural(self) -> str:
         return self.resource or plural(self.kind)
 
+    @property
+    def definition(self) -> str:
+        """Return the name that its CustomResourceDefinition has, if it has one."""
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def own_paths(self) -> dict[str, str]:
+        """Return, by field, the paths that are not about some of the pods."""
+        paths = {"together": self.together, "deadline": self.deadline}
+        paths |= {f"stopped[{path}]": path for path in self.stopped}
+        paths |= {f"staged[{path}]": path for path in self.staged}
+        return {field: path for field, path in paths.items() if path}
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the row, sentence) for every invalid value."""
         if self.group and not is_dns_subdomain(self.group):
@@ -223,13 +245,8 @@ class WorkloadKind(_Row, frozen=True):
             yield "pods", f"must have at most {MAX_PATHS} items"
         for index, row in enumerate(self.pods):
             yield from ((f"pods[{index}].{field}", text) for field, text in row.problems())
-        for field, path in [
-            ("together", self.together),
-            ("deadline", self.deadline),
-            *((f"stopped[{each}]", each) for each in self.stopped),
-            *((f"staged[{each}]", each) for each in self.staged),
-        ]:
-            if path and (not _PATH.fullmatch(path) or path.startswith(".")):
+        for field, path in self.own_paths.items():
+            if not _PATH.fullmatch(path) or path.startswith("."):
                 yield field, "must be a path such as spec.suspend"
 
 
@@ -254,10 +271,10 @@ class WorkloadKindsSpec(_Row, frozen=True):
 
 def workload_kinds(rows: Iterable[WorkloadKind]) -> WorkloadKinds:
     """Return the rows by kind; the first row of a kind counts."""
-    found: dict[tuple[str, str], WorkloadKind] = {}
+    by_kind: dict[tuple[str, str], WorkloadKind] = {}
     for row in rows:
-        found.setdefault(row.key, row)
-    return found
+        by_kind.setdefault(row.key, row)
+    return by_kind
 
 
 def plural(kind: str) -> str:

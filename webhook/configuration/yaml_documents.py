@@ -60,7 +60,7 @@ class YamlDocument(msgspec.Struct, frozen=True):
     node: yaml.Node
     lines_above: int = 0
     span: tuple[int, int] = (0, 0)
-    """The characters of the file of which it was read, all but a few its own; the tree's marks count from the first."""
+    """The characters of the file from which it was read, perhaps with the separator; the tree's marks count from the first."""
     duplicates: tuple[YamlError, ...] = ()
 
     def line_of(self, parts: Parts) -> int:
@@ -71,10 +71,10 @@ class YamlDocument(msgspec.Struct, frozen=True):
         """Return line and column, both from 1, where the key or the list item starts."""
         mark, node = self.node.start_mark, self.node
         for part in parts:
-            found = _child(node, part)
-            if found is None:
+            child = _child(node, part)
+            if child is None:
                 break
-            mark, node = found
+            mark, node = child
         return int(mark.line) + self.lines_above + 1, int(mark.column) + 1
 
 

@@ -5,7 +5,6 @@ beside it. No decision depends on them.
 """
 
 import logging
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,38 +50,35 @@ class CapacityWriter:
     namespace: str
     usage_cache: UsageCache
     configuration: Callable[[], Configuration]
-    leads: Callable[[], bool]
 
     def __post_init__(self) -> None:
         self._written: dict[str, tuple[object, datetime]] = {}
         """What each path has, and since when."""
 
-    def run(self, stopping: threading.Event) -> None:
-        """Write until `stopping`; the body of a thread."""
-        while not stopping.wait(EVERY_SECONDS):
-            if not self.leads():
-                self._written.clear()  # another process writes
-                continue
-            try:
-                self.look(datetime.now(UTC))
-            except errors.ApiError as error:
-                log.warning("the capacity of classes cannot be published: %s", error)
-            except Exception:  # a bug must not end the thread
-                log.exception("the capacity of classes was not published")
+    def forget(self) -> None:
+        """Forget what was written: another process leads, and writes."""
+        self._written.clear()
 
-    def look(self, now: datetime) -> None:
-        """Count, and write what differs or is due. Raises `errors.ApiError`.
+    def look(self) -> None:
+        """Count, and write what differs or is due."""
+        try:
+            self.write(datetime.now(UTC))
+        except errors.ApiError as error:
+            log.warning("the capacity of classes cannot be published: %s", error)
+
+    def write(self, now: datetime) -> None:
+        """Write what differs or is due. Raises `errors.ApiError`.
 
         Nothing is written while a watch is silent, so that readers see how old the figures are.
         """
         counter = self.usage_cache.own
         if any(each.age > STALE_SECONDS for each in counter.informers.values()):
             return
-        found = counted_classes(counter)
+        classes = counted_classes(counter)
         path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY)
-        self._write(path, found, encode(PublishedCapacity(now, found)), now)
+        self._write(path, classes, encode(PublishedCapacity(now, classes)), now)
         for name in [each.name for each in self.configuration().documents if each.kind == CLASS]:
-            shown = _shown(found.get(name, PublishedClass()))
+            shown = _shown(classes.get(name, PublishedClass()))
             body = msgspec.json.encode({"status": {"capacity": {**shown, "observed": timestamp(now)}}})
             try:
                 self._write(KINDS[CLASS].path("", name, "status"), shown, body, now)
@@ -97,9 +93,9 @@ class CapacityWriter:
         self._written[path] = content, now
 
 
-def _shown(found: PublishedClass) -> dict[str, Any]:
-    amounts = {"gpus": found.gpus, "free": found.free, "pending": found.pending}
-    return {"nodes": found.nodes, **{name: str(amount) for name, amount in amounts.items()}}
+def _shown(published: PublishedClass) -> dict[str, Any]:
+    amounts = {"gpus": published.gpus, "free": published.free, "pending": published.pending}
+    return {"nodes": published.nodes, **{name: str(amount) for name, amount in amounts.items()}}
 
 
 def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
@@ -138,6 +134,6 @@ def granted_and_there(
     records, counter = teams.all(), usage_cache.own
     outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
-    there = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
+    in_nodes = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
     granted = granted_together(granting, counter.catalogues.classes)
-    return {key: (amount, there.get(key, NOTHING)) for key, amount in granted.items()}
+    return {key: (amount, in_nodes.get(key, NOTHING)) for key, amount in granted.items()}

@@ -11,12 +11,13 @@ from prometheus_client import CollectorRegistry
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
+from webhook.controller import class_capacity, unmapped_resources, usage_upkeep
 from webhook.controller.class_capacity import CapacityWriter, granted_and_there
 from webhook.controller.enforcement import Enforcement
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.ledger_changes import LedgerChanges
-from webhook.controller.manager import Manager
+from webhook.controller.manager import Manager, while_leading
 from webhook.controller.metrics import (
     ControllerMetrics,
     GrantCollector,
@@ -44,6 +45,7 @@ from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.metrics import LedgerCollector
 from webhook.quota.team_lookup import team_listed_now
+from webhook.threads import every
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,9 +83,10 @@ def make_manager(
     leads, events, usage = manager.leads, manager.events, informers.usage
     gpu_use: GPUUse | None = None
     if options.measuring is not None:
-        gpu_use = GPUUse(options.measuring, usage, informers.quotas, leads, events, metrics)
+        gpu_use = GPUUse(options.measuring, usage, informers.quotas, events, metrics)
         metrics.registry.register(gpu_use)
-        manager.add("use", gpu_use.run)
+        seconds = options.measuring.every.total_seconds()
+        manager.add("use", while_leading(leads, seconds, gpu_use.measure, gpu_use.forget))
     reports = WaitingReports(events, metrics)
     if options.write_usage is not None:
         usage_log = UsageLog(
@@ -94,13 +97,15 @@ def make_manager(
     sizes = _add_reconcilers(manager, api, options.namespace, metrics, clock, reports, gpu_use)
     statuses = QuotaStatusWriter(api, informers, unmapped, reports, gpu_use, leads, events)
     team_statuses = TeamStatusWriter(api, informers, sizes, leads, events)
-    capacity = CapacityWriter(api, options.namespace, usage, informers.configuration, leads)
+    capacity = CapacityWriter(api, options.namespace, usage, informers.configuration)
     period = options.recount_seconds
-    manager.add("unmapped", unmapped.run)
+    manager.add("unmapped", every(unmapped_resources.EVERY_SECONDS, unmapped.look))
     manager.add("status", statuses.run)
     manager.add("team status", team_statuses.run)
-    manager.add("capacity", capacity.run)
-    manager.add("upkeep", UsageUpkeep(informers, elector).run)
+    manager.add(
+        "capacity", while_leading(leads, class_capacity.EVERY_SECONDS, capacity.look, capacity.forget)
+    )
+    manager.add("upkeep", every(usage_upkeep.EVERY_SECONDS, UsageUpkeep(informers, elector).look))
     manager.add("verify", partial(verify, usage, metrics, manager.led_namespaces, manager.queue.add, period))
     _register_collectors(metrics.registry, informers)
     return manager

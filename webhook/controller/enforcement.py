@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from time import monotonic
 
-from policies.quota.demand import RULE_ID
+from policies.registry import QUOTA_RULE
 from policies.rule import Mode, RuleOptions
-from policies.rules.gpu_quota import queues
 from webhook.cluster.namespaces import Namespaces, NamespaceUnknown
 from webhook.configuration.loader import Configuration
 
@@ -27,13 +27,15 @@ class Enforcement:
 
     def enforces_quota(self, namespace: str) -> bool:
         """Whether the rule denies anything in the namespace, or would without a pause. If not, nobody waits in line."""
-        return self._is_enforced(namespace, _always)
+        return self._is_enforced(namespace)
 
     def lets_wait(self, namespace: str) -> bool:
         """Whether it is enforced, and pods that exceed the quota wait in line."""
-        return self._is_enforced(namespace, queues)
+        return self._is_enforced(namespace, attrgetter("queues"))
 
-    def _is_enforced(self, namespace: str, condition: Callable[[RuleOptions], bool]) -> bool:
+    def _is_enforced(
+        self, namespace: str, condition: Callable[[RuleOptions], bool] = lambda _options: True
+    ) -> bool:
         policies = self.configuration().policies
         try:
             deadline = monotonic() + LABELS_SECONDS
@@ -41,12 +43,8 @@ class Enforcement:
         except NamespaceUnknown as error:
             log.warning("%s: its labels, which select its policy: %s", namespace, error)
             return True
-        rule = policies.for_namespace(namespace, labels).in_force(RULE_ID, datetime.now(UTC))
+        rule = policies.for_namespace(namespace, labels).in_force(QUOTA_RULE.id, datetime.now(UTC))
         if rule is None:
             return False
         options = rule[0].options
         return options.mode is Mode.ENFORCE and condition(options)
-
-
-def _always(_options: RuleOptions) -> bool:
-    return True

@@ -20,17 +20,12 @@ from policies.pods.pod import Metadata, OwnerReference, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.controller.owners import ObjectView, object_path
+from webhook.controller.owners import object_path
 from webhook.workloads.counts import is_staged
-from webhook.workloads.gangs import (
-    SCHEDULING,
-    GangSource,
-    controller_of,
-    may_lead_to_gang,
-    starts_together,
-)
+from webhook.workloads.gangs import SCHEDULING, GangSource, may_lead_to_gang, starts_together
 from webhook.workloads.places import workload_pods
 
 log = logging.getLogger("gpu_admission.controller")
@@ -81,11 +76,10 @@ class _GroupSpec(_Group, frozen=True):
     pod_groups: tuple[_Group, ...] = ()
 
 
-class _GroupObject(ObjectView, frozen=True):
+class _GroupObject(OwnedObject, frozen=True):
     spec: _GroupSpec = _GroupSpec()
 
 
-_OBJECT = msgspec.json.Decoder(ObjectView)
 _GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
 
 
@@ -135,7 +129,7 @@ class Gangs:
         """
         before, kinds = self._known.pop(namespace, {}), self._configuration().workload_kinds
         remembered: dict[GangSource, _Known] = {}
-        found: dict[GangSource, KnownGang] = {}
+        gangs: dict[GangSource, KnownGang] = {}
         late, pods = monotonic() + READING_SECONDS, Counter(sources)
         smaller = _smaller(before, pods)
         for source in pods:
@@ -149,10 +143,10 @@ class Gangs:
                 known = _Known(gang, now + seconds, now if known is None else known.since, 0)
             remembered[source] = msgspec.structs.replace(known, pods=pods[source])
             if known.gang is not None:
-                found[source] = known.gang
+                gangs[source] = known.gang
         if remembered:
             self._known[namespace] = remembered
-        return found
+        return gangs
 
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
@@ -177,12 +171,12 @@ class Gangs:
         api_version = source.api_version
         if api_version == SCHEDULING:
             api_version = f"{SCHEDULING}/{self._api.served_version(SCHEDULING, SCHEDULING_VERSIONS)}"
-        found = _GROUP_OBJECT.decode(self._read(namespace, api_version, source.kind, source.name))
-        parts = {each.name: each for each in found.spec.pod_groups}
+        group_object = _GROUP_OBJECT.decode(self._read(namespace, api_version, source.kind, source.name))
+        parts = {each.name: each for each in group_object.spec.pod_groups}
         is_workload = source.kind == "Workload"
-        group = parts.get(source.part.partition("/")[0]) if is_workload else found.spec
+        group = parts.get(source.part.partition("/")[0]) if is_workload else group_object.spec
         size = group.size if group is not None else 0
-        waiting = self._waiting_members(namespace, found.metadata)
+        waiting = self._waiting_members(namespace, group_object.metadata)
         size = size if waiting is None else min(size, waiting)
         return KnownGang(_key(source), size) if size > 1 else None
 
@@ -203,13 +197,13 @@ class Gangs:
     def _of_owner(self, namespace: str, source: GangSource) -> KnownGang | None:
         """Follow the controllers up: to the first object that is a gang, and to those that start all of their pods together."""
         kinds = self._configuration().workload_kinds
-        found, at = None, source
+        gang, at = None, source
         for _ in range(MAX_OWNERS):
             workload = self._workload(namespace, at)
             if workload.is_staged:
                 break
             if workload.size > 1:
-                found = KnownGang(_key(msgspec.structs.replace(at, part=source.part)), workload.size)
+                gang = KnownGang(_key(msgspec.structs.replace(at, part=source.part)), workload.size)
             if workload.controller is None:
                 break
             at = GangSource(
@@ -217,17 +211,17 @@ class Gangs:
             )
             above = kinds.get(at.type)
             may_be_larger = above is not None and above.starts_together
-            if not (may_be_larger if found else may_lead_to_gang(at, kinds)):
+            if not (may_be_larger if gang else may_lead_to_gang(at, kinds)):
                 break
-        return found
+        return gang
 
     def _workload(self, namespace: str, source: GangSource) -> _Workload:
         configuration = self._configuration()
         kinds, mapping = configuration.workload_kinds, configuration.resource_mapping
         document = self._read(namespace, source.api_version, source.kind, source.name)
-        data, found = workload_pods(kinds, source.group, source.kind, document)
-        counts = [place.count for place, pod in found if mapping.pod_requests_gpus(pod)]
-        controller = controller_of(_OBJECT.decode(document).metadata)
+        data, places = workload_pods(kinds, source.group, source.kind, document)
+        counts = [place.count for place, pod in places if mapping.pod_requests_gpus(pod)]
+        controller = decode_owned(document).metadata.controller
         return _Workload(kinds.get(source.type), data, counts, controller)
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:

@@ -5,12 +5,10 @@ forgotten when it is two rounds old.
 """
 
 import logging
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from time import monotonic
 
 import msgspec
@@ -19,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.idleness import Activity, activity, idle_for, measured_devices
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster.events import EventQueue, EventRecord, Regarding
 from webhook.cluster.informer import Informer
 from webhook.cluster.objects import timestamp
@@ -31,7 +29,6 @@ from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
 from webhook.quota.counted_records import CountedRecord, PodRecord
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord
 
-POLL_SECONDS = 1.0
 VALID_ROUNDS = 2
 """A result is forgotten after so many rounds without another."""
 ENOUGH = 0.9
@@ -87,12 +84,11 @@ _NOTHING = _Result(float("-inf"), datetime.min.replace(tzinfo=UTC))
 
 @dataclass(eq=False)
 class GPUUse(Collector):
-    """`holders_changed` has a namespace whose idle holders differ. `outage_changed`: all statuses say something else."""
+    """`holders_changed` has a namespace whose idle holders differ. `outage_changed`: the statuses of all quotas differ."""
 
     measuring: Measuring
     usage_cache: UsageCache
     quotas: Informer[QuotaRecord]
-    leads: Callable[[], bool]
     events: EventQueue
     metrics: ControllerMetrics
 
@@ -106,24 +102,15 @@ class GPUUse(Collector):
         self._measured_at: float | None = None
         """When something was measured, or this process began to lead (monotonic). None: it does not lead."""
 
-    def run(self, stopping: threading.Event) -> None:
-        """Measure at once when this process begins to lead, and then once a period, until `stopping`; the body of a thread."""
-        due = 0.0
-        while not stopping.wait(POLL_SECONDS):
-            if not self.leads():
-                self._result = self._published = _NOTHING
-                self._problem, self._measured_at, due = NOT_YET, None, 0.0
-                self._idle.clear()
-            elif monotonic() >= due:
-                due = monotonic() + self.measuring.every.total_seconds()
-                self._measured_at = self._measured_at or monotonic()
-                try:
-                    self.measure(datetime.now(UTC))
-                except Exception:  # a bug must not end the thread
-                    log.exception("the use of GPUs was not measured")
+    def forget(self) -> None:
+        """Forget what was measured: another process leads."""
+        self._result = self._published = _NOTHING
+        self._problem, self._measured_at = NOT_YET, None
+        self._idle.clear()
 
-    def measure(self, now: datetime) -> None:
+    def measure(self, now: datetime | None = None) -> None:
         """Ask Prometheus, keep the result, and write Events on idle pods."""
+        self._measured_at, now = self._measured_at or monotonic(), now or datetime.now(UTC)
         before, problem = self._problem, ""
         try:
             largest = self._largest()
@@ -209,12 +196,12 @@ class GPUUse(Collector):
         holders = defaultdict[tuple[str, str], list[tuple[CountedRecord, Vector]]](list)
         working = set[tuple[str, str]]()
         for record, demand in own.demands():
-            found = self._activity(
+            pod_activity = self._activity(
                 record, measured_devices(demand, own.catalogues.resource_mapping), largest, now
             )
-            activities[found] += 1
+            activities[pod_activity] += 1
             owner = record.namespace, record.holder
-            if found is Activity.IDLE:
+            if pod_activity is Activity.IDLE:
                 holders[owner].append((record, demand))
             else:
                 working.add(owner)
@@ -269,9 +256,9 @@ class GPUUse(Collector):
         due = [
             (record, demand)
             for record, demand in pods
-            if (said := self._idle[record.uid].event) is None or now - said >= again
+            if (noted_at := self._idle[record.uid].event) is None or now - noted_at >= again
         ]
-        due.sort(key=_gpus, reverse=True)
+        due.sort(key=lambda held: held[1].get(GPUS, NOTHING), reverse=True)
         for record, demand in due[:EVENTS_AT_ONCE]:
             idle = self._idle[record.uid]
             idle.event = now
@@ -282,7 +269,3 @@ class GPUUse(Collector):
             )
             regarding = Regarding("v1", "Pod", record.name, record.uid, record.namespace)
             self.events.put(EventRecord(regarding=regarding, reason=IDLE, message=message))
-
-
-def _gpus(held: tuple[CountedRecord, Vector]) -> Fraction:
-    return held[1].get(GPUS, NOTHING)

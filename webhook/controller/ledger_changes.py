@@ -20,11 +20,7 @@ class LedgerChanges:
     """Subscribes to all that a ledger depends on. Observes ledgers, and queues the names of those that must be counted."""
 
     def __init__(
-        self,
-        informers: SharedInformers,
-        queue: WorkQueue,
-        metrics: ControllerMetrics,
-        gpu_use: GPUUse | None,
+        self, informers: SharedInformers, queue: WorkQueue, metrics: ControllerMetrics, gpu_use: GPUUse | None
     ) -> None:
         self._observed, self._usage = informers.observed, informers.usage
         self._queue, self._metrics = queue, metrics
@@ -52,11 +48,11 @@ class LedgerChanges:
 
     def namespace_changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
         """Look again where pods wait: another policy may be in force by other labels."""
-        if (changed := after or before) and self._usage.own.has_waiting(changed.key):
+        if (changed := after or before) and self._usage.own.sums.waiting(changed.key):
             self._queue.add(changed.key)
 
     def count_changed(self, namespace: str, frees: bool) -> None:
-        if not self._observed.knows(namespace) and not self._usage.own.has_waiting(namespace):
+        if not self._observed.knows(namespace) and not self._usage.own.sums.waiting(namespace):
             return
         if frees:  # a user or a pod may wait for it
             self._queue.hurry(namespace)

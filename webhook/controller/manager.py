@@ -20,6 +20,7 @@ from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.team_reconciler import Outcome
 from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.ledger_objects import team_object_name
+from webhook.threads import Body, thread
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -32,35 +33,50 @@ unfinished creations. They are first observed after its return, and expire EXPIR
 HANG_SECONDS = 120.0
 """A worker that is busy with one group for longer hangs: each call to the API server ends within some tens of seconds."""
 
-Run = Callable[[threading.Event], object]
-"""The body of a thread: it works until the event is set. It asks `Manager.leads` before it does what only the leader may do."""
 Reconcile = Callable[[WorkItem], Mapping[str, Outcome]]
 """Reconciles the names of one group that are due, and returns the outcome of each."""
 
 
-class Manager:
-    """Runs each part of a controller in a daemon thread, so a call that hangs does not keep the process alive.
+def while_leading(
+    leads: Callable[[], bool], seconds: float, act: Callable[[], object], forget: Callable[[], object]
+) -> Body:
+    """Return the body of a thread: `act` when this process begins to lead, and then once a period; `forget` while it does not."""
 
-    Make a part with what it reads, and with `leads`, `queue` or `events` of the manager. Then `add` its `run`.
+    def body(stopping: threading.Event) -> None:
+        due = 0.0
+        while not stopping.wait(POLL_SECONDS):
+            if not leads():
+                due = 0.0
+                forget()
+            elif monotonic() >= due:
+                due = monotonic() + seconds
+                act()
+
+    return body
+
+
+class Manager:
+    """Runs each part of a controller in a thread.
+
+    Make a part with what it reads, and with `leads`, `queue` or `events` of the manager. Then `add` the body of its thread: `run`
+    of the part, or one of `every` and `while_leading`.
     """
 
     def __init__(
-        self,
-        api: ApiClient,
-        elector: LeaderElector,
-        informers: SharedInformers,
-        metrics: ControllerMetrics,
+        self, api: ApiClient, elector: LeaderElector, informers: SharedInformers, metrics: ControllerMetrics
     ) -> None:
         self._elector, self.informers, self._metrics = elector, informers, metrics
         self.queue = WorkQueue(self._group_of, rest=COUNTED_SECONDS)
         self.events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
-        self._parts: dict[str, Run] = {}
+        self._parts: dict[str, Body] = {}
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
 
-    def add(self, name: str, run: Run) -> None:
-        """Run a part in a thread of that name."""
-        self._parts[name] = run
+    def add(self, name: str, body: Body) -> None:
+        """Run a part in a thread of that name. Raises ValueError if another part has the name."""
+        if name in self._parts:
+            raise ValueError(f'there is a part "{name}" already: each part must have a name of its own')
+        self._parts[name] = body
 
     def add_workers(self, reconcile: Reconcile) -> None:
         """Run WORKERS threads that take names from the queue and reconcile them while this process leads."""
@@ -71,9 +87,9 @@ class Manager:
         """Work until `stopping`, then release the Lease."""
         self.informers.start(stopping)
         self.events.start()
-        for name, run in self._parts.items():
-            threading.Thread(target=run, args=(stopping,), name=name, daemon=True).start()
-        election = threading.Thread(target=self._elector.run, args=(stopping,), name="election", daemon=True)
+        for name, body in self._parts.items():
+            thread(name, body, stopping).start()
+        election = thread("election", self._elector.run, stopping)
         election.start()
         stopping.wait()
         self.informers.stop()

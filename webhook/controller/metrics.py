@@ -156,9 +156,9 @@ class GrantCollector(Collector):
             "Whole GPUs of the nodes, for each dimension of gpu_admission_granted_gpus.",
             labels=["dimension"],
         )
-        for key, (amount, there) in self._amounts().items():
+        for key, (amount, in_nodes) in self._amounts().items():
             granted.add_metric([key], float(amount))
-            nodes.add_metric([key], float(there))
+            nodes.add_metric([key], float(in_nodes))
         yield from (granted, nodes)
 
 

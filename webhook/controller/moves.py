@@ -28,12 +28,7 @@ from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.teams import TeamMembership
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.ledger_objects import (
-    NO_LEDGER_OBJECT,
-    VersionedTeamLedgers,
-    team_name,
-    team_object_name,
-)
+from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, VersionedTeamLedgers, team_name, team_object_name
 from webhook.quota.store import LedgerConflict, VersionedLedger
 from webhook.quota.team_documents import team_reference
 
@@ -132,21 +127,21 @@ class TeamMoves:
         None if it is there, or another ledger of the namespace had to be removed there first. Raises LedgerError, and
         LedgerConflict if the team's object had to be created.
         """
-        own, found = self.read(namespace, team_object)
-        step = next_step(namespace, team_object, own, found.team_ledgers if found else None, belongs=True)
+        own, team = self.read(namespace, team_object)
+        step = next_step(namespace, team_object, own, team.team_ledgers if team else None, belongs=True)
         if step in {Step.FREEZE, Step.RETURN, Step.REMOVE}:
             self.leave(namespace, team_object)
             return None
         if own is None or step is None:
-            if found is not None:
-                self._observed.observe_team(found)
+            if team is not None:
+                self._observed.observe_team(team)
             return None
-        if found is None:
+        if team is None:
             self._make(team_name(team_object))
             raise LedgerConflict("the object of the team was created")
-        after = found.team_ledgers.with_ledger(namespace, own.ledger)
+        after = team.team_ledgers.with_ledger(namespace, own.ledger)
         if step is Step.SEND and not self.sizes.fits(
-            found.team_ledgers, after, namespace, f"namespace {namespace}"
+            team.team_ledgers, after, namespace, f"namespace {namespace}"
         ):
             # Otherwise a user could keep the namespace out of its team by a GPUQuota that is large enough.
             denying = replace(own.ledger, used=None)
@@ -157,7 +152,7 @@ class TeamMoves:
                 f"the ledgers of ClusterGPUQuota {team_name(team_object)} would be too large for one object"
             )
             raise LedgerError(problem, transient=False)
-        return Joining(after.of(namespace) or own.ledger, found.version, after, own=own)
+        return Joining(after.of(namespace) or own.ledger, team.version, after, own=own)
 
     def _make(self, name: str) -> None:
         """Create the object of a team without ledgers. A creation names no version, so a ledger that was read before may be old.
@@ -177,8 +172,8 @@ class TeamMoves:
             team_object = team_object_name(before.team_ledgers.team.name)
             sent = replace(before.own.ledger, moved_to=team_object)
             self._store.compare_and_swap(namespace, before.own, sent, CALL_SECONDS)
-        there = VersionedLedger(before.ledger, before.version, before.team_ledgers)
-        written = self._store.compare_and_swap(namespace, there, ledger, CALL_SECONDS)
+        in_team = VersionedLedger(before.ledger, before.version, before.team_ledgers)
+        written = self._store.compare_and_swap(namespace, in_team, ledger, CALL_SECONDS)
         self._observed.observe(namespace, written)
         if written.team_ledgers is not None:
             self._tell(

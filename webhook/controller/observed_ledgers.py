@@ -82,8 +82,8 @@ class ObservedLedgers:
 
     def full(self) -> list[str]:
         """Return the namespaces in which a dimension of the quota, or of the team, is used up."""
-        found = ((namespace, self.get(namespace)) for namespace in list(self._observed))
-        return [namespace for namespace, each in found if each and each.ledger.is_full]
+        ledgers = ((namespace, self.get(namespace)) for namespace in list(self._observed))
+        return [namespace for namespace, each in ledgers if each and each.ledger.is_full]
 
     def team(self, object_name: str) -> VersionedTeamLedgers | None:
         """Return the newest observed version of a team's object."""
@@ -103,9 +103,9 @@ class ObservedLedgers:
                 if self._version_of(namespace) < version:
                     self._record(namespace, ledger_object.ledger, namespace, version)
 
-    def observe_team(self, found: VersionedTeamLedgers) -> None:
+    def observe_team(self, versioned: VersionedTeamLedgers) -> None:
         """Record the ledgers in a team's object in the same way."""
-        team_ledgers, version = found.team_ledgers, int(found.version)
+        team_ledgers, version = versioned.team_ledgers, int(versioned.version)
         object_name = team_object_name(team_ledgers.team.name)
         with self._lock:
             before = self._teams.get(object_name)
@@ -122,7 +122,7 @@ class ObservedLedgers:
                     continue
                 if team_ledgers.has(namespace) and self._version_of(namespace) < version:
                     self._record(namespace, ledger, object_name, version, team_ledgers.team)
-            self._teams[object_name] = found
+            self._teams[object_name] = versioned
 
     def _version_of(self, namespace: str) -> int:
         """Return the version of the newest object that was observed to have the ledger."""

@@ -9,12 +9,12 @@ from time import monotonic
 
 import msgspec
 
-from policies.pods.pod import Metadata, View
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.objects import decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds, plural
-from webhook.workloads.gangs import GangSource, controller_of
+from webhook.workloads.gangs import GangSource
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -40,13 +40,6 @@ class Owner(msgspec.Struct, frozen=True):
         return (self.group, self.kind) in KEEPING
 
 
-class ObjectView(View, frozen=True):
-    metadata: Metadata = Metadata()
-
-
-_OBJECT = msgspec.json.Decoder(ObjectView)
-
-
 class Owners:
     """Owners, read from the API server. Thread-safe: what is remembered is replaced, never changed."""
 
@@ -66,21 +59,21 @@ class Owners:
         if len(self._known) >= REMEMBERED:
             self._known = {}
         try:
-            found = self._found(namespace, reference)
+            owner = self._found(namespace, reference)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             if not isinstance(error, errors.NotFound):
                 log.warning("%s: the owner %s %s: %s", namespace, reference.kind, reference.name, error)
-            found = None
-        self._known[namespace, reference] = found, now + REMEMBERED_SECONDS
-        return found
+            owner = None
+        self._known[namespace, reference] = owner, now + REMEMBERED_SECONDS
+        return owner
 
     def _found(self, namespace: str, reference: GangSource) -> Owner | None:
         kinds = self._configuration().workload_kinds
         path = object_path(kinds, namespace, reference.api_version, reference.kind, reference.name)
-        metadata = _OBJECT.decode(self._api.get(path)).metadata
+        metadata = decode_owned(self._api.get(path)).metadata
         if metadata.uid != reference.uid or metadata.deletion_timestamp:
             return None
-        above = controller_of(metadata) if reference.type == REPLICA_SET else None
+        above = metadata.controller if reference.type == REPLICA_SET else None
         if above is None:
             return Owner(*reference.type, reference.uid)
         owner = GangSource(above.api_version, above.kind, above.name, uid=above.uid)

@@ -1,8 +1,8 @@
 """The status of every GPUQuota, with its conditions, shows its ledger to people. The leader writes it. No decision depends on it.
 
-Ready: the quota is counted and enforced. Exceeded: usage is above the quota. BudgetSpent, BudgetLow: of a budget of GPU-hours
-nothing is left, or little. Stale: counts may lag. UnmappedResources: the cluster has resources or DeviceClasses that no quota
-counts.
+Ready: the quota is counted and enforced. Exceeded: usage is above the quota. BudgetSpent, BudgetLow: nothing, or little, is
+left of a budget of GPU-hours. Stale: counts may lag. UnmappedResources: the cluster has resources or DeviceClasses that no
+quota counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,13 +108,13 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
     def shown(self, record: QuotaRecord) -> QuotaStatus | None:
         """Return the status that the quota should have, None while the ledger belongs to a former quota."""
         namespace = record.namespace
-        found = ledger_of(namespace, self._ledger_objects.first)
-        if found is None:
+        ledger_record = ledger_of(namespace, self._ledger_objects.first)
+        if ledger_record is None:
             return None
-        before, ledger, now = record.status, found.ledger, datetime.now(UTC)
+        before, ledger, now = record.status, ledger_record.ledger, datetime.now(UTC)
         if ledger is None:
-            kept = unreadable(found.problem, before.conditions, before.observed_generation, now)
-            return msgspec.structs.replace(before, conditions=kept)
+            unchanged = unreadable(ledger_record.problem, before.conditions, before.observed_generation, now)
+            return msgspec.structs.replace(before, conditions=unchanged)
         if ledger.quota_uid != record.uid:
             return None
         amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
@@ -157,17 +157,19 @@ def conditions(
     """
     budget = _budget(ledger)
     spent = {kind: verdict for kind, verdict in budget.items() if kind == BUDGET_SPENT}
-    others = {
+    other_verdicts = {
         EXCEEDED: exceeded(ledger.used or {}, ledger.hard),
         **spent,
         "Stale": stale_verdict(stale),
         **budget,
     }
-    found = {READY: _ready(ledger, others), **others}
+    verdicts = {READY: _ready(ledger, other_verdicts), **other_verdicts}
     if unmapped_resources is not None:
-        found["UnmappedResources"] = _unmapped_resources(unmapped_resources)
-    kept = (each for each in before if each.type in found or each.type not in {BUDGET_SPENT, BUDGET_LOW})
-    return replaced(kept, found, ledger.generation, now)
+        verdicts["UnmappedResources"] = _unmapped_resources(unmapped_resources)
+    unchanged = (
+        each for each in before if each.type in verdicts or each.type not in {BUDGET_SPENT, BUDGET_LOW}
+    )
+    return replaced(unchanged, verdicts, ledger.generation, now)
 
 
 def unreadable(
@@ -178,18 +180,18 @@ def unreadable(
 
 
 def replaced(
-    before: Iterable[Condition], found: Mapping[str, Verdict], generation: int, now: datetime
+    before: Iterable[Condition], verdicts: Mapping[str, Verdict], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
     """Return `found` as conditions, and those of `before` that it does not name."""
     written = {condition.type: condition for condition in before}
     current = (
         with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)
-        for kind, (status, reason, message) in found.items()
+        for kind, (status, reason, message) in verdicts.items()
     )
-    return *current, *(each for kind, each in written.items() if kind not in found)
+    return *current, *(each for kind, each in written.items() if kind not in verdicts)
 
 
-def _ready(ledger: QuotaLedger, others: Mapping[str, Verdict]) -> Verdict:
+def _ready(ledger: QuotaLedger, other_verdicts: Mapping[str, Verdict]) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
     if ledger.used is None or ledger.uncounted:
         return FALSE, NOT_COUNTED, "pods and claims are not counted yet: requests are denied"
@@ -202,7 +204,7 @@ def _ready(ledger: QuotaLedger, others: Mapping[str, Verdict]) -> Verdict:
             f"reservations were counted by a class catalogue that is not published in ConfigMap {CATALOGUES}"
         )
         return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
-    for kind, (status, _, message) in others.items():
+    for kind, (status, _, message) in other_verdicts.items():
         if status == TRUE:
             return TRUE, kind, f"{COUNTED}; {message}"
     if ledger.next_catalogue is not None:
@@ -236,14 +238,14 @@ def _budget(ledger: QuotaLedger) -> dict[str, Verdict]:
         return {}
     every = how_much(budget, spending, budget.granted)
     spent, low = reached(budget, spending), reached(budget, spending, budget.warn_at)
-    found = {BUDGET_SPENT: (FALSE, "GPUHoursLeft", every), BUDGET_LOW: (FALSE, "GPUHoursLeft", every)}
+    verdicts = {BUDGET_SPENT: (FALSE, "GPUHoursLeft", every), BUDGET_LOW: (FALSE, "GPUHoursLeft", every)}
     if spent:
         until = f"requests for them are denied until {time_of(spending.end)}"
-        found[BUDGET_SPENT] = TRUE, "Spent", f"{how_much(budget, spending, spent)}: {until}"
+        verdicts[BUDGET_SPENT] = TRUE, "Spent", f"{how_much(budget, spending, spent)}: {until}"
     if low:
-        left = how_long(budget, spending, low, ledger.used or {})
-        found[BUDGET_LOW] = TRUE, "Low", f"{how_much(budget, spending, low)}, {left}"
-    return found
+        what_is_left = how_long(budget, spending, low, ledger.used or {})
+        verdicts[BUDGET_LOW] = TRUE, "Low", f"{how_much(budget, spending, low)}, {what_is_left}"
+    return verdicts
 
 
 def stale_verdict(why: str) -> Verdict:

@@ -214,8 +214,7 @@ class QuotaReconciler:
             return POLL_AGAIN
         if not plan.needs_full_count:
             return 0.0
-        wait = self._initialization_wait(namespace)
-        if wait:
+        if wait := self._initialization_wait(namespace):
             return wait + SOON
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
@@ -236,9 +235,7 @@ class QuotaReconciler:
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
         since = self.observed.spec_since(namespace)
-        if counter.is_listed(namespace, since):
-            return True
-        if not counter.pods.is_longer(self.observed.uncounted()):
+        if counter.is_listed(namespace, since) or not counter.pods.is_longer(self.observed.uncounted()):
             return True
         if not self._listing.acquire(blocking=False):
             return False
@@ -261,7 +258,8 @@ class QuotaReconciler:
             by = CatalogueVersion.parse(catalogue_version_to_count_by(moving) or "")
             counter = self.usage_cache.of(by.digest) if by else None
             if by and counter:
-                return _Plan(moving, counter, by, needs_full_count=_needs_full_count(ledger))
+                is_uncounted = ledger.used is None or bool(ledger.uncounted)
+                return _Plan(moving, counter, by, needs_full_count=is_uncounted)
         return _Plan(ledger, own, target, needs_full_count=True)
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
@@ -388,8 +386,7 @@ class QuotaReconciler:
         return self._joining(namespace, team_object) if team_object else ledger_object
 
     def _joining(self, namespace: str, team_object: str) -> VersionedLedger:
-        joining = self.teams.joining(namespace, team_object)
-        if joining is None:
+        if (joining := self.teams.joining(namespace, team_object)) is None:
             raise LedgerConflict("it stands in the object of a team")
         return joining
 
@@ -411,8 +408,7 @@ class QuotaReconciler:
 
     def _read(self, namespace: str) -> VersionedLedger | None:
         try:
-            own = self.store.read_own(namespace, CALL_SECONDS)
-            if own is not None:
+            if (own := self.store.read_own(namespace, CALL_SECONDS)) is not None:
                 return own
             desired = self._read_desired(namespace)
             return None if desired is None else VersionedLedger(desired, NO_LEDGER_OBJECT)
@@ -447,7 +443,3 @@ class QuotaReconciler:
             # Its own object has no limits, or not those of its team: it is counted when it joins the team.
             updated = msgspec.structs.replace(updated, used=None)
         return ledger_object if updated == ledger else self.swap(namespace, ledger_object, updated)
-
-
-def _needs_full_count(ledger: QuotaLedger) -> bool:
-    return ledger.used is None or bool(ledger.uncounted)

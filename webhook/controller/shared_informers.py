@@ -58,7 +58,7 @@ class SharedInformers:
         If it raises `errors.ApiError`, usage is still counted by the old one.
         """
         self._configuration = configuration
-        namespaces = self.usage.own.waiting_namespaces()
+        namespaces = self.usage.own.sums.waiting_namespaces()
         if self.usage.configure(configuration):
             namespaces |= {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}
         return namespaces

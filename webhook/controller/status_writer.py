@@ -27,7 +27,7 @@ Record = TypeVar("Record", bound=LimitsRecord)
 
 
 class StatusWriter(Generic[Record]):
-    """The loop of a thread that writes the statuses of the objects of `kind`, while this process leads.
+    """Writes the statuses of the objects of `kind`, while this process leads.
 
     Objects have a key: their namespace, or their name. `keys` returns all, `path` the API path of one of them or of its
     subresource, and `reference` what an Event on that is about, with its uid. `stale` returns why counts may lag, or "": when it
@@ -41,11 +41,7 @@ class StatusWriter(Generic[Record]):
     """The conditions of which an Event is written when they become True."""
 
     def __init__(
-        self,
-        api: ApiClient,
-        stale: Callable[[], str],
-        leads: Callable[[], bool],
-        events: EventQueue,
+        self, api: ApiClient, stale: Callable[[], str], leads: Callable[[], bool], events: EventQueue
     ) -> None:
         self._api, self.stale, self._leads, self._events = api, stale, leads, events
         self._lock = threading.Lock()
@@ -83,8 +79,8 @@ class StatusWriter(Generic[Record]):
     def news(self, before: LimitsStatus, after: LimitsStatus) -> Iterator[tuple[str, str, str]]:
         """Yield reason, message and type of each Event about a new status."""
         for kind in self.with_event:
-            if (found := after.true(kind)) and not before.true(kind):
-                yield kind, found.message, WARNING
+            if (condition := after.true(kind)) and not before.true(kind):
+                yield kind, condition.message, WARNING
 
     def changed(self, key: str, within: float = EVERY_SECONDS) -> None:
         """Have the status written within so many seconds. A change that was noted before is not written later."""

@@ -19,13 +19,7 @@ from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.controller.moves import CALL_SECONDS, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.reconciler import (
-    CONTEND_AGAIN,
-    CONTEND_SECONDS,
-    SOON,
-    Counting,
-    QuotaReconciler,
-)
+from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON, Counting, QuotaReconciler
 from webhook.controller.team_sizes import THE_SPEC
 from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.controller.work_queue import WorkItem

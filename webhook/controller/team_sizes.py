@@ -19,7 +19,7 @@ from webhook.quota.ledger_objects import LONGEST_BODY, NO_LEDGER_OBJECT, TeamObj
 log = logging.getLogger("gpu_admission.controller")
 
 THE_SPEC = ""
-"""Stands for the spec of the ClusterGPUQuota where others have the name of a namespace."""
+"""The key of the spec of the ClusterGPUQuota, beside the names of namespaces."""
 
 SPEC_PARTS = 16
 """A 16th of the object is reserved for changes of that spec: 64 KiB, or four more classes for each of 500 namespaces. GPUQuotas
@@ -56,11 +56,11 @@ class TeamSizes:
     def left_out(self, team: str, members: list[str]) -> list[str]:
         """Return what is not in force, of the spec and of these namespaces. Others are forgotten."""
         with self._lock:
-            kept = {THE_SPEC, *members}
-            found = {name: what for name, what in self._left_out.pop(team, {}).items() if name in kept}
-            if found:
-                self._left_out[team] = found
-            return [found[name] for name in sorted(found)]
+            wanted = {THE_SPEC, *members}
+            left_out = {name: what for name, what in self._left_out.pop(team, {}).items() if name in wanted}
+            if left_out:
+                self._left_out[team] = left_out
+            return [left_out[name] for name in sorted(left_out)]
 
 
 def _size(ledgers: TeamLedgers) -> int:

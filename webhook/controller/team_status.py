@@ -20,14 +20,7 @@ from webhook.controller.quota_status import Verdict, exceeded, replaced, shown_n
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.team_sizes import TeamSizes
-from webhook.quota.documents import (
-    EXCEEDED,
-    NOT_COUNTED,
-    READY,
-    UNREADABLE,
-    LimitsStatus,
-    decimals,
-)
+from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, UNREADABLE, LimitsStatus, decimals
 from webhook.quota.ledger_objects import KIND, is_team_object, team_name, team_object_name
 from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
@@ -79,14 +72,14 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
 
     def shown(self, record: TeamRecord) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
-        found = self._ledger_objects.first(team_object_name(record.name))
-        if found is None and not record.problem:
+        ledger_record = self._ledger_objects.first(team_object_name(record.name))
+        if ledger_record is None and not record.problem:
             return None
-        before, team, now = record.status, found.team if found else None, datetime.now(UTC)
+        before, team, now = record.status, ledger_record.team if ledger_record else None, datetime.now(UTC)
         if team is None or record.problem:
-            verdicts = {READY: (FALSE, UNREADABLE, _unreadable(record, found))}
-            kept = replaced(before.conditions, verdicts, before.observed_generation, now)
-            return msgspec.structs.replace(before, conditions=kept)
+            verdicts = {READY: (FALSE, UNREADABLE, _unreadable(record, ledger_record))}
+            unchanged = replaced(before.conditions, verdicts, before.observed_generation, now)
+            return msgspec.structs.replace(before, conditions=unchanged)
         ledgers, spec = team.team_ledgers, team.team_ledgers.team
         if spec.uid != record.uid:
             return None
@@ -97,7 +90,9 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             "used": _at(total(each.used or {} for each in counted), keys),
             "reserved": total(_only(each.reserved, keys) for each in ledgers.ledgers.values()),
             "guaranteedIdle": _idle(ledgers),
-            "granted": total(self._hard_of(namespace, keys) for namespace in members),
+            "granted": total(
+                _only(quota.hard, keys) for each in members if (quota := self._quotas.first(each))
+            ),
         }
         used = amounts["used"] if counted or not members else None
         verdicts = {
@@ -128,10 +123,6 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             yield "InForce", f"generation {after.observed_generation} of its spec is in force", NORMAL
         yield from super().news(before, after)
 
-    def _hard_of(self, namespace: str, keys: set[str]) -> Vector:
-        quota = self._quotas.first(namespace)
-        return _only(quota.hard, keys) if quota else {}
-
 
 def _at(vector: Vector, keys: set[str]) -> Vector:
     return {key: vector.get(key, NOTHING) for key in sorted(keys)}
@@ -154,20 +145,20 @@ def _idle(ledgers: TeamLedgers) -> Vector:
 def _largest(ledgers: TeamLedgers, members: Sequence[str], keys: set[str]) -> tuple[Member, ...]:
     """Return the namespaces that use the most GPUs, and are guaranteed the most."""
     guaranteed = ledgers.team.guaranteed
-    found = []
+    largest = []
     for namespace in members:
         ledger = ledgers.ledgers.get(namespace)
         used = None if ledger is None or ledger.used is None else _at(ledger.held, keys)
-        found.append(Member(name=namespace, used=used, guaranteed=guaranteed.get(namespace, {})))
-    found.sort(key=lambda each: (-_gpus(each.used or {}), -_gpus(each.guaranteed), each.name))
-    return tuple(found[:LARGEST])
+        largest.append(Member(name=namespace, used=used, guaranteed=guaranteed.get(namespace, {})))
+    largest.sort(key=lambda each: (-_gpus(each.used or {}), -_gpus(each.guaranteed), each.name))
+    return tuple(largest[:LARGEST])
 
 
 def _gpus(vector: Vector) -> float:
     return float(vector.get(GPUS, NOTHING))
 
 
-def _ready(ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Verdict]) -> Verdict:
+def _ready(ledgers: TeamLedgers, members: Sequence[str], other_verdicts: Mapping[str, Verdict]) -> Verdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
     keys = ledgers.team.hard.keys()
     counted = {
@@ -177,9 +168,9 @@ def _ready(ledgers: TeamLedgers, members: Sequence[str], others: Mapping[str, Ve
     }
     if missing := [namespace for namespace in members[:MAX_NAMESPACES] if namespace not in counted]:
         why = f"not counted for the team yet: {shown_names(missing)}"
-        status, _, message = others[TOO_LARGE]
+        status, _, message = other_verdicts[TOO_LARGE]
         return FALSE, NOT_COUNTED, f"{why}; {message}" if status == TRUE else why
-    for kind, (status, _, message) in others.items():
+    for kind, (status, _, message) in other_verdicts.items():
         if status == TRUE:
             return TRUE, kind, message
     if not members:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from bisect import bisect_left
+from functools import partial
 from time import monotonic
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team
+from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -128,9 +130,7 @@ class TeamMembership:
             return
         with self._lock:
             if after is None:
-                timer = threading.Timer(DELETED_SECONDS, self._deleted, (changed,))
-                timer.daemon = True
-                timer.start()
+                thread("deleted team", partial(self._forget_later, changed), threading.Event()).start()
                 return
             if after.spec is None:
                 log.error("ClusterGPUQuota %s: %s", after.name, after.problem)
@@ -138,6 +138,10 @@ class TeamMembership:
             # Everything that belongs to some team may now belong to another one. That takes long, so it is not done here.
             self._is_stale = self._is_stale or _namespaces_of(before) != _namespaces_of(after)
         self.changed(before, after)
+
+    def _forget_later(self, record: TeamRecord, stopping: threading.Event) -> None:
+        stopping.wait(DELETED_SECONDS)
+        self._deleted(record)
 
     def _deleted(self, record: TeamRecord) -> None:
         """Forget a ClusterGPUQuota that was deleted, unless it was made again."""
@@ -159,8 +163,8 @@ class TeamMembership:
 
     def _update(self, namespace: str) -> None:
         labels, before = self._namespaces.known(namespace), self._team_of.get(namespace, "")
-        found = None if labels is None else self._teams.of(namespace, dict(labels))
-        after = found.name if found else ""
+        team_match = None if labels is None else self._teams.of(namespace, dict(labels))
+        after = team_match.name if team_match else ""
         if after == before:
             return
         for team, belongs in ((before, False), (after, True)):

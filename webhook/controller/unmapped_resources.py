@@ -1,6 +1,5 @@
 """DeviceClasses and resource names of nodes that no quota counts, because no GPUResourceMapping names them."""
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,17 +24,13 @@ class UnmappedResourcesWatch:
     def __post_init__(self) -> None:
         self.changed = Subscribers[[]]("unmapped resources")
 
-    def run(self, stopping: threading.Event) -> None:
-        while not stopping.wait(EVERY_SECONDS):
-            self.look()
-
     def look(self) -> None:
         nodes, configuration = self.usage_cache.own.nodes, self.configuration()
         if not nodes.synced:
             return
-        there = frozenset[str]().union(*(each.resources for each in nodes.all()))
+        extended = frozenset[str]().union(*(each.resources for each in nodes.all()))
         classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
-        names = (*classes, *sorted(unmapped_resources(there, configuration.resource_mapping)))
+        names = (*classes, *sorted(unmapped_resources(extended, configuration.resource_mapping)))
         if names != self.names:
             self.names = names
             self.changed()

@@ -66,11 +66,11 @@ class UsageCache:
     def of(self, digest: str) -> UsageCounter | None:
         """Return the running counter of a catalogue, None if that is not published. Raises `errors.ApiError`."""
         with self._lock:
-            found = self._counters.get(digest)
-        if found is None and (catalogues := self._published.get(digest)) is not None:
+            counter = self._counters.get(digest)
+        if counter is None and (catalogues := self._published.get(digest)) is not None:
             log.info("counting by class catalogue %s, too", digest)
-            found = self._add(catalogues)
-        return found
+            counter = self._add(catalogues)
+        return counter
 
     def deleted(self, namespace: str) -> frozenset[str]:
         """Return the uids of objects that were deleted lately, by the watches of all counters: an older watch may know more."""
@@ -90,7 +90,7 @@ class UsageCache:
         before = timestamp(datetime.now(UTC) - timedelta(seconds=LONG_PENDING_SECONDS))
         own = self.own
         return {
-            namespace: own.unbound_gpus(namespace, ledger.unclassified_pods, before)
+            namespace: own.sums.unbound_gpus(namespace, ledger.unclassified_pods, before)
             for namespace, ledger in ledgers().items()
         }
 
@@ -136,12 +136,12 @@ class UsageCache:
     def _add(self, catalogues: Catalogues, *, is_own: bool = False) -> UsageCounter:
         counter = self._new_counter(catalogues)
         with self._lock:
-            kept = self._counters.setdefault(counter.digest, counter)
+            registered = self._counters.setdefault(counter.digest, counter)
             if is_own:  # under the lock, because `prune` would stop a counter that no ledger names
-                self.own = kept
-        if kept is counter:
-            kept.start()
-        return kept
+                self.own = registered
+        if registered is counter:
+            registered.start()
+        return registered
 
 
 def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:

@@ -7,8 +7,6 @@ a bound pod decides its class, and the nodes that another pod selects decide the
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -89,8 +87,7 @@ class UsageCounter:
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
         self.sums = UsageSums(catalogues, self._history, clock)
-        self._lock: AbstractContextManager[bool] = threading.RLock()
-        """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
+        self._lock = self.sums.lock
         claims, nodes = served_resource(api, "resourceclaims"), counted_node_reader(catalogues)
         reader = self.sums.reader
         watch = partial(Informer, api, lock=self._lock)
@@ -192,36 +189,6 @@ class UsageCounter:
     @property
     def _is_silent(self) -> bool:
         return any(each.age > STALE_SECONDS for each in self.informers.values())
-
-    def pods_of(self, namespace: str) -> list[PodRecord]:
-        """Return the pods of a namespace, also those that have ended."""
-        with self._lock:
-            return self.sums.pods(namespace)
-
-    def waiting_pods(self, namespace: str) -> list[PodRecord]:
-        """Return the pods of a namespace that wait under our scheduling gate."""
-        with self._lock:
-            return self.sums.waiting(namespace)
-
-    def has_waiting(self, namespace: str) -> bool:
-        """Whether pods of the namespace wait under our scheduling gate."""
-        with self._lock:
-            return bool(self.sums.waiting(namespace))
-
-    def waiting_namespaces(self) -> set[str]:
-        """Return the namespaces in which pods wait."""
-        with self._lock:
-            return self.sums.waiting_namespaces()
-
-    def unbound_gpus(self, namespace: str, unclassified_pods: UnclassifiedPods, before: str) -> Fraction:
-        """Return the GPUs of the pods that have held quota without a node since `before`, a time in RFC 3339."""
-        with self._lock:
-            return self.sums.unbound_gpus(namespace, unclassified_pods, before)
-
-    def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
-        """Return the demand that a pod will have without our scheduling gate."""
-        with self._lock:
-            return self.sums.demand_if_started(record, unclassified_pods)
 
     def recount(self, namespace: str) -> None:
         """Sum up the namespace from its objects, and log an error if that changes the sums."""

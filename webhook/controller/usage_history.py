@@ -18,7 +18,7 @@ from policies.quota.amounts import NOTHING, Vector, positive_difference, total
 from policies.quota.budget import PER_MS, Held, milliseconds
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
-MOST_POINTS = 4096
+MAX_POINTS = 4096
 """Maximum of points of a curve: some 2 MB with four keys. Beyond it every second point is dropped. The average counts between two
 points."""
 
@@ -58,17 +58,17 @@ class Gap(msgspec.Struct, frozen=True):
         keys = ledger.budget.granted if ledger.budget else {}
         since = min(now, ledger.spending.until) if ledger.spending else now
         known = dict.fromkeys(keys, 0)
-        found: list[Vector] = []
+        demands: list[Vector] = []
         for life in lives:
             begun = max(since, _moment(life.created, since))
             ended = now if life.ended is None else min(now, _moment(life.ended, since))
             if ended > begun:
-                found.append(life.demand)
+                demands.append(life.demand)
                 for key in known.keys() & life.demand.keys():
                     known[key] += round(life.demand[key] * (ended - begun) * PER_MS)
         waiting = (each.id for each in ledger.reservations if each.is_lift)
         admitted = replace(ledger, reservations=ledger.reservations.without(waiting))
-        missing = positive_difference(admitted.held, total(found))
+        missing = positive_difference(admitted.held, total(demands))
         unknown = {
             key: round(amount * (now - since) * PER_MS) for key, amount in missing.items() if key in keys
         }
@@ -94,7 +94,7 @@ class UsageHistory:
             self._total[key] += round(used.get(key, NOTHING) * elapsed * PER_MS)
         self._moments.append(at)
         self._totals.append(dict(self._total))
-        if len(self._moments) > MOST_POINTS:
+        if len(self._moments) > MAX_POINTS:
             del self._moments[1:-1:2], self._totals[1:-1:2]
 
     def held(self, since: int, until: int) -> Held:

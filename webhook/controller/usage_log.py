@@ -65,25 +65,25 @@ class UsageLog:
 
     def run(self, stopping: threading.Event) -> None:
         """Write a line for each holding when this process begins to lead, and then once a period, until `stopping`."""
-        due = said = 0.0
+        due = counted_at = 0.0
         while not stopping.wait(POLL_SECONDS):
             if not self._leads():
-                due = said = 0.0
+                due = counted_at = 0.0
                 self._new.clear()
                 continue
-            if monotonic() >= said + COUNTING_SECONDS:
-                said = self._counting(said)
+            if monotonic() >= counted_at + COUNTING_SECONDS:
+                counted_at = self._counting(counted_at)
             self._held(self._taken(), stopping, first=True)
             if monotonic() >= due:
                 due = monotonic() + HELD_SECONDS
                 self._held(self._usage_cache.own.holdings(), stopping)
-        if said:
-            self._counting(said)
+        if counted_at:
+            self._counting(counted_at)
 
-    def _counting(self, said: float) -> float:
+    def _counting(self, counted_at: float) -> float:
         """Write that this process has led since it said so last, by monotonic time; 0: since now. Return when it says so now."""
         at, now = monotonic(), datetime.now(UTC)
-        since = now - timedelta(seconds=at - said if said else 0.0)
+        since = now - timedelta(seconds=at - counted_at if counted_at else 0.0)
         self._write(
             {
                 "time": timestamp(now, "milliseconds"),

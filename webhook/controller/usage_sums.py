@@ -4,8 +4,10 @@ The first count of a namespace makes its sums, one for each `unclassifiedPods`. 
 not depend on the number of objects, only on the number of their holders. Where a quota has a budget, its sum has a history.
 """
 
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from fractions import Fraction
 from heapq import nsmallest
@@ -36,10 +38,7 @@ class _Sum:
     """The sum of one namespace under one `unclassifiedPods`. `demands` has the holder and the demand of each object by uid."""
 
     def __init__(
-        self,
-        dimensions: Collection[str],
-        demands: Mapping[str, tuple[str, Vector]],
-        clock: Callable[[], int],
+        self, dimensions: Collection[str], demands: Mapping[str, tuple[str, Vector]], clock: Callable[[], int]
     ) -> None:
         self.dimensions = dimensions
         self._clock = clock
@@ -132,7 +131,7 @@ class _Namespace:
 
     def note_unbound(self, before: PodRecord | None, after: PodRecord | None) -> None:
         """Note since when a pod holds quota without a node: since its creation, or since our gate was removed."""
-        if after is None or not after.is_unbound:
+        if after is None or after.node_name or not after.holds_quota:
             if before is not None:
                 self.unbound.pop(before.uid, None)
         elif before is not None and before.waiting is not None:
@@ -170,12 +169,14 @@ def _replace(stored: dict[str, R], uids: dict[str, str], before: R | None, after
 
 
 class UsageSums:
-    """The sums of all namespaces. The caller holds a lock, except for `demand`. `clock` returns ms since 1970."""
+    """The sums of all namespaces. The caller holds `lock`, except for `demand` and for what takes it. `clock`: ms since 1970."""
 
     def __init__(
         self, catalogues: Catalogues, history: ClaimHistory, clock: Callable[[], int] | None = None
     ) -> None:
         self.reader = RecordReader(catalogues, history)
+        self.lock: AbstractContextManager[bool] = threading.RLock()
+        """Shared with the three informers: the demand of an object in one depends on the others."""
         self._history = history
         self.clock = clock or anchored_clock()
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
@@ -245,20 +246,22 @@ class UsageSums:
         """
         space = self._namespaces[namespace]
         self._count_gone(space, gone or {})
-        found = self._sum(space, unclassified_pods, ledger)
+        namespace_sum = self._sum(space, unclassified_pods, ledger)
         wanted = ((each.object_uid, each.name) for each in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
-        objects = {record.uid: _stored_object(record, found.counted(record.uid)) for record in records}
-        return dict(found.used), _largest(found, ledger.hard, idle or {}), objects
+        objects = {
+            record.uid: _stored_object(record, namespace_sum.counted(record.uid)) for record in records
+        }
+        return dict(namespace_sum.used), _largest(namespace_sum, ledger.hard, idle or {}), objects
 
     def spending(
         self, namespace: str, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger
     ) -> Spending | None:
         """Return what is spent of the budget of a ledger until now."""
-        found = self._sum(self._namespaces[namespace], unclassified_pods, ledger)
-        if ledger.budget is None or found.history is None:
+        namespace_sum = self._sum(self._namespaces[namespace], unclassified_pods, ledger)
+        if ledger.budget is None or namespace_sum.history is None:
             return ledger.spending
-        return advance(ledger.budget, ledger.spending, found.elapse(), found.history.held)
+        return advance(ledger.budget, ledger.spending, namespace_sum.elapse(), namespace_sum.history.held)
 
     def follow(self, namespace: str, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger) -> None:
         """Keep the history for the budget of a ledger, from its last count on."""
@@ -274,16 +277,16 @@ class UsageSums:
 
     def _sum(self, space: _Namespace, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger) -> _Sum:
         """Return the sum in the dimensions of the ledger, with a history if it has a budget."""
-        found = space.sums.get(unclassified_pods)
-        if found is None or found.dimensions != ledger.dimensions:
+        namespace_sum = space.sums.get(unclassified_pods)
+        if namespace_sum is None or namespace_sum.dimensions != ledger.dimensions:
             demands = self._demands(space, unclassified_pods)
-            found = space.sums[unclassified_pods] = _Sum(ledger.dimensions, demands, self.clock)
+            namespace_sum = space.sums[unclassified_pods] = _Sum(ledger.dimensions, demands, self.clock)
         if ledger.budget is None:
-            found.history = None
-        elif found.history is None or found.history.keys != ledger.budget.granted.keys():
+            namespace_sum.history = None
+        elif namespace_sum.history is None or namespace_sum.history.keys != ledger.budget.granted.keys():
             lives = self._lives(space, unclassified_pods)
-            found.history = UsageHistory(ledger.budget.granted, Gap.of(ledger, lives, self.clock()))
-        return found
+            namespace_sum.history = UsageHistory(ledger.budget.granted, Gap.of(ledger, lives, self.clock()))
+        return namespace_sum
 
     def _lives(self, space: _Namespace, unclassified_pods: UnclassifiedPods) -> Iterator[Life]:
         """Yield all stored objects, with the demand that they have or had."""
@@ -305,27 +308,34 @@ class UsageSums:
         return not wrong
 
     def pods(self, namespace: str) -> list[PodRecord]:
-        space = self._namespaces.get(namespace)
-        return list(space.pods.values()) if space else []
+        """Return the pods of a namespace, also those that have ended. Takes the lock."""
+        with self.lock:
+            space = self._namespaces.get(namespace)
+            return list(space.pods.values()) if space else []
 
     def waiting(self, namespace: str) -> list[PodRecord]:
-        """Return the pods of a namespace that wait under our scheduling gate."""
-        space = self._namespaces.get(namespace)
-        return [space.pods[uid] for uid in space.waiting] if space else []
+        """Return the pods of a namespace that wait under our scheduling gate. Takes the lock."""
+        with self.lock:
+            space = self._namespaces.get(namespace)
+            return [space.pods[uid] for uid in space.waiting] if space else []
 
     def unbound_gpus(self, namespace: str, unclassified_pods: UnclassifiedPods, before: str) -> Fraction:
-        """Return the GPUs of the pods that have held quota without a node since `before`, a time in RFC 3339."""
-        space = self._namespaces.get(namespace, _Namespace())
-        pods = (space.pods[uid] for uid, since in space.unbound.items() if since <= before)
-        gpus = Counter(self._demand(space, pod, unclassified_pods).get(GPUS, NOTHING) for pod in pods)
-        return sum((amount * number for amount, number in gpus.items()), NOTHING)
+        """Return the GPUs of the pods that have held quota without a node since `before` (RFC 3339). Takes the lock."""
+        with self.lock:
+            space = self._namespaces.get(namespace, _Namespace())
+            pods = (space.pods[uid] for uid, since in space.unbound.items() if since <= before)
+            gpus = Counter(self._demand(space, pod, unclassified_pods).get(GPUS, NOTHING) for pod in pods)
+            return sum((amount * number for amount, number in gpus.items()), NOTHING)
 
     def waiting_namespaces(self) -> set[str]:
-        return {name for name, space in self._namespaces.items() if space.waiting}
+        """Return the namespaces in which pods wait. Takes the lock."""
+        with self.lock:
+            return {name for name, space in self._namespaces.items() if space.waiting}
 
     def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
-        """Return the demand that a pod will have without our scheduling gate."""
-        return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
+        """Return the demand that a pod will have without our scheduling gate. Takes the lock."""
+        with self.lock:
+            return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
 
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
         for namespace, space in list(self._namespaces.items()):
@@ -413,20 +423,18 @@ class UsageSums:
             del self._namespaces[namespace]
 
 
-def _largest(found: _Sum, keys: Iterable[str], idle: Mapping[str, str]) -> dict[str, tuple[Holder, ...]]:
+def _largest(
+    namespace_sum: _Sum, keys: Iterable[str], idle: Mapping[str, str]
+) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders by dimension, `gpus` first, of as many dimensions as fit into HOLDERS_LIMIT."""
-    largest, left = {}, HOLDERS_LIMIT
-    for key in sorted(keys, key=_gpus_first):
-        if holders := found.largest(key, idle):
-            left -= len(msgspec.json.encode({key: holders}))
-            if left < 0:
+    largest, bytes_left = {}, HOLDERS_LIMIT
+    for key in sorted(keys, key=lambda key: (key != GPUS, key)):
+        if holders := namespace_sum.largest(key, idle):
+            bytes_left -= len(msgspec.json.encode({key: holders}))
+            if bytes_left < 0:
                 break
             largest[key] = holders
     return largest
-
-
-def _gpus_first(key: str) -> tuple[bool, str]:
-    return key != GPUS, key
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:

@@ -1,7 +1,6 @@
 """Has the counters follow budgets, and removes counters and published catalogues that no ledger names any more."""
 
 import logging
-import threading
 from math import inf
 from time import monotonic
 
@@ -11,7 +10,7 @@ from webhook.controller.shared_informers import SharedInformers
 
 log = logging.getLogger("gpu_admission.controller")
 
-POLL_SECONDS = 0.5
+EVERY_SECONDS = 0.5
 TIDY_SECONDS = 60.0
 """Between removals of published catalogues that no ledger names any more."""
 FOLLOW_SECONDS = 5.0
@@ -25,16 +24,9 @@ class UsageUpkeep:
         self._informers, self._elector = informers, elector
         self._tidied_at = self._followed_at = -inf
 
-    def run(self, stopping: threading.Event) -> None:
-        """Work until `stopping`; the body of a thread."""
-        while not stopping.wait(POLL_SECONDS):
-            try:
-                self.look(monotonic())
-            except Exception:  # a bug must not end the thread
-                log.exception("the counters were not tidied up")
-
-    def look(self, now: float) -> None:
-        """Do what is due at `now`, a moment of `monotonic`."""
+    def look(self) -> None:
+        """Do what is due."""
+        now = monotonic()
         usage, ledgers = self._informers.usage, self._informers.observed.ledgers()
         if now - self._tidied_at >= TIDY_SECONDS and self._informers.ledger_objects.synced:
             self._tidied_at = now

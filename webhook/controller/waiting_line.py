@@ -111,7 +111,7 @@ class WaitingLine:
         if isinstance(record, PodRecord):
             now = _now()
             with self._lock:
-                # The namespace of the last pod that ended is the last one.
+                # The namespace moves to the end: the dict is in the order of the last ends.
                 ended = self._ended.pop(record.namespace, deque(maxlen=MAX_ENDED))
                 self._ended[record.namespace] = ended
                 ended.append(_Ended(record, now, after))
@@ -119,9 +119,9 @@ class WaitingLine:
                     del self._ended[oldest]
 
     def credited(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> QuotaLedger:
-        """Return a count with a credit for each pod whose end it is the first to count. `former` is the ledger as stored.
+        """Return a count with a credit for each pod that ended since `former`, the stored ledger, was counted.
 
-        Of an earlier end the former count had the credit. This process may have been started since.
+        `former` has the credits of earlier ends, perhaps from another process.
         """
         ended, in_team = self._ended_between(namespace, former, counted), counted.share is not None
         if not ended or not self._queue_of(namespace).prefer_replacements:
@@ -171,21 +171,23 @@ class WaitingLine:
         `namespaces` were just counted. Others take no part, but quota is kept for the replacements of their pods.
         """
         with_credits = (name for name, ledger in team_ledgers.ledgers.items() if ledger.credits)
-        found = {
+        waiting_by_namespace = {
             namespace: waiting
             for namespace in {*namespaces, *(each for each in with_credits if not self.has_waiting(each))}
             if (waiting := self._waiting(namespace, team_ledgers.ledgers[namespace], in_team=True))
             is not None
         }
-        lines = {namespace: waiting.line for namespace, waiting in found.items()}
+        lines = {namespace: waiting.line for namespace, waiting in waiting_by_namespace.items()}
         team_turn = next_to_start_in_team(team_ledgers, lines, _starved_before())
         for namespace, turn in team_turn.turns.items():
-            self._reports.turn(namespace, found[namespace].pods, found[namespace].demands, turn)
+            self._reports.turn(
+                namespace, waiting_by_namespace[namespace].pods, waiting_by_namespace[namespace].demands, turn
+            )
         return team_turn
 
     def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_Waiting | None":
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
-        stored = self._usage_cache.own.waiting_pods(namespace)
+        stored = self._usage_cache.own.sums.waiting(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
         is_needed = pods or ledger.marks or ledger.credits or ledger.reservations.lifts
         if ledger.class_catalogue is None or not is_needed:
@@ -221,7 +223,7 @@ class WaitingLine:
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
         """Remove the gates of these pods, in other threads, unless that returns something true before."""
-        pods = {pod.uid: pod for pod in self._usage_cache.own.waiting_pods(namespace)}
+        pods = {pod.uid: pod for pod in self._usage_cache.own.sums.waiting(namespace)}
         with self._lock:
             lifted = self._lifted.get(namespace, {})
             for uid in lifted.keys() - pods.keys():
@@ -236,10 +238,10 @@ class WaitingLine:
 
     def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.waiting_pods(namespace)], unless)
+        self.start(namespace, [pod.uid for pod in self._usage_cache.own.sums.waiting(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:
-        return self._usage_cache.own.has_waiting(namespace)
+        return bool(self._usage_cache.own.sums.waiting(namespace))
 
     def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
         """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""
@@ -253,7 +255,7 @@ class WaitingLine:
 
         def demand_of(pod: PodRecord) -> Vector:
             """Return the same object for equal pods, as each counter does."""
-            vectors = [counter.demand_if_started(pod, by) for counter, by in counters]
+            vectors = [counter.sums.demand_if_started(pod, by) for counter, by in counters]
             identities = tuple(map(id, vectors))
             if identities not in known:
                 known[identities] = maximum(vectors)
@@ -292,12 +294,12 @@ class WaitingLine:
             return {}, {}
         keys: dict[str, str] = {}
         gangs: dict[str, Gang] = {}
-        pods = self._usage_cache.own.pods_of(namespace)
+        pods = self._usage_cache.own.sums.pods(namespace)
         live = (pod.gang_source for pod in pods if not pod.is_terminal)
-        found = self._gangs.find(namespace, filter(None, live))
+        known_gangs = self._gangs.find(namespace, filter(None, live))
         holders = {pod.holder for pod in waiting}
         for pod in pods:
-            known = found.get(pod.gang_source) if pod.gang_source else None
+            known = known_gangs.get(pod.gang_source) if pod.gang_source else None
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
@@ -344,7 +346,7 @@ class WaitingLine:
         except (errors.Conflict, errors.NotFound):
             self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
         except errors.Invalid as error:
-            # Mostly a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
+            # Usually a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
             before = self._aside.get(pod.uid)
             if before is not None and before.version == pod.version:
                 self._stand_aside(pod, str(error), pod.version)
@@ -359,6 +361,9 @@ class WaitingLine:
             self._again(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
             self._stand_aside(pod, str(error), pod.version)
+        except Exception:  # a bug, which the pool would not log
+            log.exception("%s/%s: its scheduling gate was not removed", pod.namespace, pod.name)
+            self._again(pod.namespace, LONGEST_PAUSE)
         finally:
             with self._lock:
                 self._lifting.discard(pod.uid)

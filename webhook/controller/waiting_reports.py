@@ -21,7 +21,7 @@ from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamShare, team_title
 from policies.quota.line import Place, Standing, Turn
-from policies.quota.shortage import amounts_in_words, largest_namespaces
+from policies.quota.shortage_facts import amounts_in_words, largest_namespaces
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
 from webhook.cluster.subscribers import Subscribers
 from webhook.controller.metrics import ControllerMetrics
@@ -63,11 +63,7 @@ class WaitingReports:
     `changed` is called with a namespace whose status is out of date, `gate_removed` with a pod that starts.
     """
 
-    def __init__(
-        self,
-        events: EventQueue,
-        metrics: ControllerMetrics,
-    ) -> None:
+    def __init__(self, events: EventQueue, metrics: ControllerMetrics) -> None:
         self._events, self._metrics = events, metrics
         self.changed = Subscribers[[str]]("waiting pods")
         self.gate_removed = Subscribers[[PodRecord]]("waiting pods")
@@ -141,7 +137,7 @@ class WaitingReports:
         now = monotonic()
         with self._lock:
             before = self._said.get(namespace, {})
-            said: dict[str, tuple[Standing, float]] = {}
+            noted: dict[str, tuple[Standing, float]] = {}
             due = []
             for uid, place in places.items():
                 known = before.get(uid)
@@ -153,9 +149,9 @@ class WaitingReports:
                 elif (is_new or (known and known[1] <= now)) and place.standing is not Standing.STARTING:
                     due.append(uid)
                     known = place.standing, now + REPEAT_SECONDS
-                said[uid] = known or (place.standing, now + REPEAT_SECONDS)
-            self._said[namespace] = said
-            self._forget_denials(before.keys() - said.keys())
+                noted[uid] = known or (place.standing, now + REPEAT_SECONDS)
+            self._said[namespace] = noted
+            self._forget_denials(before.keys() - noted.keys())
         return due
 
     def _forget_denials(self, uids: Iterable[str]) -> None:
@@ -187,7 +183,7 @@ class WaitingReports:
         elif place.standing is Standing.UNREAD_GANG:
             detail = f" {place.gang}" if place.gang else ""
         elif place.standing is Standing.TOO_MANY:
-            detail = f"{place.gang} has {members} pods, of which at most {place.most}"
+            detail = f"{place.gang} has {members} pods, of which at most {place.can_start}"
         elif place.standing is Standing.DENIED:
             detail = self._denials.get(uid, "")
         elif place.standing is Standing.BUDGET_SPENT:
@@ -215,11 +211,11 @@ def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
     limits = {key: ledger.hard[key] for key in over if key in ledger.hard}
     whose = "the quota grants"
     if not limits and ledger.share is not None:
-        most, whose = (
+        maximum, whose = (
             ledger.share.maximum_hard,
             f"{team_title(ledger.share.team.name)} grants its namespace at most",
         )
-        limits = {key: most[key] for key in needed if key in most and needed[key] > most[key]}
+        limits = {key: maximum[key] for key in needed if key in maximum and needed[key] > maximum[key]}
     return amounts_in_words(needed) + (f", {whose} {amounts_in_words(limits)}" if limits else "")
 
 
@@ -242,9 +238,10 @@ def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -
     needed = {key: amount for key, amount in needed.items() if key in hard}
     if not needed:
         return where
-    others = share.taken_by_others if share else {}
+    taken_by_others = share.taken_by_others if share else {}
     free = {
-        key: max(hard[key] - others.get(key, NOTHING) - held.get(key, NOTHING), NOTHING) for key in needed
+        key: max(hard[key] - taken_by_others.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
+        for key in needed
     }
     # The dimension that lacks room says what must become free.
     key = min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))

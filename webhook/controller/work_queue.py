@@ -102,7 +102,7 @@ class WorkQueue:
         return WorkItem(group, tuple(names))
 
     def _let_rest(self, group: str, now: float) -> None:
-        self._rested.pop(group, None)  # the last one that rests is the last one here
+        self._rested.pop(group, None)  # it moves to the end: the dict is in the order of ends
         self._rested[group] = now + self._rest
         _forget_until(self._rested, now)
         for name, due in self._due.items():

@@ -35,8 +35,8 @@ class Violation(msgspec.Struct, frozen=True):
     outcome: Outcome
 
     @classmethod
-    def of(cls, finding: Finding, mode: Mode, policy: EffectivePolicy) -> Self:
-        return cls(finding.with_contact(policy.contact), outcome_of(finding.severity, mode))
+    def of(cls, finding: Finding, mode: Mode, policy: EffectivePolicy, rule_id: str = "") -> Self:
+        return cls(finding.of(rule_id, policy.contact), outcome_of(finding.severity, mode))
 
     @property
     def identity(self) -> tuple[str, str, str | None, str | None]:
@@ -74,17 +74,20 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of the quota. None without a request or an answer."""
 
     @classmethod
-    def of_findings(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
-        """Return the decision that only these findings make."""
-        return cls(policy=policy, violations=tuple(Violation.of(each, mode, policy) for each in findings))
+    def of_findings(
+        cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode, rule_id: str = ""
+    ) -> Self:
+        """Return the decision that only these findings make, of a rule if they name none."""
+        violations = (Violation.of(finding, mode, policy, rule_id) for finding in findings)
+        return cls(policy=policy, violations=tuple(violations))
 
-    def with_findings(self, findings: Iterable[Finding], mode: Mode) -> Self:
-        more = self.of_findings(self.policy, findings, mode).violations
+    def with_findings(self, findings: Iterable[Finding], mode: Mode, rule_id: str = "") -> Self:
+        more = self.of_findings(self.policy, findings, mode, rule_id).violations
         if not more:
             return self
         added = dict.fromkeys([*self.violations, *more])
         by_outcome = [[each for each in added if each.outcome is outcome] for outcome in Outcome]
-        limited = (each for found in by_outcome for each in found[:MAX_FINDINGS])
+        limited = (each for violations in by_outcome for each in violations[:MAX_FINDINGS])
         return replace(self, violations=tuple(limited))
 
     @property

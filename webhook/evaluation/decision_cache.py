@@ -40,25 +40,25 @@ class DecisionCache:
 
         A pod that names nodes gets a new dict, because its demand depends on the nodes.
         """
-        found = self._demands.get(fingerprint or b"")
-        if found is not None:
-            return found
+        demands = self._demands.get(fingerprint or b"")
+        if demands is not None:
+            return demands
         if named_nodes(pod):
             return {}
         text = demand_input(self.fingerprints.reduced(pod))
-        found = self._demands.get(text, {})
+        demands = self._demands.get(text, {})
         if len(text) <= LONGEST_DEMAND_INPUT:
             if len(self._demands) >= MAX_DEMANDS:
                 self._demands.clear()
-            self._demands |= {key: found for key in (text, fingerprint) if key}
-        return found
+            self._demands |= {key: demands for key in (text, fingerprint) if key}
+        return demands
 
     def cached_decision(
         self, key: tuple[object, ...], policy: EffectivePolicy, nodes: NodeFacts | None
     ) -> Decision | None:
         """Return the cached decision on an equal pod, without the pod, if policy and nodes are the same."""
-        found = self.decisions.get(key)
-        return found[0] if found and found[0].policy is policy and found[1] is nodes else None
+        cached = self.decisions.get(key)
+        return cached[0] if cached and cached[0].policy is policy and cached[1] is nodes else None
 
     def cache_decision(self, key: tuple[object, ...], decision: Decision, nodes: NodeFacts | None) -> None:
         """Cache the decision for equal pods, unless it is long, or quotes the name of a token volume: that name differs."""

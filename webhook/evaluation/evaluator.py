@@ -13,81 +13,50 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import (
-    ClaimName,
-    DeviceClassNames,
-    decode_claim_template,
-    requested_by,
-    without_other_claims,
-)
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts
+from policies.gpus.claims import DeviceClassNames, decode_claim_template, requested_by, without_other_claims
 from policies.pods.injected import restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import Change, Operation, PodPatch
-from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.pod import Metadata, Pod
 from policies.pods.workload import Workload
-from policies.policy import EffectivePolicy, Labels
-from policies.quota.demand import RULE_ID
+from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line_findings import UNWANTED_GATE, queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
-from policies.rule import Context, Mode, Phase
-from policies.rules import disruption
-from policies.rules.gpu_class import class_pins
-from policies.rules.gpu_quota import check_reservation, needs_ledger, queues
-from policies.rules.host_resources import reads_limit_ranges
+from policies.registry import QUOTA_RULE
+from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
 from webhook.evaluation.rule_pass import RulePass
 from webhook.quota.enforcer import NamespaceQuota
-from webhook.workloads.gangs import controller_of, may_be_in_gang
+from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
 
 
-class OwnerUnread(Exception):  # noqa: N818 - no bug
-    """The object that makes a pod could not be read; the message says why."""
-
-
-OwnerLookup = Callable[[str, OwnerReference, WorkloadKind], int | None]
-"""Returns the seconds after which an object of this kind in a namespace ends its pods; None if it has no deadline, or does not
-exist. Raises OwnerUnread."""
-
-
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration, and the facts that decisions depend on besides the object. An omitted field: the fact is unknown."""
+    """Decides by the configuration, and by the facts and the quota that decisions depend on besides the object."""
 
     cache: DecisionCache
     now: datetime
     deadline: float = inf
     """A moment of `monotonic`. Every evaluation raises DeadlineExceeded once it has passed."""
-    labels_of: Callable[[str], Labels] = lambda _namespace: ()
-    nodes: Callable[[], NodeFacts | None] = lambda: None
-    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
-    claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
-    owner_deadline: OwnerLookup | None = None
-    budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
-    """The selectors of the PodDisruptionBudgets in a namespace, None if they are not known."""
-    limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
-    """What the LimitRanges of a namespace say; None if they cannot be read."""
+    facts: Facts = Facts()
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
     answer_holds: Callable[[], bool] = lambda: True
     """Whether the answer may be written now. If not, it must be found again."""
-    has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
-    """Whether Kueue has reserved quota of its own for what makes a pod in a namespace."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
 
@@ -98,22 +67,22 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
         policies = self.configuration.policies
-        labels = self.labels_of(namespace) if policies.asks_labels(namespace) else ()
+        labels = self.facts.labels_of(namespace) if policies.asks_labels(namespace) else ()
         return policies.for_namespace(namespace, labels)
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
-        """Return the DeviceClasses of the pod's claims, as far as they are known."""
-        if self.claims is None or not pod.spec.resource_claims:
+        """Return the DeviceClasses of those claims of the pod that are known."""
+        if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
-        return requested_by(pod, namespace, self.claims)
+        return requested_by(pod, namespace, self.facts.claims)
 
     def owner_of(self, policy: EffectivePolicy, pod: Pod, *, is_proven: bool = True) -> Owner:
-        """Return the controller of a pod, as far as an enabled rule needs it. Its kind counts only where it `is_proven`.
+        """Return the controller of a pod, if an enabled rule reads it. Its kind counts only if it `is_proven`.
 
         Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
         """
         configuration = self.configuration
-        reference = controller_of(pod.metadata or Metadata()) if policy.reads_owners else None
+        reference = (pod.metadata or Metadata()).controller if Need.OWNER in policy.needs else None
         if reference is None:
             return NO_OWNER
         group, kind = reference.api_version.rpartition("/")[0], reference.kind
@@ -124,11 +93,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         )
         if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
             return owner
-        if self.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
+        if self.facts.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
             return replace(owner, is_known=False)
         name = f"{kind}/{reference.name}"
         try:
-            deadline = self.owner_deadline(policy.namespace, reference, row)
+            deadline = self.facts.owner_deadline(policy.namespace, reference, row)
         except OwnerUnread as unread:
             return replace(owner, name=name, is_known=False, problem=str(unread))
         if deadline is None:
@@ -137,10 +106,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
-        found = excesses(pod) or (excesses(before) if before else ())
-        if not found and before is None:
-            found = too_many_resources(pod, self.configuration.resource_mapping)
-        return Decision.of_findings(policy, found[:MAX_FINDINGS], Mode.ENFORCE) if found else None
+        findings = excesses(pod) or (excesses(before) if before else ())
+        if not findings and before is None:
+            findings = too_many_resources(pod, self.configuration.resource_mapping)
+        return Decision.of_findings(policy, findings[:MAX_FINDINGS], Mode.ENFORCE) if findings else None
 
     def _rules(
         self,
@@ -170,7 +139,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             owner=owner,
             is_update=is_update,
             fetcher_image=self.cache.fetcher_image,
-            nodes=self.nodes(),
+            nodes=self.facts.nodes(),
             limit_ranges=limits,
             ledger=ledger,
             budgets=budgets,
@@ -196,10 +165,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
-        limits = self.limits_of(policy.namespace) if reads_limit_ranges(policy.options_of) else None
+        limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
-        if is_cacheable and (known := self.cache.cached_decision(key, policy, self.nodes())) is not None:
+        if (
+            is_cacheable
+            and (known := self.cache.cached_decision(key, policy, self.facts.nodes())) is not None
+        ):
             return known
         rules = self._rules(
             policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
@@ -222,7 +194,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the demand of a new pod that may wait in line, None of another one."""
         if waits(pod) or not self.lets_wait(policy):
             return None
-        return quota_request_for_pod("review", pod, None, self.configuration, self.named_nodes())
+        return quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
 
     def restore(
         self,
@@ -255,7 +227,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         final = mutated.pod or pod
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
-            configuration, nodes = self.configuration, self.named_nodes()
+            configuration, nodes = self.configuration, self.facts.named_nodes()
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
@@ -281,9 +253,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
-        needs = needs_ledger(workload, self.configuration.resource_mapping)
-        ledger = self._ledger(policy) if needs else None
-        budgets = self._budgets(policy, workload)
+        needs = self._needs(policy, workload)
+        ledger = self._ledger(policy) if Need.LEDGER in needs else None
+        budgets = self.facts.budgets(policy.namespace) if Need.BUDGETS in needs else None
         rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, ledger=ledger, budgets=budgets)
         rules.check_workload(workload)
         return rules.decision()
@@ -329,16 +301,16 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
         if outcome is None:
             return decision
-        found = queued(decision.policy.namespace, outcome, self.now)
-        return _gated(decision, pod).with_findings([found], Mode.WARN)
+        finding = queued(decision.policy.namespace, outcome, self.now)
+        return _gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
 
     def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
         """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
-        held = policy.in_force(RULE_ID, self.now)
+        held = policy.in_force(QUOTA_RULE.id, self.now)
         options: Any = held[0].options if held else None
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
         is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
-        by_kueue = bool(is_asked) and self.has_admitted(policy.namespace, pod)
+        by_kueue = bool(is_asked) and self.facts.has_admitted(policy.namespace, pod)
         reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
         return Line.NEVER_WAITS if reason else Line.BEHIND
 
@@ -348,66 +320,68 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def lets_wait(self, policy: EffectivePolicy) -> bool | None:
         """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""
-        held = policy.in_force(RULE_ID, self.now)
-        return queues(held[0].options) if held is not None and held[1] is Mode.ENFORCE else None
+        held = policy.in_force(QUOTA_RULE.id, self.now)
+        return held[0].options.queues if held is not None and held[1] is Mode.ENFORCE else None
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
         policy, outcome = decision.policy, None
         if decision.allowed:
             DeadlineExceeded.check(self.deadline)
-            quota, held = self.quota_of(policy.namespace), policy.in_force(RULE_ID, self.now)
-            if quota is not None and held is not None:
+            quota, held = self.quota_of(policy.namespace), policy.in_force(QUOTA_RULE.id, self.now)
+            check = held[0].rule.check_reservation if held is not None else None
+            if quota is not None and held is not None and check is not None:
                 binding, mode = held
-                options: Any = binding.options
                 request = replace(request, is_enforced=mode is Mode.ENFORCE)
                 answer: ReservationOutcome | LedgerError
                 try:
                     answer = outcome = quota.reserve(request)
                 except LedgerError as error:
                     answer = error
-                findings = check_reservation(
+                findings = check(
                     answer,
                     request,
-                    options,
+                    binding.options,
                     policy.namespace,
                     self.now,
-                    partial(self._class_pins, policy),
+                    partial(self._context, policy),
                     would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
                 )
-                decision = decision.with_findings(findings, mode)
+                decision = decision.with_findings(findings, mode, binding.rule.id)
         return replace(decision, request=request, reservation=outcome)
 
-    def _class_pins(self, policy: EffectivePolicy, pod: Pod) -> Mapping[str, tuple[str, str]]:
-        return class_pins(pod, self._rules(policy, Phase.VALIDATE, pod).context)
+    def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
+        return self._rules(policy, Phase.VALIDATE, pod).context
 
-    def _budgets(self, policy: EffectivePolicy, workload: Workload) -> tuple[LabelSelector, ...] | None:
-        """Return the PodDisruptionBudgets of the namespace, None if no rule reads them."""
-        mapping = self.configuration.resource_mapping
-        is_read = policy.in_force(disruption.ID, self.now) and disruption.needs_budgets(workload, mapping)
-        return self.budgets(policy.namespace) if is_read else None
+    def _needs(self, policy: EffectivePolicy, workload: Workload) -> frozenset[Need]:
+        """Return what the rules in force need for their advice on an object."""
+        rules, mapping = policy.rules(self.now), self.configuration.resource_mapping
+        concerned = (binding.rule for binding, _ in rules if binding.rule.concerns(workload, mapping))
+        return frozenset[Need]().union(*(rule.needs for rule in concerned))
 
     def _ledger(self, policy: EffectivePolicy) -> QuotaLedger | None:
         """Return the ledger of the namespace, None if no rule reads it."""
-        quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
+        quota = self.quota_of(policy.namespace) if policy.in_force(QUOTA_RULE.id, self.now) else None
         return quota.ledger() if quota is not None else None
 
 
 def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
     """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
-    found = partial(Finding, rule=RULE_ID, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE)
+    finding = partial(
+        Finding, rule=QUOTA_RULE.id, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE
+    )
     if phase is Phase.VALIDATE:
-        denial = found(message="must be omitted: pods of this namespace do not wait in line for quota")
+        denial = finding(message="must be omitted: pods of this namespace do not wait in line for quota")
         return decision.with_findings([denial], Mode.ENFORCE)
     removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
-    change = Change(f"no schedulingGate {GATE}", (removal,), RULE_ID)
+    change = Change(f"no schedulingGate {GATE}", (removal,), QUOTA_RULE.id)
     message = "is removed: pods of this namespace do not wait in line for quota"
     changed = replace(decision, changes=(*decision.changes, change))
-    return changed.with_findings([found(message=message, severity=Severity.WARNING)], Mode.WARN)
+    return changed.with_findings([finding(message=message, severity=Severity.WARNING)], Mode.WARN)
 
 
 def _gated(decision: Decision, pod: Pod) -> Decision:
     patch = PodPatch(pod)
     patch.add_scheduling_gate(GATE)
     (change,) = patch.changes
-    return replace(decision, changes=(*decision.changes, replace(change, rule=RULE_ID)))
+    return replace(decision, changes=(*decision.changes, replace(change, rule=QUOTA_RULE.id)))

@@ -43,7 +43,7 @@ class RulePass:
     def decision(self) -> Decision:
         return Decision(
             policy=self.policy,
-            violations=tuple(each for found in self.violations.values() for each in found),
+            violations=tuple(each for of_outcome in self.violations.values() for each in of_outcome),
             changes=tuple(self.changes),
             pod=self.patch.pod,
             note=self._note,
@@ -87,31 +87,32 @@ class RulePass:
         """Check the object as a whole. Findings are warnings in every mode, and only logged while the policy is paused."""
         mode = Mode.WARN if self.policy.paused(self.context.now) is None else Mode.AUDIT
         for binding, _ in self.rules:
-            if binding.rule.check_workload is not None:
-                self._record(binding.rule.check_workload(workload, binding.options, self.context), mode)
+            rule = binding.rule
+            if rule.check_workload and rule.concerns(workload, self.context.resource_mapping):
+                self._record(binding, rule.check_workload(workload, binding.options, self.context), mode)
 
     def check_claim_template(self, template: ResourceClaimTemplate) -> None:
         """Warn, in every mode, of a template whose claims could never be created."""
         for binding, _ in self.rules:
             if binding.rule.check_claim_template is not None:
-                self._record(binding.rule.check_claim_template(template, self.context), Mode.WARN)
+                found = binding.rule.check_claim_template(template, self.context)
+                self._record(binding, found, Mode.WARN)
 
-    def _record(self, findings: Iterable[Finding], mode: Mode) -> None:
+    def _record(self, binding: Binding, findings: Iterable[Finding], mode: Mode) -> None:
         for finding in findings:
-            violation = Violation.of(finding, mode, self.policy)
-            found = self.violations[violation.outcome]
-            if len(found) < MAX_FINDINGS:
-                found[violation] = None
+            violation = Violation.of(finding, mode, self.policy, binding.rule.id)
+            violations = self.violations[violation.outcome]
+            if len(violations) < MAX_FINDINGS:
+                violations[violation] = None
 
     def _advise(self, binding: Binding, reason: Reason, message: str, mode: Mode) -> None:
-        rule_id = binding.rule.id
-        self._record([Finding(rule=rule_id, reason=reason, message=message, severity=Severity.WARNING)], mode)
+        self._record(binding, [Finding(reason=reason, message=message, severity=Severity.WARNING)], mode)
 
     def _check(self, binding: Binding, mode: Mode) -> None:
         if binding.rule.check is not None:
             DeadlineExceeded.check(self._deadline)
             for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
-                self._record([finding], mode)
+                self._record(binding, [finding], mode)
                 if len(self.violations[outcome_of(Severity.DENIAL, mode)]) >= MAX_FINDINGS:
                     break
 
@@ -137,7 +138,7 @@ class RulePass:
         DeadlineExceeded.check(self._deadline)
         patch = PodPatch(self.patch.pod) if on_scratch else self.patch
         before = len(patch.changes)
-        self._record(binding.rule.mutate(patch, binding.options, self.context), mode)
+        self._record(binding, binding.rule.mutate(patch, binding.options, self.context), mode)
         return patch.changes[before:]
 
     def _add_note(self) -> None:

@@ -65,19 +65,19 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(
     group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: Evaluator
 ) -> Evaluation:
-    """Evaluate a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
-    found = Evaluation(group=group, kind=kind, namespace=namespace, name="")
+    """Evaluate a stored object in JSON. If its kind is not known to make pods, there is only advice."""
+    evaluation = Evaluation(group=group, kind=kind, namespace=namespace, name="")
     try:
         raw = check_size(msgspec.Raw(document))
         metadata = decode_owned(raw).metadata
-        found = replace(found, name=metadata.name or "", owner=metadata.controlled_by)
+        evaluation = replace(evaluation, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
-            return replace(found, pods=(_pod(namespace, raw, by),))
+            return replace(evaluation, pods=(_pod(namespace, raw, by),))
         pods, decisions = evaluate_workload(by, by.policy(namespace), (group, kind), raw, is_update=True)
         advice = chain.from_iterable(each.violations for each in decisions)
-        return replace(found, pods=pods, advice=tuple(advice))
+        return replace(evaluation, pods=pods, advice=tuple(advice))
     except msgspec.ValidationError as error:
-        return replace(found, unreadable=str(error))
+        return replace(evaluation, unreadable=str(error))
 
 
 def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:

@@ -1,7 +1,7 @@
 """Instant queries to Prometheus, or to what speaks its HTTP API (Thanos, Mimir, VictoriaMetrics).
 
 The token and the authorities are read again for each query, so a rotated file needs no restart. Redirects are not followed: the
-token goes to the server that was named, and to no other.
+token goes to the named server only.
 """
 
 import ssl
@@ -93,8 +93,8 @@ class Prometheus:
                 f"refused the query (HTTP {status}): {_shown(answer.error or 'without a reason')}"
             )
         try:
-            found = _VECTOR.decode(answer.data.result)
-            return [Sample(each.metric, float(each.value[1])) for each in found]
+            series = _VECTOR.decode(answer.data.result)
+            return [Sample(sample.metric, float(sample.value[1])) for sample in series]
         except ValueError:  # of msgspec and float
             raise self._error(
                 f"answered a {_shown(answer.data.result_type)} that is not a vector of numbers"

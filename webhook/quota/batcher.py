@@ -29,8 +29,8 @@ from webhook.quota.no_quota import NoQuota
 from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
-"""Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
-The second is also the most that a replica leaves to others after its own write."""
+"""Upper bounds in seconds of the random pause before a second attempt, doubled with each further attempt, and of all pauses.
+LONGEST_PAUSE also bounds the time that a replica leaves to other replicas after its own write."""
 
 COPY_SECONDS = 1.0
 """Maximum age of the ledger that `copy` returns. It decides only whether a new pod gets the scheduling gate."""
@@ -38,7 +38,7 @@ COPY_SECONDS = 1.0
 NEARLY_FULL = 8
 
 REMEMBERED_SECONDS = 0.1
-"""How long a replica assumes that the ledger is what it wrote. After a longer time, another replica has mostly written it."""
+"""How long a replica assumes that the ledger is what it wrote. After a longer time, another replica has usually written it."""
 
 RIVAL_SECONDS = 1.0
 """How long a replica reads before each write, and takes turns, after it saw the write of another one."""
@@ -160,8 +160,8 @@ class ReservationBatcher:
                 self._queues[object_name] = deque()
                 waiting.lead()
         while waiting.outcome is None:
-            left = max(0.0, waiting.deadline - self._clock())
-            if not waiting.woken.wait(left) and self._give_up(waiting):
+            seconds = max(0.0, waiting.deadline - self._clock())
+            if not waiting.woken.wait(seconds) and self._give_up(waiting):
                 problem = "other requests for the same quota were not decided in time"
                 raise LedgerError(problem, transient=True)
             if waiting.leads and waiting.outcome is None:
@@ -184,14 +184,14 @@ class ReservationBatcher:
         Where there is not room for NEARLY_FULL such requests, the ledger is read: another replica may have reserved the rest.
         """
         known, read_at = self._copies.get(self._store.object_name(namespace), (None, float("-inf")))
-        found = known and known.of(namespace)
-        is_read = found is None or found.ledger.used is None or self._clock() - read_at > COPY_SECONDS
+        copied = known and known.of(namespace)
+        is_read = copied is None or copied.ledger.used is None or self._clock() - read_at > COPY_SECONDS
         while True:
             if is_read:
-                found = self._read_copy(namespace, deadline)
-            if found is None:
+                copied = self._read_copy(namespace, deadline)
+            if copied is None:
                 return NO_QUOTA
-            ledger = found.ledger
+            ledger = copied.ledger
             request = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
             outcome = self._alone(ledger, request)
             if is_read or (outcome.verdict and not outcome.verdict.allowed):
@@ -208,17 +208,17 @@ class ReservationBatcher:
         return int(self._utc() * 1000)
 
     def _read_copy(self, namespace: str, deadline: float) -> VersionedLedger | None:
-        found = self._store.read(namespace, self._seconds_until(deadline))
+        read = self._store.read(namespace, self._seconds_until(deadline))
         if len(self._copies) >= NAMESPACES_REMEMBERED:
             self._copies.clear()
-        if found is not None:
-            self._copies[self._store.object_name(namespace)] = found, self._clock()
-        return found
+        if read is not None:
+            self._copies[self._store.object_name(namespace)] = read, self._clock()
+        return read
 
     def ledger(self, namespace: str, deadline: float) -> QuotaLedger | None:
         """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
-        found = self._store.read(namespace, self._seconds_until(deadline))
-        return None if found is None else found.ledger
+        read = self._store.read(namespace, self._seconds_until(deadline))
+        return None if read is None else read.ledger
 
     def _give_up(self, waiting: _Waiting) -> bool:
         """Stop waiting, unless an outcome or the lead has just come."""
@@ -389,9 +389,9 @@ class ReservationBatcher:
     ) -> None:
         """Write the object, and set when we may write again. `gather`: more requests are likely to come at once."""
         changed = after.of(namespace) or after
-        begun, left = self._clock(), self._seconds_until(deadline)
+        begun, seconds = self._clock(), self._seconds_until(deadline)
         with self.metrics.write_seconds.time():
-            written = self._store.compare_and_swap(namespace, after, changed.ledger, left)
+            written = self._store.compare_and_swap(namespace, after, changed.ledger, seconds)
         self._remember(object_name, written)
         now = self._clock()
         if self._has_rivals(object_name):
@@ -402,22 +402,22 @@ class ReservationBatcher:
     def _has_rivals(self, object_name: str) -> bool:
         return self._clock() < self._rivals.get(object_name, 0.0)
 
-    def _remember(self, object_name: str, found: VersionedLedger) -> None:
+    def _remember(self, object_name: str, versioned: VersionedLedger) -> None:
         now = self._clock()
         if len(self._known) >= NAMESPACES_REMEMBERED and object_name not in self._known:
             # These only save reads and conflicts, and most namespaces may be gone.
             for remembered in (self._known, self._rivals, self._paused_until):
                 remembered.clear()
-        self._known[object_name] = found, now + REMEMBERED_SECONDS
+        self._known[object_name] = versioned, now + REMEMBERED_SECONDS
         if object_name in self._copies:
-            self._copies[object_name] = found, now
+            self._copies[object_name] = versioned, now
 
     def _forget(self, namespace: str) -> None:
         for remembered in (self._known, self._rivals, self._paused_until):
             remembered.pop(namespace, None)
 
     def _seconds_until(self, deadline: float) -> float:
-        left = deadline - self._clock()
-        if left <= 0:
+        seconds = deadline - self._clock()
+        if seconds <= 0:
             raise _NoTimeLeftError("no time was left to read the quota", transient=True)
-        return left
+        return seconds

@@ -66,10 +66,10 @@ class BudgetNotes:
 
     def _data(self) -> tuple[str, dict[str, str]]:
         try:
-            found = decode_config_map(self._api.get(self._path, timeout=_SECONDS))
+            config_map = decode_config_map(self._api.get(self._path, timeout=_SECONDS))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the ConfigMap {BUDGETS} cannot be read: {error}") from None
-        return found.metadata.resource_version, found.data or {}
+        return config_map.metadata.resource_version, config_map.data or {}
 
 
 def _read(text: str) -> Spending | None:

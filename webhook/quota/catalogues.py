@@ -53,7 +53,11 @@ class PublishedCatalogues:
         """Return the published catalogues that the ledger names, by digest, without our own. Raises LedgerError."""
         digests = digests_of(ledger) - {catalogue_digest(self._own())}
         try:
-            return {digest: found for digest in digests if (found := self.get(digest, seconds)) is not None}
+            return {
+                digest: catalogues
+                for digest in digests
+                if (catalogues := self.get(digest, seconds)) is not None
+            }
         except errors.ApiError as error:
             message = f"the class catalogue of the quota could not be read: {error}"
             raise LedgerError(message, transient=True) from None
@@ -66,16 +70,16 @@ class PublishedCatalogues:
             return None
         try:
             document = self._read(seconds)[1].get(digest)
-            found = None if document is None else read_catalogue(digest, document)
+            catalogues = None if document is None else read_catalogue(digest, document)
         except (errors.NotFound, errors.Forbidden, CatalogueError) as error:
             log.warning("ConfigMap %s: %s", CATALOGUES, error)
-            found = None
-        if found is None:
+            catalogues = None
+        if catalogues is None:
             self._missed = {**dict(list(self._missed.items())[1 - REMEMBERED :]), digest: monotonic()}
             return None
         latest = list(self._remembered.items())[1 - REMEMBERED :]
-        self._remembered = {**dict(latest), digest: found}
-        return found
+        self._remembered = {**dict(latest), digest: catalogues}
+        return catalogues
 
     def publish(self, catalogues: Catalogues) -> bool:
         """Publish a catalogue; return whether it is published. Raises `errors.ApiError` if another attempt may succeed."""
@@ -118,10 +122,10 @@ class PublishedCatalogues:
 
     def _read(self, seconds: float) -> tuple[str, dict[str, str]]:
         try:
-            found = decode_config_map(self._api.get(self._path, timeout=seconds))
+            config_map = decode_config_map(self._api.get(self._path, timeout=seconds))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the ConfigMap {CATALOGUES} cannot be read: {error}") from None
-        return found.metadata.resource_version, found.data or {}
+        return config_map.metadata.resource_version, config_map.data or {}
 
     def _change(self, version: str, data: Mapping[str, str | None]) -> None:
         body = msgspec.json.encode({"metadata": {"resourceVersion": version}, "data": data})

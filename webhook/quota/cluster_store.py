@@ -68,19 +68,19 @@ class ClusterStore:
         any of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
         """
         if (object_name := self._object_names.get(namespace)) is not None and (
-            there := self._in_team(namespace, object_name, seconds)
+            in_team := self._in_team(namespace, object_name, seconds)
         ):
-            return there
+            return in_team
         own = self.read_own(namespace, seconds)
         if own is not None and own.ledger.moved_to:
-            if (there := self._in_team(namespace, own.ledger.moved_to, seconds)) is None:
+            if (in_team := self._in_team(namespace, own.ledger.moved_to, seconds)) is None:
                 raise LedgerError(
                     f"the ledger of {namespace} is moving into or out of a team", transient=True
                 )
             if len(self._object_names) >= NAMES_REMEMBERED:
                 self._object_names.clear()
             self._object_names[namespace] = own.ledger.moved_to
-            return there
+            return in_team
         self._object_names.pop(namespace, None)
         if own is not None:
             return own
@@ -92,14 +92,14 @@ class ClusterStore:
     def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read the object of the namespace. None without one. Raises LedgerError."""
         with _as_ledger_errors("read"):
-            found = self._get(self._path(namespace), PLURAL, seconds)
-            return None if found is None else decode_ledger_object(found)
+            document = self._get(self._path(namespace), PLURAL, seconds)
+            return None if document is None else decode_ledger_object(document)
 
     def read_team(self, name: str, seconds: float) -> VersionedTeamLedgers | None:
         """Read the object of the team of that name. None without one. Raises LedgerError."""
         with _as_ledger_errors("read"):
-            found = self._get(self._path(team_object_name(name)), PLURAL, seconds)
-            return None if found is None else self._teams.decode(found)
+            document = self._get(self._path(team_object_name(name)), PLURAL, seconds)
+            return None if document is None else self._teams.decode(document)
 
     def _in_team(self, namespace: str, object_name: str, seconds: float) -> VersionedLedger | None:
         team = self.read_team(team_name(object_name), seconds)
@@ -108,8 +108,8 @@ class ClusterStore:
     def read_desired(self, namespace: str, seconds: float) -> QuotaLedger | None:
         """Return the GPUQuota as a ledger that was never counted. None without a GPUQuota."""
         with _as_ledger_errors("read"):
-            found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
-            quota = None if found is None else documents.decode_quota(found)
+            document = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
+            quota = None if document is None else documents.decode_quota(document)
         if quota is not None and quota.desired is None:
             raise LedgerError(quota.problem, transient=False)
         return quota.desired if quota else None
@@ -161,8 +161,8 @@ class ClusterStore:
     def epoch(self, seconds: float) -> int:
         """Return the version of the epoch, 0 if it was never raised. Raises LedgerError."""
         with _as_ledger_errors("read"):
-            found = self._get(self._path(EPOCH_OBJECT), PLURAL, seconds)
-            return int(decode_identity(found).resource_version) if found else 0
+            document = self._get(self._path(EPOCH_OBJECT), PLURAL, seconds)
+            return int(decode_identity(document).resource_version) if document else 0
 
     def raise_epoch(self, seconds: float) -> None:
         """Raise the epoch: a resourceVersion never comes again. Raises as `compare_and_swap` does."""
@@ -177,11 +177,11 @@ class ClusterStore:
     def discard(self, namespace: str, seconds: float) -> bool:
         """Delete an unreadable ledger without GPUQuota and team; return whether it was deleted. Raises as `delete` does."""
         with _as_ledger_errors("read"):
-            found = self._get(self._path(namespace), PLURAL, seconds)
-            quota = found and self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
-            if found is None or quota is not None or self.has_team(namespace, seconds):
+            document = self._get(self._path(namespace), PLURAL, seconds)
+            quota = document and self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
+            if document is None or quota is not None or self.has_team(namespace, seconds):
                 return False
-            version = decode_identity(found).resource_version
+            version = decode_identity(document).resource_version
         self.delete(namespace, version, seconds)
         return True
 

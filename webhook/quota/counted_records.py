@@ -37,7 +37,7 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
 
 
 class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored pod or claim, its resourceVersion and creationTimestamp. `holder`: its controller (`Job/train`), or it."""
+    """A stored pod or claim, its resourceVersion and creationTimestamp. `holder`: its controller (`Job/train`), or itself."""
 
     uid: str
     namespace: str
@@ -84,11 +84,6 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
         return not self.is_terminal and self.waiting is None
 
     @property
-    def is_unbound(self) -> bool:
-        """Whether it holds quota and has no node."""
-        return self.holds_quota and not self.node_name
-
-    @property
     def nodes(self) -> tuple[NodeReference, ...]:
         """The nodes whose labels decide its demand: its own node, or else the nodes that it selects."""
         return ((NODE_NAME, self.node_name),) if self.node_name else self.blueprint.nodes
@@ -108,8 +103,8 @@ class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
 class ClaimHistory:
     """What happened to claims before. All catalogues share one object. Thread-safe.
 
-    A pod got the first claim of its name that was seen for its extended resources, as long as the pod lives. A later claim with
-    that name does not belong to the pod. Admission denies such claims, so a process that has just started meets none.
+    The first claim that was seen to be made for the extended resources of a pod belongs to it, as long as the pod lives. A later
+    claim with that name does not. Admission denies such claims, so a process that has just started meets none.
 
     A deleted claim whose devices pods still use counts until the last of these pods has ended. The API server deletes a claim in
     use only after somebody removed its finalizer. Admission denies that to tenants, so only administrators can do it, and
@@ -132,7 +127,7 @@ class ClaimHistory:
             self._first.pop(pod, None)
 
     def add_gone(self, claim: ClaimRecord) -> None:
-        """Note that a claim was deleted. Mostly its pods have ended before, and it is reserved for no pod."""
+        """Note that a claim was deleted. Usually its pods have ended before, and it is reserved for no pod."""
         if claim.reserved_for:
             with self._lock:
                 self._gone.setdefault(claim.namespace, {}).setdefault(claim.uid, (claim, monotonic()))
@@ -148,13 +143,13 @@ class ClaimHistory:
         has_ended: whether the pod with this uid has ended, with the time at which its claim was deleted.
         """
         with self._lock:
-            left: dict[str, tuple[ClaimRecord, float]] = {}
+            in_use: dict[str, tuple[ClaimRecord, float]] = {}
             for uid, (claim, since) in self._gone.pop(namespace, {}).items():
                 if pods := tuple(pod for pod in claim.reserved_for if not has_ended(pod, since)):
-                    left[uid] = msgspec.structs.replace(claim, reserved_for=pods), since
-            if left:
-                self._gone[namespace] = left
-            return {uid: claim for uid, (claim, _) in left.items()}
+                    in_use[uid] = msgspec.structs.replace(claim, reserved_for=pods), since
+            if in_use:
+                self._gone[namespace] = in_use
+            return {uid: claim for uid, (claim, _) in in_use.items()}
 
 
 class RecordReader:
@@ -202,10 +197,7 @@ class RecordReader:
             pod = decode_pod(record.blueprint.document)
             spec = msgspec.structs.replace(pod.spec, node_name=record.node_name or None)
             demands[key] = pod_demand(
-                msgspec.structs.replace(pod, given_spec=spec),
-                self.catalogues,
-                unclassified_pods,
-                nodes=nodes,
+                msgspec.structs.replace(pod, given_spec=spec), self.catalogues, unclassified_pods, nodes=nodes
             ).vector
         return demands[key]
 

@@ -6,7 +6,7 @@ No decision reads the status. Decisions read the ledger of the namespace.
 from collections.abc import Mapping
 from contextlib import suppress
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -192,8 +192,8 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     def true(self, kind: str) -> Condition | None:
         """Return the condition of a type if it is True."""
-        found = self.condition(kind)
-        return found if found and found.status == "True" else None
+        condition = self.condition(kind)
+        return condition if condition and condition.status == "True" else None
 
 
 def decimals(amounts: Mapping[str, Vector]) -> dict[str, dict[str, str]]:
@@ -264,21 +264,27 @@ class StoredObject(PartialObject, frozen=True):
     spec: msgspec.Raw = msgspec.Raw(b"null")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
-    def decode(
+    def fields(
         self, kind: str, specs: msgspec.json.Decoder[Spec], statuses: msgspec.json.Decoder[Status]
-    ) -> tuple[Spec | None, str, Status]:
-        """Return the spec, or None and why it cannot be read; and the status, an empty one if that cannot be read."""
-        spec, problem = None, ""
+    ) -> dict[str, Any]:
+        """Return the fields of a LimitsRecord of this kind."""
+        metadata, spec = self.metadata, None
         try:
             spec = specs.decode(self.spec)
+            problem = next((f"{message} - at `$.{path}`" for path, message in spec.problems()), "")
         except msgspec.ValidationError as error:
             problem = str(error)
-        else:
-            problem = next((f"{message} - at `$.{path}`" for path, message in spec.problems()), "")
         status = statuses.type()
         with suppress(ValueError):
             status = statuses.decode(self.status)
-        return (None, f"the {kind} cannot be read: {problem}", status) if problem else (spec, "", status)
+        return {
+            "uid": metadata.uid,
+            "version": metadata.resource_version,
+            "generation": metadata.generation,
+            "spec": None if problem else spec,
+            "status": status,
+            "problem": f"the {kind} cannot be read: {problem}" if problem else "",
+        }
 
 
 def status_decoder(status: type[Status]) -> msgspec.json.Decoder[Status]:
@@ -294,20 +300,10 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str, order="deterministic")
 
 def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     """Return the decoded quota. None if its name is not `default`. Raises msgspec.ValidationError if it is not an object."""
-    read = STORED_OBJECT.decode(document)
-    metadata = read.metadata
-    if metadata.name != NAME:
+    stored = STORED_OBJECT.decode(document)
+    if stored.metadata.name != NAME:
         return None
-    spec, problem, status = read.decode(QUOTA, _SPEC, _STATUS)
-    return QuotaRecord(
-        namespace=metadata.namespace,
-        uid=metadata.uid,
-        version=metadata.resource_version,
-        generation=metadata.generation,
-        spec=spec,
-        status=status,
-        problem=problem,
-    )
+    return QuotaRecord(namespace=stored.metadata.namespace, **stored.fields(QUOTA, _SPEC, _STATUS))
 
 
 def encode_status(of: Regarding, version: str, status: LimitsStatus) -> bytes:

@@ -24,10 +24,11 @@ from webhook.quota.batcher import NAMESPACES_REMEMBERED, RequestOf, ReservationB
 
 WAITING, WAITING_OF_NAMESPACE = 8, 4
 """Maximum of reviews that wait for a count, each in one of 32 threads. The other threads are for other reviews."""
-COUNTED_AGAIN = 0.1
+READ_EVERY = 0.1
 """Seconds between two reads of a ledger for which a review waits."""
-SOON, ANEW = 10.0, 60.0
-"""A count takes some 3 s. A quota without a count after SOON may never get one, so for ANEW seconds no review waits for it."""
+COUNT_SECONDS, SKIP_SECONDS = 10.0, 60.0
+"""A count takes some 3 s. If a quota has none COUNT_SECONDS after a review first met it, no review waits for it until
+SKIP_SECONDS have passed."""
 
 
 class NamespaceQuota(Protocol):
@@ -51,7 +52,7 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
     """Whether a controller is alive; the argument is a timeout in seconds."""
     waiting: list[str] = []
     """The namespaces of the reviews that wait for a count."""
-    met: dict[str, float] = {}
+    first_met: dict[str, float] = {}
     """By namespace: when a review first met a quota that was never counted. The count removes it."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> "ReviewQuota":
@@ -116,25 +117,29 @@ class ReviewQuota(msgspec.Struct, dict=True):
         if _is(outcome, VerdictReason.UNCOUNTED) and quota_request.is_enforced and self._may_wait():
             self.enforcer.waiting.append(self.namespace)
             try:
-                until = self.deadline - 2 * COUNTED_AGAIN
+                until = self.deadline - 2 * READ_EVERY
                 while _is(outcome, VerdictReason.UNCOUNTED) and monotonic() < until:
-                    sleep(COUNTED_AGAIN)
+                    sleep(READ_EVERY)
                     outcome = decide(self.namespace, quota_request.on, self.deadline)
             finally:
                 self.enforcer.waiting.remove(self.namespace)
         if not _is(outcome, VerdictReason.UNCOUNTED):
-            self.enforcer.met.pop(self.namespace, None)
+            self.enforcer.first_met.pop(self.namespace, None)
         return outcome
 
     def _may_wait(self) -> bool:
         """Whether a review may wait for a count: few others do, and it is likely to come."""
-        waiting, met, now = self.enforcer.waiting, self.enforcer.met, monotonic()
-        if now - met.get(self.namespace, -inf) > ANEW:
-            if len(met) >= NAMESPACES_REMEMBERED:
-                met.clear()
-            met[self.namespace] = now
+        waiting, first_met, now = self.enforcer.waiting, self.enforcer.first_met, monotonic()
+        if now - first_met.get(self.namespace, -inf) > SKIP_SECONDS:
+            if len(first_met) >= NAMESPACES_REMEMBERED:
+                first_met.clear()
+            first_met[self.namespace] = now
         is_full = len(waiting) >= WAITING or waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
-        return now - met.get(self.namespace, now) < SOON and not is_full and self._has_controller()
+        return (
+            now - first_met.get(self.namespace, now) < COUNT_SECONDS
+            and not is_full
+            and self._has_controller()
+        )
 
     def _has_controller(self) -> bool:
         return self.enforcer.has_controller(self.deadline - monotonic())

@@ -8,23 +8,12 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.leader import lease_path
+from webhook.cluster.leader import decode_lease, lease_path
 from webhook.cluster.objects import CONTROLLER
 
 READ_EVERY = 10.0
 ALIVE_SECONDS = 60.0
 """A Lease that was not renewed for this time has no leader: its duration is 5 s."""
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    renew_time: str = ""
-
-
-class _Lease(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-
-
-_LEASE = msgspec.json.Decoder(_Lease)
 
 
 class Heartbeat:
@@ -63,7 +52,7 @@ class Heartbeat:
     def _read(self, seconds: float) -> None:
         now = self._clock()
         try:
-            renewed = _LEASE.decode(self._api.get(self._path, timeout=seconds)).spec.renew_time
+            renewed = decode_lease(self._api.get(self._path, timeout=seconds)).spec.renew_time
         except (errors.ApiError, msgspec.MsgspecError):
             return
         finally:

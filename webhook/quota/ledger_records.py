@@ -44,8 +44,8 @@ class LedgerRecord(msgspec.Struct, frozen=True):
 
     def of(self, namespace: str) -> "LedgerRecord":
         """Return the record of a namespace in that of its team; one with a problem if it is not there."""
-        if found := self.team.of(namespace) if self.team else None:
-            return LedgerRecord(found.ledger.ledger_uid, namespace, found)
+        if versioned := self.team.of(namespace) if self.team else None:
+            return LedgerRecord(versioned.ledger.ledger_uid, namespace, versioned)
         problem = self.problem or f"the ledger is moving into or out of {self.namespace}"
         return LedgerRecord(self.uid, namespace, problem=problem)
 

@@ -7,7 +7,7 @@ replica reads the epoch more often than that. So nobody answers by a "no quota" 
 import contextlib
 from collections.abc import Callable
 from math import inf
-from time import monotonic, sleep
+from time import monotonic
 
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
 from policies.quota.quota_request import LedgerError
@@ -30,17 +30,11 @@ class NoQuota:
         self._shown = 0, -inf  # the epoch that its last read showed, and when that began
         self._found: dict[str, tuple[float, int]] = {}  # when the read began, and the epoch known then
 
-    def run(self) -> None:
-        """Read the epoch for as long as the process lives. Body of a thread."""
-        while True:
-            with contextlib.suppress(LedgerError):
-                self.read()
-            sleep(READ_EVERY)
-
     def read(self) -> None:
-        """Read the epoch. Raises LedgerError."""
+        """Read the epoch. If that fails, what was read before holds until it is too old."""
         begun = self._clock()
-        self._shown = self._read_epoch(NO_QUOTA_SECONDS), begun
+        with contextlib.suppress(LedgerError):
+            self._shown = self._read_epoch(NO_QUOTA_SECONDS), begun
 
     def epoch(self) -> int:
         """Return the version of the epoch that is known."""

@@ -147,8 +147,8 @@ class MemoryStore:
         """Return all ledgers by namespace, for metrics."""
         with self._lock:
             namespaces = tuple(self._configuration().quotas)
-            found = ((namespace, self._current(namespace)) for namespace in namespaces)
-            return {namespace: held.ledger for namespace, held in found if held is not None}
+            held_by_namespace = ((namespace, self._current(namespace)) for namespace in namespaces)
+            return {namespace: held.ledger for namespace, held in held_by_namespace if held is not None}
 
     def _current(self, namespace: str) -> VersionedLedger | None:
         """Return the ledger under the spec in force. A changed spec makes another version."""

@@ -109,22 +109,11 @@ _STATUS = status_decoder(TeamStatus)
 
 def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
     """Return the decoded ClusterGPUQuota. Raises msgspec.ValidationError if it is not an object."""
-    read = STORED_OBJECT.decode(document)
-    metadata = read.metadata
-    spec, problem, status = read.decode(TEAM, _SPEC, _STATUS)
-    namespaces = None
+    stored, namespaces = STORED_OBJECT.decode(document), None
     with suppress(msgspec.ValidationError):
-        namespaces = _MEMBERSHIP.decode(read.spec).namespaces
-    return TeamRecord(
-        name=metadata.name,
-        namespaces=namespaces,
-        uid=metadata.uid,
-        version=metadata.resource_version,
-        generation=metadata.generation,
-        spec=spec,
-        status=status,
-        problem=problem,
-    )
+        namespaces = _MEMBERSHIP.decode(stored.spec).namespaces
+    fields = stored.fields(TEAM, _SPEC, _STATUS)
+    return TeamRecord(name=stored.metadata.name, namespaces=namespaces, **fields)
 
 
 def read_teams(api: ApiClient) -> tuple[TeamMatch, ...]:

@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from webhook.server.connection import Connection
 from webhook.server.http import FAILED, TOO_MANY_REQUESTS, Handler, RefusedError, Request
 from webhook.server.settings import Limits
+from webhook.threads import thread
 
 # For how long the poller answers before it looks at its sockets again: new requests are shed in time, and a probe waits no
 # longer than this and one request.
@@ -95,7 +96,7 @@ class Dispatcher:
         metrics.held.set_function(lambda: self._held)
         for waiting, count in ((self._for_threads, limits.threads), (self._large, _LARGE_THREADS)):
             for _ in range(count):
-                threading.Thread(target=self._work, args=[waiting], name="request", daemon=True).start()
+                thread("request", partial(self._work, waiting), threading.Event()).start()
 
     @property
     def busy(self) -> bool:
@@ -105,12 +106,12 @@ class Dispatcher:
     def take(self, connection: Connection, request: Request) -> None:
         """Have the request answered, sooner or later. RefusedError: too many are held already."""
         probes, only_computes = self._own
-        most, is_large = self._limits.max_concurrent, request.body_size > _SMALL_BYTES
+        maximum, is_large = self._limits.max_concurrent, request.body_size > _SMALL_BYTES
         if request.path in self._app.probes:
             probes.append((connection, request))
-        elif self._held >= most:
-            self._shed(f"{most} requests at once are held already (--max-concurrent)")
-        elif is_large and self._large.qsize() >= most / 4:
+        elif self._held >= maximum:
+            self._shed(f"{maximum} requests at once are held already (--max-concurrent)")
+        elif is_large and self._large.qsize() >= maximum / 4:
             self._shed(f"{self._large.qsize()} large requests wait already (a quarter of --max-concurrent)")
         elif is_large:
             self._large.put((connection, request))
@@ -141,7 +142,7 @@ class Dispatcher:
                     self._held -= 1
                     yield connection
 
-    def _work(self, waiting: _Waiting) -> None:
+    def _work(self, waiting: _Waiting, _stopping: threading.Event) -> None:
         while True:
             connection, request = waiting.get()
             self._answer(connection, request)

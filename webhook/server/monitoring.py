@@ -15,6 +15,7 @@ from webhook.server.dispatcher import Application, ServerMetrics
 from webhook.server.http import Request, Response, call_wsgi, text
 from webhook.server.poller import Poller
 from webhook.server.settings import Limits, StartupError
+from webhook.threads import thread
 
 # For a burst of kube-apiserver dials (25 and more a server) while who accepts them is busy.
 BACKLOG = 1024
@@ -55,8 +56,8 @@ def start_monitoring(
     # The metrics of the server count reviews and those who send them, not this.
     poller = Poller(listener, app, LIMITS, ServerMetrics(CollectorRegistry()))
 
-    def serve() -> NoReturn:
+    def serve(_stopping: threading.Event) -> NoReturn:
         while True:
             poller.poll()
 
-    threading.Thread(target=serve, name="monitoring", daemon=True).start()
+    thread("monitoring", serve, threading.Event()).start()

@@ -251,7 +251,7 @@ class Poller:
         connection.counted = held
 
     def _make_place(self) -> None:
-        """Close the least loss: the oldest connection that never asked anything, else the longest idle."""
+        """Close the oldest connection without a request so far, else the one that is idle for longest."""
         waiting = [each for each in self.connections if each.state is not ConnectionState.ANSWERING]
         if waiting:
             self._metrics.cut.labels("too many connections").inc()

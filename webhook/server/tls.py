@@ -54,20 +54,20 @@ class Caller(NamedTuple):
 def caller_of(client: ssl.SSLSocket) -> Caller | None:
     """Return the caller of a connection after its handshake, None without a readable certificate."""
     try:
-        found: Mapping[str, Any] | None = client.getpeercert()
+        fields: Mapping[str, Any] | None = client.getpeercert()
         certificate = x509.load_der_x509_certificate(client.getpeercert(binary_form=True) or b"")
     except ValueError:
         return None
-    if not found:
+    if not fields:
         return None
-    subject = (pair for relative in found.get("subject", ()) for pair in relative)
+    subject = (pair for relative in fields.get("subject", ()) for pair in relative)
     names = {value for kind, value in subject if kind == "commonName"}
-    names |= {value for kind, value in found.get("subjectAltName", ()) if kind in {"DNS", "URI"}}
+    names |= {value for kind, value in fields.get("subjectAltName", ()) if kind in {"DNS", "URI"}}
     context = client.context
     verified_by = context.client_ca if isinstance(context, ServerContext) else None
     usages = extension(certificate, x509.ExtendedKeyUsage)
     is_client = usages is not None and ExtendedKeyUsageOID.CLIENT_AUTH in usages
-    return Caller(frozenset(names), is_client, ssl.cert_time_to_seconds(found["notAfter"]), verified_by)
+    return Caller(frozenset(names), is_client, ssl.cert_time_to_seconds(fields["notAfter"]), verified_by)
 
 
 class _Reloaded:
@@ -121,7 +121,7 @@ class ClientCA(_Reloaded):
             raise StartupError(f"{path} must hold certificates of authorities in PEM") from error
         if not all(map(is_authority, authorities)):
             raise StartupError(f"{path} must hold certificates of authorities only")
-        not_after = max(each.not_valid_after_utc for each in authorities)
+        not_after = max(authority.not_valid_after_utc for authority in authorities)
         if not_after <= dt.datetime.now(dt.UTC):
             raise StartupError(f"{path} expired on {not_after:%Y-%m-%d}")
         self.bundle = b"".join(each.public_bytes(Encoding.DER) for each in authorities)
@@ -185,10 +185,10 @@ class ServingCertificate(_Reloaded):
 def _fingerprint(*paths: Path) -> tuple[object, ...]:
     """Change of any file, seen through symlinks: a write moves the times, a swap the inode."""
     try:
-        found = [path.stat() for path in paths]
+        stats = [path.stat() for path in paths]
     except OSError as error:
         raise StartupError(f"{error.filename}: {error.strerror}") from error
-    return tuple((file.st_ino, file.st_mtime_ns, file.st_ctime_ns, file.st_size) for file in found)
+    return tuple((file.st_ino, file.st_mtime_ns, file.st_ctime_ns, file.st_size) for file in stats)
 
 
 def _no_password() -> str:

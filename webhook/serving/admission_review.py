@@ -218,12 +218,12 @@ def decided(
     `subject` names the object ("pod ml/train"); only a mutating webhook may `patch`. A response that `only_advises` allows
     the object, but warns of what its pods would meet.
     """
-    denials = found(decisions, Outcome.DENIED)
+    denials = findings_of(decisions, Outcome.DENIED)
     patched = decisions if patch and not denials else ()
     operations = [operation for decision in patched for operation in decision.operations]
     injected = bool(operations)
     would, denials = (denials, []) if only_advises else ([], denials)
-    warned = found(decisions, Outcome.WARNED)
+    warned = findings_of(decisions, Outcome.WARNED)
     warnings = warning_texts(warned, subject=subject, denied=would, before=_paused(decisions))
     if trace is not None:
         warnings = (trace.text(), *warnings)
@@ -257,7 +257,7 @@ def _paused(decisions: list[Decision]) -> list[str]:
     return []
 
 
-def found(decisions: list[Decision], outcome: Outcome) -> list[Finding]:
+def findings_of(decisions: list[Decision], outcome: Outcome) -> list[Finding]:
     return [finding for decision in decisions for finding in decision.findings(outcome)]
 
 
@@ -288,7 +288,7 @@ def warning_texts(
     """
     about = f"{truncate(subject, WARNING_SUBJECT)}: "
     would = f"{about}its pods would be denied: "
-    findings = [*((would, each) for each in denied), *((about, each) for each in warned)]
+    findings = [*((would, denial) for denial in denied), *((about, each) for each in warned)]
     before = list(before)
     full = _unique([*before, *(prefix + each.sentence() for prefix, each in findings)])
     if sum(map(len, full)) <= WARNINGS_TOTAL:
@@ -325,9 +325,9 @@ def _audit_annotations(decisions: list[Decision], *, injected: bool) -> dict[str
     if injected:
         rules = (change.rule for decision in decisions for change in decision.changes)
         annotations["injected-by"] = ",".join(dict.fromkeys(rules))
-    evaluated = (each for decision in decisions for each in decision.violations)
-    if found := dict.fromkeys(f"{each.finding.rule}={each.outcome.value}" for each in evaluated):
-        annotations["findings"] = ",".join(found)
+    evaluated = (violation for decision in decisions for violation in decision.violations)
+    if outcomes := dict.fromkeys(f"{each.finding.rule}={each.outcome.value}" for each in evaluated):
+        annotations["findings"] = ",".join(outcomes)
     if not annotations:
         return None
     policy = decisions[0].policy

@@ -37,15 +37,16 @@ from webhook.serving.admission_review import (
 from webhook.serving.denials import DenialReports, denial_of
 from webhook.serving.handler import Review, ReviewResult
 from webhook.serving.metrics import Metrics
+from webhook.threads import every, thread
 
 QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
-"""The most that is queued. A line usually has 1 KiB. While a disk is stuck, the lines being written take as much memory again."""
+"""Limits of the queue. A line usually has 1 KiB. While a disk is stuck, the lines being written take as much memory again."""
 LONGEST_LINE = 64 * 1024
 """Bytes. A longer line loses its longest fields, and `omitted` names them."""
 LONGEST_FIELD = 256
-"""Most characters of a field that the request sets. No name in Kubernetes is longer."""
+"""Characters of a field that the request sets. No name in Kubernetes is longer."""
 LONGEST_TEXT = 2048
-"""Most characters of a message, remedy, path or contact of a finding."""
+"""Characters of a message, remedy, path or contact of a finding."""
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
 
@@ -65,7 +66,7 @@ class AuditLog:
         self._mid_line = False
         self._stopping = threading.Event()
         self._write_lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
+        self._thread = thread("audit-log", every(WRITE_INTERVAL, self._flush), self._stopping)
 
     @classmethod
     def to(cls, target: str, lost: Callable[[int], object]) -> "AuditLog":
@@ -95,10 +96,6 @@ class AuditLog:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         self._flush()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(WRITE_INTERVAL):
-            self._flush()
 
     def _flush(self) -> None:
         with self._write_lock:

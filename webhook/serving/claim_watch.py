@@ -53,8 +53,8 @@ class ClaimWatch:
         if informer is None or not name.namespace or not is_dns_subdomain(name.name):
             return None
         try:
-            found = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
-            return claim_record(name.kind, found)
+            document = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
+            return claim_record(name.kind, document)
         except (errors.ApiError, msgspec.MsgspecError):
             return None
 

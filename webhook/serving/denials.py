@@ -19,6 +19,7 @@ from webhook.cluster.events import EventQueue, EventRecord
 from webhook.evaluation.decision import Outcome
 from webhook.quota.documents import quota_reference
 from webhook.serving.handler import Review, ReviewResult
+from webhook.threads import every, thread
 
 log = logging.getLogger("gpu_admission.denials")
 
@@ -98,7 +99,7 @@ class DenialReports:
         self._owners: Counter[str] = Counter()
         """Keys of `_gathered` by namespace: no review looks through all of them."""
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="denials", daemon=True)
+        self._thread = thread("denials", every(LOOK_SECONDS, self._write_due), self._stopping)
 
     def start(self) -> None:
         self._thread.start()
@@ -122,9 +123,8 @@ class DenialReports:
                 self._owners[denial.namespace] += 1
             self._gathered[denial.key].add(denial)
 
-    def _run(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
-            self._write(monotonic())
+    def _write_due(self) -> None:
+        self._write(monotonic())
 
     def _write(self, now: float) -> None:
         """Write the lines that are due `now`, and hand their Events on."""
@@ -145,7 +145,7 @@ class DenialReports:
     def _take_due(self, now: float) -> list[tuple[Denial, _Gathered]]:
         taken = []
         with self._lock:
-            for key, gathered in [each for each in self._gathered.items() if each[1].due <= now]:
+            for key, gathered in [item for item in self._gathered.items() if item[1].due <= now]:
                 if gathered.denial is not None:
                     taken.append((gathered.denial, gathered))
                     self._gathered[key] = _Gathered(now + self._window)

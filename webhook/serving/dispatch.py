@@ -32,7 +32,7 @@ class Admission(msgspec.Struct, frozen=True):
     cluster: ClusterState = ClusterState()
 
     def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
-        """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
+        """Answer by `deadline`, a moment of `monotonic`: no read of the cluster lasts longer."""
         return self._answer(Phase.MUTATE, request, deadline)
 
     def validate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:

@@ -53,7 +53,7 @@ class AdmissionEndpoints:
     """Answers /mutate and /validate, and leaves everything else to `pages`.
 
     The rest of the path, as in /mutate/gpu-pods-are-refused-while…, is for people: if the webhook cannot be reached, the
-    message of the API server quotes the path, and no other text of ours.
+    message of the API server quotes the path, and nothing else of ours.
     """
 
     def __init__(self, pages: WSGIApplication, admission: Admission, metrics: Metrics) -> None:

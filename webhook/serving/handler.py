@@ -13,14 +13,8 @@ from policies.policy import EffectivePolicy
 from policies.rule import Phase
 from webhook.evaluation.decision import DeadlineExceeded, Decision
 from webhook.evaluation.evaluator import Evaluator
-from webhook.serving.admission_review import (
-    LONGEST_NAME,
-    AdmissionRequest,
-    AdmissionResponse,
-    allowed,
-    decided,
-    subject_of,
-)
+from webhook.serving import admission_review
+from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.cluster_state import ClusterState
 
 T = TypeVar("T")
@@ -90,14 +84,16 @@ def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None
 def shown_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     """Return the object's name, or its generateName while it has no final one."""
     name = request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
-    return truncate(name, LONGEST_NAME)
+    return truncate(name, admission_review.LONGEST_NAME)
 
 
 def allow(review: Review) -> ReviewResult:
-    """Allow what no rule looks at."""
-    return ReviewResult(allowed(review.request.uid))
+    """Allow an object that no rule reads."""
+    return ReviewResult(admission_review.allowed(review.request.uid))
 
 
 def advised(request: AdmissionRequest, decisions: list[Decision]) -> ReviewResult:
-    subject = subject_of(request)
-    return ReviewResult(decided(request.uid, decisions, subject=subject, only_advises=True), decisions)
+    subject = admission_review.subject_of(request)
+    return ReviewResult(
+        admission_review.decided(request.uid, decisions, subject=subject, only_advises=True), decisions
+    )

@@ -15,7 +15,6 @@ from policies.pods.pod import Metadata, Pod
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
 from webhook.serving.owner_deadlines import MAX_OWNERS
-from webhook.workloads.gangs import controller_of
 
 VERSIONS = ("v1beta2", "v1beta1")
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -34,19 +33,19 @@ class KueueWorkloads:
         self._known: dict[tuple[str, str], tuple[bool, float]] = {}
 
     def has_admitted(self, namespace: str, pod: Pod, deadline: float) -> bool:
-        """Whether quota of Kueue is reserved for the controller of the pod, as far as can be read by the deadline."""
-        owner, now = controller_of(pod.metadata or Metadata()), monotonic()
+        """Whether quota of Kueue is reserved for the controller of the pod; False if that cannot be read by the deadline."""
+        owner, now = (pod.metadata or Metadata()).controller, monotonic()
         if owner is None or not is_uid(owner.uid):
             return False
         key = namespace, owner.uid
-        found, until = self._known.get(key, (False, 0.0))
+        admitted, until = self._known.get(key, (False, 0.0))
         if now < until or now >= deadline:
-            return found and now < until
-        found = self._read(*key, min(deadline - now, REVIEW_READ_SECONDS))
+            return admitted and now < until
+        admitted = self._read(*key, min(deadline - now, REVIEW_READ_SECONDS))
         if len(self._known) >= MAX_OWNERS:
             self._known.clear()
-        self._known[key] = found, now + REMEMBERED_SECONDS
-        return found
+        self._known[key] = admitted, now + REMEMBERED_SECONDS
+        return admitted
 
     def _read(self, namespace: str, uid: str, seconds: float) -> bool:
         query = {"labelSelector": f"{JOB_UID}={uid}", "limit": str(MAX_READ)}
@@ -55,7 +54,7 @@ class KueueWorkloads:
             with suppress(errors.ApiError, msgspec.MsgspecError):
                 listed = self._api.get(path, query=query, timeout=seconds)
                 items = value_at(decoded(msgspec.json.decode, listed), ("items",)) or ()
-                return any(_is_reserved_for(each, uid) for each in items)
+                return any(_is_reserved_for(item, uid) for item in items)
         return False
 
 

@@ -23,6 +23,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer
 from webhook.cluster.node_pools import node_pools
 from webhook.cluster.nodes import WHOLE_NODES, state_reader
+from webhook.threads import thread
 
 LOOK_SECONDS = 2.0
 POOL_SECONDS = 60.0
@@ -53,7 +54,7 @@ class NodeWatch:
         return nodes.index if nodes is not None and nodes.informer.is_current else NO_NODES
 
     def start(self, stopping: threading.Event) -> None:
-        threading.Thread(target=self.run, args=(stopping,), name="nodes", daemon=True).start()
+        thread("nodes", self.run, stopping).start()
 
     def run(self, stopping: threading.Event) -> None:
         """Follow the cluster until `stopping`."""
@@ -99,9 +100,9 @@ class _Nodes:
             # Equal nodes share their labels and state, so only the few different pairs are hashed here.
             distinct = {(id(node.labels), id(node.state)): node for node in self.informer.all()}
             pairs = ((node.labels, node.state) for node in distinct.values())
-            found = node_facts(self.keys, pairs, pools)
+            facts = node_facts(self.keys, pairs, pools)
             # Equal facts are kept: they cache what they derive, and decisions are remembered with them.
-            known = known if found == known else found
+            known = known if facts == known else facts
             self._seen = changes, pools, known
         return known
 

@@ -12,7 +12,7 @@ from policies.pods.pod import OwnerReference
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.evaluation.evaluator import OwnerLookup, OwnerUnread
+from webhook.evaluation.facts import OwnerLookup, OwnerUnread
 from webhook.workloads.owners import own_deadline
 
 OWNER_SECONDS = 30.0
@@ -46,11 +46,11 @@ class OwnerDeadlines:
         seconds = min(deadline - now, REVIEW_READ_SECONDS)
         if seconds <= 0:
             raise OwnerUnread("no time was left to ask the API server")
-        found = self._read(namespace, owner, workload_kind, seconds)
+        own = self._read(namespace, owner, workload_kind, seconds)
         if len(self._known) >= MAX_OWNERS:
             self._known.clear()
-        self._known[key] = found, now + OWNER_SECONDS
-        return found
+        self._known[key] = own, now + OWNER_SECONDS
+        return own
 
     def _read(
         self, namespace: str, owner: OwnerReference, workload_kind: WorkloadKind, seconds: float

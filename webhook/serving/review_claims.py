@@ -33,11 +33,11 @@ def review_changed_claim(review: Review) -> ReviewResult:
     claim = review.decode(decode_claim, request.object)
     before = review.decode(decode_claim, request.old_object)
     name = shown_name(request, claim.metadata)
-    found = (
+    objections = (
         forged_mark(before.metadata, claim.metadata, request.user_info.username),
         lost_protection(before, claim),
     )
-    if findings := [each for each in found if each is not None]:
+    if findings := [each for each in objections if each is not None]:
         return _refused_claim(review, name, findings)
     return ReviewResult(responses.allowed(request.uid), name=name)
 

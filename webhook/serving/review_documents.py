@@ -4,7 +4,7 @@ A problem of the candidate, or of another document because of it, rejects the ca
 has is a warning: otherwise two bad documents could never be corrected one by one. A pause is always accepted.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -21,7 +21,9 @@ from webhook.configuration.advice import policy_advice
 from webhook.configuration.documents import CONFIGURATION, Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
 from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered
+from webhook.configuration.schema_paths import Schemas, kind_problems
 from webhook.configuration.source import ConfigurationSource
+from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.decision import Decision, Outcome
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, Cause, subject_of
@@ -29,6 +31,7 @@ from webhook.serving.handler import Review, ReviewResult, advised, allow
 
 _problem = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
 _warning = partial(_problem, severity=Severity.WARNING)
+_CORRECT = "correct the path, or install a CustomResourceDefinition that has it"
 _UNREAD = _warning(message="was checked by itself alone: the other documents could not be read yet")
 
 
@@ -49,6 +52,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
     """Returns the match conditions of the registered webhooks, none if they are not known."""
     teams: Callable[[], Iterable[TeamMatch]] = tuple
     """Returns the ClusterGPUQuotas of the cluster, none if they are not known."""
+    schemas: Callable[[Sequence[WorkloadKind]], Schemas] = lambda _kinds: {}
+    """Returns the schemas of kinds, as far as they are known."""
 
     def findings(self, request: AdmissionRequest, now: datetime) -> list[Finding]:
         """Return what there is to say about creating or changing the document. Raises msgspec.ValidationError."""
@@ -65,14 +70,14 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             alone = documents.DocumentSet()
             documents.read_document(documents.DocumentLocation("", document.data), alone)
             return [*_own(alone.problems, document), _UNREAD]
-        found = self._problems(document)
-        if found:
+        findings = self._problems(document)
+        if findings:
             # What it names may have been applied a moment ago; only what is stored now is a reason to refuse.
             self.source.refresh()
-            found = self._problems(document)
-        if found and before is not None and _is_only_a_pause(document, before):
-            return [msgspec.structs.replace(each, severity=Severity.WARNING) for each in found]
-        return found or list(self._advice(document, now))
+            findings = self._problems(document)
+        if findings and before is not None and _is_only_a_pause(document, before):
+            return [msgspec.structs.replace(finding, severity=Severity.WARNING) for finding in findings]
+        return findings or list(self._advice(document, now))
 
     def _known(self) -> list[Document]:
         """Return the documents that have to go together. No document names a quota."""
@@ -80,15 +85,15 @@ class DocumentReviews(msgspec.Struct, frozen=True):
 
     def _problems(self, document: Document) -> list[Finding]:
         known, classes = self._known(), self.source.device_classes
-        others = [each for each in known if each.key != document.key]
-        problems = problems_of([*others, document], classes)
+        stored = [each for each in known if each.key != document.key]
+        problems = problems_of([*stored, document], classes)
         already = frozenset(problems_of(known, classes))
-        found = list(_own(problems, document))
+        findings = list(_own(problems, document))
         for problem in problems:
             if problem.document != document.title and problem not in already:
                 message = f"would make {problem.document} unusable: {problem.path}: {problem.message}"
-                found.append(_problem(message=message))
-        return found
+                findings.append(_problem(message=message))
+        return findings
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
         if document.kind in documents.LIMITS:
@@ -96,26 +101,30 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             for path, message in limits_warnings(document.name, spec, self.teams()):
                 yield _warning(message=message, path=f"spec.{path}")
             return
-        others = [each for each in self._known() if each.key != document.key]
-        broken = problems_of(others)
+        stored = [each for each in self._known() if each.key != document.key]
+        broken = problems_of(stored)
         if self.source.origin != "cluster":
             yield _warning(message="is not in force: gpu-admission reads its configuration from a directory")
         if broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
             yield _warning(message=f"is not in force until these are corrected: {titles}")
         if document.kind == documents.RESOURCE_MAPPING:
-            yield from self._unregistered(document)
+            yield from self._mapping_advice(document)
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
-            configuration = load_objects([*(each for each in others if each.title not in bad), document])
+            configuration = load_objects([*(each for each in stored if each.title not in bad), document])
             advice = policy_advice(configuration, document.name, now, self.namespaces())
             yield from (_warning(message=message, path=path) for path, message in advice)
 
-    def _unregistered(self, document: Document) -> Iterator[Finding]:
-        spec = load_objects([document]).resource_mappings[document.name]
+    def _mapping_advice(self, document: Document) -> Iterator[Finding]:
+        read = load_objects([document])
+        spec, kinds = read.resource_mappings[document.name], read.own_workload_kinds[document.name]
         for path, key in unregistered(spec, self.registered()) if spec.fraction_annotations else ():
             reason = INEFFECTIVE_ANNOTATION
             yield _warning(reason=reason, path=path, value=key, message=UNREGISTERED, remedy=REMEDY)
+        # No denial: the CustomResourceDefinition may come later, or another version of it.
+        for path, message in kind_problems(kinds, self.schemas(kinds)):
+            yield _warning(path=path, message=message, remedy=_CORRECT)
 
 
 def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
@@ -136,9 +145,9 @@ def review_document(review: Review) -> ReviewResult:
     request, check, evaluator = review.request, review.cluster.check_document, review.evaluator
     if check is None:
         return allow(review)
-    found = review.decode(lambda _raw: check(request, evaluator.now), request.object)
+    findings = review.decode(lambda _raw: check(request, evaluator.now), request.object)
     policy = evaluator.configuration.policies.for_namespace(request.namespace)
-    decision = Decision.of_findings(policy, found, Mode.ENFORCE)
+    decision = Decision.of_findings(policy, findings, Mode.ENFORCE)
     if decision.allowed:
         return advised(request, [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))

@@ -17,13 +17,7 @@ from webhook.evaluation.decision import DeadlineExceeded
 from webhook.evaluation.evaluator import without_line
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
 from webhook.serving.handler import Review, ReviewResult, allow, check_identity, shown_name
-from webhook.workloads.creators import (
-    CONTROLLER_MANAGER,
-    DAEMONSET_CONTROLLER,
-    MIRROR_ANNOTATION,
-    SERVICE_ACCOUNT,
-    has_controller,
-)
+from webhook.workloads import creators
 
 LONGEST_COMPARED = 64 * 1024
 """Bytes of a pod that is compared with those before it: with managedFields four times what rules read."""
@@ -69,7 +63,7 @@ def review_pod(review: Review) -> ReviewResult:
             line = Line.LIFTS if review.by_controller else Line.BEHIND
             if before is None:
                 line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
-            nodes = evaluator.named_nodes()
+            nodes = evaluator.facts.named_nodes()
             demands = cache.demands(pod, fingerprint) if is_compared and before is None else None
             demand = quota_request_for_pod(
                 request.uid, pod, before, cache.configuration, nodes, demands, line=line
@@ -117,7 +111,7 @@ def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:
     """
     node = pod.spec.node_name
     return (
-        MIRROR_ANNOTATION in pod.annotations
+        creators.MIRROR_ANNOTATION in pod.annotations
         and bool(node)
         and request.user_info.username == f"system:node:{node}"
         and "system:nodes" in (request.user_info.groups or ())
@@ -127,9 +121,9 @@ def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:
 def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
     """Whether the DaemonSet controller created the pod. An owner reference alone proves nothing: anyone can write one."""
     creator = request.user_info.username
-    if creator == DAEMONSET_CONTROLLER:
+    if creator == creators.DAEMONSET_CONTROLLER:
         return True
-    return creator == CONTROLLER_MANAGER and has_controller(pod, "DaemonSet", "apps/")
+    return creator == creators.CONTROLLER_MANAGER and creators.has_controller(pod, "DaemonSet", "apps/")
 
 
 def made_by_controller(request: AdmissionRequest) -> bool:
@@ -138,6 +132,6 @@ def made_by_controller(request: AdmissionRequest) -> bool:
     So the author of a pod does not choose the kind of its owner: tenants have the ServiceAccounts of their own namespace.
     """
     creator = request.user_info.username
-    if not creator.startswith(SERVICE_ACCOUNT):
-        return creator == CONTROLLER_MANAGER
-    return creator.removeprefix(SERVICE_ACCOUNT).partition(":")[0] != request.namespace
+    if not creator.startswith(creators.SERVICE_ACCOUNT):
+        return creator == creators.CONTROLLER_MANAGER
+    return creator.removeprefix(creators.SERVICE_ACCOUNT).partition(":")[0] != request.namespace

@@ -1,4 +1,4 @@
-"""The part of its time in which the GPUs of each pod worked, from a recording rule in Prometheus."""
+"""How busy the GPUs of each pod were on average (0 to 1), from a recording rule in Prometheus."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta
@@ -13,24 +13,20 @@ from webhook.tools.gpu_hours import AuditLine, amount_of
 AT_ONCE = 86_400
 """Seconds that one query reads: a month of all series is more than Prometheus reads for one (`--query.max-samples`)."""
 
-
 PodUse = dict[tuple[str, str], float]
 """By namespace and name of a pod: 0 to 1."""
 
 
-class MeasuredUse:
-    """The use of the objects of audit lines. A pod that may share a card is unknown, for the card is measured as a whole."""
+def use_of(line: AuditLine, pods: PodUse, resource_mapping: ResourceMapping) -> float | None:
+    """Return the use of the pod of an audit line; None if it is not known. Raises ValueError for an invalid amount.
 
-    def __init__(self, pods: PodUse, resource_mapping: ResourceMapping) -> None:
-        self._pods, self._resource_mapping = pods, resource_mapping
-
-    def of(self, line: AuditLine) -> float | None:
-        """Return the use of a pod; None if it is not known. Raises ValueError for an invalid amount."""
-        found = self._pods.get((line.namespace, line.name)) if line.kind == "Pod" else None
-        if found is None:
-            return None
-        demand = {key: amount_of(amount) for key, amount in (line.demand or {}).items()}
-        return None if measured_devices(demand, self._resource_mapping) is None else found
+    A card is measured as a whole, so the use of a pod that may share one is not known.
+    """
+    average = pods.get((line.namespace, line.name)) if line.kind == "Pod" else None
+    if average is None:
+        return None
+    demand = {key: amount_of(amount) for key, amount in (line.demand or {}).items()}
+    return None if measured_devices(demand, resource_mapping) is None else average
 
 
 def read_use(prometheus: Prometheus, since: datetime, until: datetime) -> PodUse:
@@ -38,10 +34,12 @@ def read_use(prometheus: Prometheus, since: datetime, until: datetime) -> PodUse
     sums, values = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
     while (left := int((until - since).total_seconds())) > 0:
         seconds = min(left, AT_ONCE)
-        for found, function in ((sums, "sum_over_time"), (values, "count_over_time")):
+        for totals, function in ((sums, "sum_over_time"), (values, "count_over_time")):
             query = f"sum by ({NAMESPACE}, {POD}) ({function}({USE}{UNFORGED}[{seconds}s]))"
             for sample in prometheus.query(query, until):
-                found[sample.labels.get(NAMESPACE, ""), sample.labels.get(POD, "")] += sample.value
+                totals[sample.labels.get(NAMESPACE, ""), sample.labels.get(POD, "")] += sample.value
         until -= timedelta(seconds=seconds)
-    averages = ((pod, sums[pod] / number) for pod, number in values.items() if number)
-    return {pod: average for pod, average in averages if isfinite(average)}  # NaN: a driver did not say it
+    averages = {pod: sums[pod] / number for pod, number in values.items() if number}
+    return {
+        pod: average for pod, average in averages.items() if isfinite(average)
+    }  # NaN: a driver did not say it

@@ -86,12 +86,12 @@ class ClassListing(JsonStruct, frozen=True, kw_only=True):
         All classes, if these are none.
         """
         is_known = any(each.capacity is not None for each in self.classes)
-        found = tuple(
+        at_hand = tuple(
             each
             for each in self.classes
             if each.has_nodes or each.can_be_made or (each.named and not is_known)
         )
-        return found or self.classes
+        return at_hand or self.classes
 
 
 def read_classes(

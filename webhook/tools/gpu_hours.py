@@ -138,7 +138,6 @@ Group = tuple[str, ...]
 CONTROLLERS = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
 
-
 amount_of = lru_cache(maxsize=4096)(parse_amount)
 
 K = TypeVar("K", bound=Hashable)
@@ -356,19 +355,19 @@ class Usage:
     def _user(self, line: AuditLine) -> str:
         """Return who wrote the owner if the log says so, else who created the pod."""
         kind, _, name = line.owner.partition("/")
-        found = self._owners.get((line.namespace, line.owner))
-        if found is None and kind == "ReplicaSet":  # named by its Deployment and a hash
-            found = self._owners.get((line.namespace, f"Deployment/{name.rpartition('-')[0]}"))
-        return found or self._authors.get(line.object_uid) or UNKNOWN_USER
+        author = self._owners.get((line.namespace, line.owner))
+        if author is None and kind == "ReplicaSet":  # named by its Deployment and a hash
+            author = self._owners.get((line.namespace, f"Deployment/{name.rpartition('-')[0]}"))
+        return author or self._authors.get(line.object_uid) or UNKNOWN_USER
 
     def _add(self, held: Held) -> bool:
         first, last = max(held.since, self._since), min(held.last, self._until)
         if last <= first:
             return False
-        found = self._groups.get(held.group)
-        if found is None:
-            found = self._groups[held.group] = GroupUsage(held.group)
-        found.add(held, first, last)
+        group = self._groups.get(held.group)
+        if group is None:
+            group = self._groups[held.group] = GroupUsage(held.group)
+        group.add(held, first, last)
         return True
 
 

@@ -75,7 +75,7 @@ def pending_owners(
                 owners[owner].append((held, pod.since, _reason(decode_stored(raw))))
 
     api.list(PODS.path(namespace), read, query=PENDING)
-    found = (
+    all_pending = (
         PendingOwner(
             namespace=namespace,
             owner=owner,
@@ -87,7 +87,7 @@ def pending_owners(
         )
         for (namespace, owner, has_node), pods in owners.items()
     )
-    return tuple(sorted(found, key=lambda each: each.order))
+    return tuple(sorted(all_pending, key=lambda each: each.order))
 
 
 def _reason(pod: StoredPod) -> str:

@@ -1,4 +1,4 @@
-"""The demand of stored pods, and the nodes that it depends on, as far as the caller may read them."""
+"""The demand of stored pods, and the nodes that it depends on. The caller may lack the right to list nodes."""
 
 import msgspec
 

@@ -64,7 +64,7 @@ def money(cents: int) -> str:
 def read_prices(path: Path) -> Prices:
     """Read a file of prices. Raises ConfigurationError with all problems."""
     located: list[LocatedProblem] = []
-    found: list[Prices] = []
+    prices: list[Prices] = []
     with reading(str(path), located):
         documents = list(documents_in(str(path), read_file(path, FILE_LIMIT)[0], located))
         for document in documents:
@@ -72,7 +72,7 @@ def read_prices(path: Path) -> Prices:
             decoded = decode(_File, document.data, (), problems)
             decoded = decoded or decode(_File, document.data, (), [], strict=False)
             if decoded is not None:
-                found.append(_checked(decoded, problems))
+                prices.append(_checked(decoded, problems))
             located += [
                 LocatedProblem(str(path), document.line_of(problem.parts), "", problem.path, problem.message)
                 for problem in problems
@@ -81,7 +81,7 @@ def read_prices(path: Path) -> Prices:
             located.append(LocatedProblem.of_file(str(path), f"must be one document, not {len(documents)}"))
     if located:
         raise ConfigurationError(located)
-    return found[0]
+    return prices[0]
 
 
 def _checked(file: _File, problems: list[Problem]) -> Prices:

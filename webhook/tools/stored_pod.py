@@ -1,4 +1,4 @@
-"""Stored pods, as far as they say why they do not run."""
+"""The fields of stored pods that say why they do not run."""
 
 import re
 from datetime import datetime
@@ -22,8 +22,7 @@ class _Metadata(Metadata, frozen=True):
     @property
     def owner(self) -> OwnerReference | None:
         """The controller, else the first owner."""
-        owners = self.owner_references or ()
-        return next((each for each in owners if each.controller), owners[0] if owners else None)
+        return self.controller or next(iter(self.owner_references or ()), None)
 
     @property
     def created(self) -> datetime | None:
@@ -69,7 +68,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StoredPod(msgspec.Struct, frozen=True):
-    """A stored pod, as far as it says why it does not run. Owners are read as this, too: their lists have metadata only."""
+    """The fields of a stored pod that say why it does not run. Owners are read as this, too: their lists have metadata only."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
@@ -105,8 +104,8 @@ class StoredPod(msgspec.Struct, frozen=True):
         """What the scheduler says of a pod that it finds no node for, "" of any other."""
         if self.spec.node_name or self.waits_in_line:
             return ""
-        found = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
-        said = next((each.get("message", "") for each in found if each["status"] == "False"), "")
+        conditions = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
+        said = next((each.get("message", "") for each in conditions if each["status"] == "False"), "")
         return _ATTEMPTS.split(str(said))[0]
 
     @property

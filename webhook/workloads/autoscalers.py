@@ -17,7 +17,7 @@ HPA = ("autoscaling", "HorizontalPodAutoscaler")
 SCALED_OBJECT = ("keda.sh", "ScaledObject")
 AUTOSCALERS = frozenset({HPA, SCALED_OBJECT})
 
-KEDA_MOST = 100
+_KEDA_MAX_REPLICAS = 100
 """KEDA's default of `maxReplicaCount` (keda.sh/docs, reference/scaledobject-spec). Its default target is a Deployment."""
 
 _SCALED = {
@@ -29,18 +29,17 @@ _SCALED = {
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "/apis/leaderworkerset.x-k8s.io/v1",
 }
 
-
 SCALED_RESOURCES = tuple((group, plural(kind)) for group, kind in _SCALED)
 """API group and resource of each kind in `_SCALED`."""
 
 
 class ScaleTarget(msgspec.Struct, frozen=True):
-    """The workload that an autoscaler scales to at most `most` replicas. `to_zero`: an HPA may scale it to zero."""
+    """The workload that an autoscaler scales to at most `max_replicas`. `to_zero`: an HPA may scale it to zero."""
 
     group: str
     kind: str
     name: str
-    most: int
+    max_replicas: int
     to_zero: bool = False
 
     def path(self, namespace: str) -> str:
@@ -51,7 +50,7 @@ class ScaleTarget(msgspec.Struct, frozen=True):
         spec = data.get("spec") if isinstance(data, dict) else None
         if not isinstance(spec, dict):
             return b"{}"
-        return msgspec.json.encode({**data, "spec": {**spec, "replicas": self.most}})
+        return msgspec.json.encode({**data, "spec": {**spec, "replicas": self.max_replicas}})
 
 
 def read_target(api: ApiClient, namespace: str, target: ScaleTarget, deadline: float) -> Any:
@@ -87,12 +86,12 @@ def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
         spec = msgspec.convert(data.get("spec"), _Spec)
     except msgspec.ValidationError:
         return None
-    target, most = spec.scale_target_ref, spec.max_replicas
+    target, max_replicas = spec.scale_target_ref, spec.max_replicas
     version = target.api_version or ""
     if (group, kind) == SCALED_OBJECT:
-        most = KEDA_MOST if spec.max_replica_count is None else spec.max_replica_count
+        max_replicas = _KEDA_MAX_REPLICAS if spec.max_replica_count is None else spec.max_replica_count
         version = version or "apps/v1"
     of = version.rpartition("/")[0], target.kind
-    if of not in _SCALED or most <= 0:
+    if of not in _SCALED or max_replicas <= 0:
         return None
-    return ScaleTarget(*of, target.name, most, to_zero=spec.min_replicas == 0)
+    return ScaleTarget(*of, target.name, max_replicas, to_zero=spec.min_replicas == 0)

@@ -28,7 +28,7 @@ def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) 
     scales = form.most and (not form.elastic or first_value(data, form, at, form.elastic) is True)
     return PodCount(
         running=_product(form.replicas, data, form, at),
-        most=(_product(form.most, data, form, at) or None) if scales else None,
+        maximum=(_product(form.most, data, form, at) or None) if scales else None,
         gang=_product(form.gang, data, form, at) if form.gang else None,
     )
 
@@ -57,13 +57,13 @@ def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount])
         return list(counts)
     everyone = sum(each or 0 for each in running)
     return [
-        PodCount(count.running, count.most, max(needed - (everyone - (count.running or 0)), 0) or None)
+        PodCount(count.running, count.maximum, max(needed - (everyone - (count.running or 0)), 0) or None)
         for count in counts
     ]
 
 
 def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
-    """Return the steps of `path`. As far as it begins like the path of the pods, take map keys and list indexes from `at`."""
+    """Return the steps of `path`. Those that it shares with the path of the pods take map keys and list indexes from `at`."""
     own, other = steps(form.path), steps(path, form.path)
     shared = next(
         (n for n, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))
@@ -129,8 +129,8 @@ def _stops(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> 
 def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int | None:
     product: int | None = 1
     for factor in factors(texts):
-        found = (first_value(data, form, at, path) for path in factor.paths)
-        value = next((each for each in found if each is not None), factor.default)
+        written = (first_value(data, form, at, path) for path in factor.paths)
+        value = next((each for each in written if each is not None), factor.default)
         number = plain_number(value)
         if number is None or product is None:
             return None

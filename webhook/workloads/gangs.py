@@ -8,7 +8,7 @@ import msgspec
 from policies.pods.field_paths import value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.names import is_dns_subdomain
-from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.pod import Metadata, Pod
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
 from webhook.workloads.counts import is_staged
 
@@ -72,16 +72,16 @@ _shared = lru_cache(maxsize=SOURCES)(GangSource)
 
 def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "") -> GangSource | None:
     """Return the source; None if no object can have that name. An annotation or ownerReference may have any text."""
-    others = api_version, kind, part, uid
+    texts = api_version, kind, part, uid
     is_possible = is_dns_subdomain(name) and all(
-        each.isprintable() and len(each) <= LONGEST_NAME for each in others
+        each.isprintable() and len(each) <= LONGEST_NAME for each in texts
     )
     return _shared(api_version, kind, name, part, uid) if is_possible else None
 
 
 def owner_source(metadata: Metadata) -> GangSource | None:
     """Return the controller that an object names. None without one, or if no object can have that name."""
-    owner = controller_of(metadata)
+    owner = metadata.controller
     return _source(owner.api_version, owner.kind, owner.name, uid=owner.uid) if owner else None
 
 
@@ -97,7 +97,7 @@ def gang_source(pod: Pod) -> GangSource | None:
     for field, key, api_version in POD_GROUPS:
         if name := named[field].get(key):
             return _source(api_version, "PodGroup", name)
-    owner = controller_of(metadata)
+    owner = metadata.controller
     if owner is None:
         return None
     part = named["labels"].get(GROUP_INDEX, "")
@@ -107,7 +107,7 @@ def gang_source(pod: Pod) -> GangSource | None:
 
 
 def may_be_in_gang(pod: Pod, kinds: WorkloadKinds) -> bool:
-    """Whether the pod may be in a gang, as far as its metadata say. Then it waits until the others are there."""
+    """Whether the pod may be in a gang, by its metadata. Then it waits until the other pods are there."""
     source = gang_source(pod)
     return source is not None and (source.is_group or may_lead_to_gang(source, kinds))
 
@@ -135,7 +135,3 @@ def starts_together(workload_kind: WorkloadKind, data: Any) -> bool:
     is_job = (workload_kind.group, workload_kind.kind) == ("batch", "Job")
     is_whole = is_job and mode == "Indexed" and pods == at_one_time
     return (workload_kind.starts_together or is_whole) and not is_staged(workload_kind, data)
-
-
-def controller_of(metadata: Metadata) -> OwnerReference | None:
-    return next((each for each in metadata.owner_references or () if each.controller), None)

@@ -21,5 +21,5 @@ def owner_of_template(workload_kind: WorkloadKind, form: PodPath, data: Any, at:
 
 def own_deadline(workload_kind: WorkloadKind, data: Any) -> int | None:
     """Return the deadline of the object `data` in seconds, None if it has none."""
-    found = (plain_number(value) for _, value in values(data, steps(workload_kind.deadline)))
-    return next(filter(None, found), None)
+    deadlines = (plain_number(value) for _, value in values(data, steps(workload_kind.deadline)))
+    return next(filter(None, deadlines), None)

@@ -188,8 +188,8 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
         if owner.path:
             owner = msgspec.structs.replace(owner, path=field_path((*at, *path_parts(owner.path))))
         count = _times(outer, place.count)
-        found = PodPlace((*at, *place.at), place.data, origins, place.is_partial, count, owner)
-        yield _decided_place(found)
+        inner_place = PodPlace((*at, *place.at), place.data, origins, place.is_partial, count, owner)
+        yield _decided_place(inner_place)
 
 
 def _decided_place(place: PodPlace) -> PodPlace:
@@ -206,10 +206,11 @@ def _times(outer: PodCount, inner: PodCount) -> PodCount:
     times = outer.running
     if 0 in {times, inner.running}:
         return PodCount(running=0)
-    running, most = (
-        None if None in {times, each} else (times or 0) * (each or 0) for each in (inner.running, inner.most)
+    running, maximum = (
+        None if None in {times, each} else (times or 0) * (each or 0)
+        for each in (inner.running, inner.maximum)
     )
-    return PodCount(running, most, inner.gang)
+    return PodCount(running, maximum, inner.gang)
 
 
 def _pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> PodData | None:
@@ -218,16 +219,16 @@ def _pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> PodData | Non
         case PodForm.TEMPLATE:
             return value, {(): at}
         case PodForm.SPEC:
-            found = _of_spec(form, at, value)
+            made = _of_spec(form, at, value)
         case PodForm.RESOURCES:
-            found = _of_resources(form, whole, at, value)
+            made = _of_resources(form, whole, at, value)
         case PodForm.AMOUNTS:
-            found = _of_amounts(form, whole, at, value)
+            made = _of_amounts(form, whole, at, value)
         case _:
-            found = _of_patch(at, value)
-    if found is None:
+            made = _of_patch(at, value)
+    if made is None:
         return None
-    pod, origins = found
+    pod, origins = made
     spec = pod["spec"]
     for path in form.defaults:
         outer = bound(form, at, path)
@@ -279,7 +280,7 @@ def _of_resources(form: PodPath, whole: Any, at: Parts, data: dict[str, Any]) ->
     spec: dict[str, Any] = {"containers": [container]}
     origins: Origins = {("spec", "containers", 0, "resources"): at}
     claims = first_value(whole, form, at, form.claims) if form.claims else None
-    listed = [each for each in claims if isinstance(each, dict)] if isinstance(claims, list) else []
+    listed = [claim for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
     if listed:
         names = [f"claim-{index}" for index in range(len(listed))]
         spec["resourceClaims"] = [{**each, "name": name} for name, each in zip(names, listed, strict=True)]
@@ -304,10 +305,10 @@ def _of_amounts(form: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> P
     origins |= {("spec", "containers", index): (*at, *part) for index, (part, _) in enumerate(elsewhere)}
     written = containers[0].get("resources")
     resources = _decided(written) if isinstance(written, dict) else {}
-    others = resources.get("limits")
+    written_limits = resources.get("limits")
     containers[0]["resources"] = {
         **resources,
-        "limits": {**(others if isinstance(others, dict) else {}), **limits},
+        "limits": {**(written_limits if isinstance(written_limits, dict) else {}), **limits},
     }
     return {"spec": {"containers": [containers[0], *map(_with_decided, containers[1:])]}}, origins
 
@@ -317,15 +318,15 @@ def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, P
     for gpu in form.gpus:
         names = list(values(whole, bound(form, at, gpu.name))) if gpu.name else []
         if not gpu.quantity:
-            found = [(name, 1, origin) for origin, name in names]
+            amounts = [(name, 1, origin) for origin, name in names]
         else:
             name = names[0][1] if names else gpu.resource
-            found = [
+            amounts = [
                 (name, _decided_quantity(value), origin)
                 for origin, value in values(whole, bound(form, at, gpu.quantity))
             ]
         yield from (
-            each for each in found if isinstance(each[0], str) and each[0] and not _is_placeholder(each[0])
+            each for each in amounts if isinstance(each[0], str) and each[0] and not _is_placeholder(each[0])
         )
 
 

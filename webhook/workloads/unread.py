@@ -36,20 +36,20 @@ _warning = partial(Finding, severity=Severity.WARNING)
 
 def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list[Finding]:
     """Return a warning at the first GPU resource in the object, or nothing."""
-    found = next(_amounts(data, resource_mapping), None)
-    if found is None:
+    at = next(_amounts(data, resource_mapping), None)
+    if at is None:
         return []
     message = f"{kind} contains GPU resources that gpu-admission does not read"
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
     if kind in _OF_CHARTS:
         remedy = "render the chart, and check what it makes"
-    return [_warning(rule=ID, reason=UNREAD_GPUS, path=field_path(found), message=message, remedy=remedy)]
+    return [_warning(rule=ID, reason=UNREAD_GPUS, path=field_path(at), message=message, remedy=remedy)]
 
 
 def misplaced_gpus(
     data: Any, pods: Collection[Parts], resource_mapping: ResourceMapping
 ) -> Iterator[Finding]:
-    """Yield a warning for each GPU amount that stands in a pod, but not in the resources of a container.
+    """Yield a warning for each GPU amount in a pod that is not in the resources of a container.
 
     `pods`: the paths of its pod templates, or the empty path for kinds of Kubernetes, which have amounts nowhere else.
     """

@@ -117,8 +117,10 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
         """
         scheme = self.uri.scheme
-        found = (_key_file(each) if scheme == "gs" else _variables(scheme, each) for each in self.servers)
-        return next(filter(None, found), ServerCredentials())
+        credentials = (
+            _key_file(each) if scheme == "gs" else _variables(scheme, each) for each in self.servers
+        )
+        return next(filter(None, credentials), ServerCredentials())
 
     @cached_property
     def _credentials(self) -> ServerCredentials:

@@ -12,7 +12,7 @@ reservation exists, so a removal that is late is denied.
 """
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import Enum, auto
 from fractions import Fraction
 
 import msgspec
@@ -28,13 +28,13 @@ from policies.quota.ledger.team import TeamShare
 class Line(Enum):
     """How a request relates to the line of pods that wait."""
 
-    BEHIND = "behind"
+    BEHIND = auto()
     """It is denied while pods wait."""
-    JOINS = "joins"
+    JOINS = auto()
     """The creation of a pod under our gate."""
-    LIFTS = "lifts"
+    LIFTS = auto()
     """The controller removes the gate of a stored pod."""
-    NEVER_WAITS = "never waits"
+    NEVER_WAITS = auto()
     """The object never waits under our gate. It passes the line, unless it needs what the first pod in line lacks."""
 
 

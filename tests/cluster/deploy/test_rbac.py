@@ -10,8 +10,11 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import JSON, deployment, gpu_container, manifest
+from tests.cases import cases
+from tests.cluster.applying import apply
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
+from tests.cluster.workload_kinds import install
 from tests.controlplane import ControlPlane, accepted, helm
 from tests.deploy.manifests import CHART, IMAGE, NAMESPACE, RELEASE
 from webhook.commands.doctor import doctor
@@ -88,6 +91,37 @@ def test_the_webhook_reads_what_an_autoscaler_scales(
 
     assert "may grow to 5 pods and then needs 5 GPUs" in said[1], running
     assert ("get", "deployments") in {request[1:3] for request in requested(audit_log)}
+    assert not forbidden(audit_log)
+
+
+WRONG_PATH = (
+    "Warning: GPUResourceMapping trainers: spec.workloadKinds[0].pods[0].{}: correct the path, or install a "
+    "CustomResourceDefinition that has it; must be a path of the CustomResourceDefinition: the object has no field {}; "
+    "did you mean {}? [configuration]"
+)
+
+
+@cases(
+    ("kind", "pods", "want"),
+    right=("Trainer", {"path": "spec.workers[].template", "replicas": [".replicas else 1"]}, ""),
+    wrong_path=("Trainer", {"path": "spek.template"}, WRONG_PATH.format("path", "spek", "spec")),
+    wrong_number=(
+        "Trainer",
+        {"path": "spec.template", "replicas": ["metadata.labels.size else stats.size"]},
+        WRONG_PATH.format("replicas[0]", "stats", "status"),
+    ),
+    not_installed=("Unknown", {"path": "spek.template"}, ""),
+)
+@pytest.mark.usefixtures("running")
+def test_the_webhook_compares_paths_with_the_schema_of_their_kind(
+    plane: ControlPlane, audit_log: Path, kind: str, pods: JSON, want: str
+) -> None:
+    install(plane.client(), "schemas.example.com", "v1", "Trainer")
+    row = {"group": "schemas.example.com", "kind": kind, "pods": [pods]}
+    document = Document("GPUResourceMapping", "trainers", {"workloadKinds": [row]}).data
+
+    assert apply(plane, document, dry_run=True) == (True, want)
+    assert (WEBHOOK, "get", "customresourcedefinitions") in {row[:3] for row in requested(audit_log)}
     assert not forbidden(audit_log)
 
 
@@ -203,6 +237,7 @@ GROUPS = {
     "admission": "admissionregistration.k8s.io",
     "rbac": "rbac.authorization.k8s.io",
     "coordination": "coordination.k8s.io",
+    "extensions": "apiextensions.k8s.io",
 }
 
 
@@ -249,8 +284,10 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         get coordination:leases -n kube-system
         get events -n default
         delete events -n default
+        update extensions:customresourcedefinitions
     """,
     (WEBHOOK,): f"""
+        list extensions:customresourcedefinitions
         update gpu:gpuquotas/status
         update gpu:clustergpuquotas/status
         watch gpu:clustergpuquotas
@@ -289,6 +326,7 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
 ALLOWED: dict[tuple[str, ...], str] = {
     (WEBHOOK,): f"""
         list gpu:clustergpuquotas
+        get extensions:customresourcedefinitions
         watch secrets -n {NAMESPACE} gpu-admission-certificates
         get configmaps -n {NAMESPACE} gpu-admission-catalogues
         get coordination:leases -n {NAMESPACE} {CONTROLLER}

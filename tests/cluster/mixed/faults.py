@@ -63,13 +63,7 @@ def stop_the_leader(world: World) -> None:
 
 
 def stop_a_replica(world: World) -> None:
-    replica = world.replicas.each[0]
-    pids = replica.pids()
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(3.0)
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+    world.replicas.each[0].pause(3.0)
 
 
 FAULTS: list[Fault] = [

@@ -175,9 +175,7 @@ class World:
 
     def _calm(self) -> None:
         """Put everything back."""
-        for replica in self.replicas.each:
-            if replica.name not in self.plane.pids:
-                replica.start()
+        self.replicas.start()
         for command in self.controllers:
             if command.name not in self.plane.pids:
                 command.start()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
+import pytest
 import urllib3
 
 from tests.builders import JSON
@@ -20,6 +21,15 @@ NO_ROOM = "exceeded quota: "
 UNDECIDED_AFTER = 120.0
 """Seconds after which a client gives a request up."""
 PAUSE = 0.1
+HARD: dict[str, Any] = {
+    "gpus": "100",
+    "classes": {"nvidia-a100": "50", "nvidia-h100-80gb": "40", "nvidia-t4": "30"},
+    "resources": {"nvidia.com/mig-1g.10gb": "35"},
+}
+# urllib3 leaves it to the garbage collector to close what a killed server has cut.
+cut = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
+)
 
 A100, H100, T4 = "nvidia-a100-80gb", "nvidia-h100-80gb", "nvidia-t4"
 MIX = {"1": 35, "2": 20, "8": 15, "slices": 20, "claim": 10}

@@ -11,7 +11,10 @@ from tests.builders import JSON
 from tests.cluster.quota.quotas import gpu_pod
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.fake_webhook import FakeWebhook, Reply
+from tests.controlplane.gpuquota import Namespace
 
+LABELS = {"second": "asks"}
+"""Of the pods about which it is asked."""
 COLLIDES = "collides-"
 """Prefix of the names that are taken by a pod without GPU in the moment in which the API server has chosen them."""
 
@@ -20,7 +23,7 @@ def disputed_pod(index: int) -> JSON:
     """Return a pod about which this webhook is asked. Each third one gets a name that it may take."""
     body = gpu_pod("", 1 + index % 2)
     named = {"generateName": COLLIDES} if index % 3 == 0 else {"name": f"pod-{index}"}
-    body["metadata"] = {**named, "labels": {"second": "asks"}}
+    body["metadata"] = {**named, "labels": LABELS}
     return body
 
 
@@ -42,10 +45,17 @@ class SecondWebhook(FakeWebhook):
             "pods",
             operation=self._operation,
             namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": self._namespace}},
-            objectSelector={"matchLabels": {"second": "asks"}},
+            objectSelector={"matchLabels": LABELS},
         )
         self.registration.enter_context(self.registered("validating", "second.example.com", entry))
         return self
+
+    def is_called(self, team: Namespace) -> bool:
+        """Whether the API server knows of it by now."""
+        body = gpu_pod("probe")
+        body["metadata"]["labels"] = LABELS
+        team.create(body, {"dryRun": "All"})
+        return self.reported["asked"] > 0
 
     def decide(self, request: Any) -> bool:
         """Return whether the pod may come in."""

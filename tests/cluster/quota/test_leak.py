@@ -75,20 +75,12 @@ def test_what_others_deny_and_names_that_were_taken(
     in_force(team, {"gpus": str(8 * OBJECTS)})
 
     with SecondWebhook(full_plane, team.name) as second:
-        assert eventually(lambda: _is_asked(team, second), seconds=30)
+        assert eventually(lambda: second.is_called(team), seconds=30)
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(lambda index: team.create(disputed_pod(index)), range(OBJECTS)))
     assert eventually(lambda: is_settled(team), seconds=SETTLED_WITHIN), (live(team), team.ledger_object())
     assert second.reported["denied"] > OBJECTS / 4
     assert second.reported["taken"] > OBJECTS / 10
-
-
-def _is_asked(team: Namespace, second: SecondWebhook) -> bool:
-    """Whether the API server calls the second webhook by now."""
-    body = gpu_pod("probe")
-    body["metadata"]["labels"] = {"second": "asks"}
-    team.create(body, {"dryRun": "All"})
-    return second.reported["asked"] > 0
 
 
 def deployment(replicas: int) -> JSON:

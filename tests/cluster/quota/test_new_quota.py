@@ -21,6 +21,7 @@ import yaml
 
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.pulse import Writes, delay, pulse
+from tests.cluster.quota.quotas import gpu_pod
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
@@ -34,13 +35,6 @@ WRITES = 6
 """Of the quota, its ledger, the epoch, the first count, the reservation, and the pod."""
 
 QUOTA = {"apiVersion": API_VERSION, "kind": "GPUQuota", "metadata": {"name": "default"}}
-CONTAINER = {"name": "train", "image": "trainer", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-
-
-@pytest.fixture(scope="module")
-def own_plane() -> Iterator[ControlPlane]:
-    with ControlPlane() as plane:
-        yield plane
 
 
 @contextmanager
@@ -61,19 +55,10 @@ def running(plane: ControlPlane, count: int) -> Iterator[Replicas]:
 def manifest(name: str, gpus: int, *pods: str) -> str:
     """Return a quota and pods in one file."""
     documents: list[dict[str, Any]] = [QUOTA | {"spec": {"hard": {"gpus": gpus}}}]
-    documents += [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": each}, "spec": spec()} for each in pods
-    ]
+    documents += [{"apiVersion": "v1", "kind": "Pod", **gpu_pod(each)} for each in pods]
     return yaml.safe_dump_all(
         document | {"metadata": document["metadata"] | {"namespace": name}} for document in documents
     )
-
-
-def spec() -> dict[str, Any]:
-    return {
-        "containers": [CONTAINER],
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-    }
 
 
 def first_admission(team: Namespace, writes: Writes) -> float:
@@ -83,7 +68,7 @@ def first_admission(team: Namespace, writes: Writes) -> float:
     """
     begun = time.time()
     team.quota({"gpus": 4})
-    status, answer = team.create({"metadata": {"name": "first"}, "spec": spec()})
+    status, answer = team.create(gpu_pod("first"))
     assert status == 201, answer
     ended = time.time()
     return ended - begun - delay(WRITES, writes, begun, ended)
@@ -94,9 +79,10 @@ def has_no_ledger(team: Namespace) -> bool:
 
 
 @pytest.mark.timeout(180)
-def test_a_quota_and_what_it_admits_may_stand_in_one_file(own_plane: ControlPlane) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_quota_and_what_it_admits_may_stand_in_one_file(own_plane: ControlPlane, rounds: int) -> None:
     with running(own_plane, 1), pulse(own_plane) as writes:
-        for _ in range(3):
+        for _ in range(rounds):
             team = Namespace(own_plane)
             assert first_admission(team, writes) <= WITHIN
             team.delete_quota()
@@ -132,7 +118,7 @@ def load(plane: ControlPlane, troubles: list[str]) -> Iterator[None]:
         while not ending.is_set():
             number += 1
             try:
-                status, answer = team.create({"metadata": {"name": f"load-{number}"}, "spec": spec()})
+                status, answer = team.create(gpu_pod(f"load-{number}"))
                 if status != 201:
                     troubles.append(str(answer.get("message")))
             except OSError as error:

@@ -14,6 +14,7 @@ import pytest
 from tests.cases import cases
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.proxy import Proxy, address, through
+from tests.cluster.quota.quotas import gpu_pod
 from tests.cluster.quota.teams import Team
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
@@ -45,23 +46,13 @@ class Scene:
 
     def _create(self) -> None:
         while not self._ending.is_set():
-            metadata = {"name": f"pod-{next(self._numbers)}"}
-            container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-            tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-            spec = {"containers": [container], "tolerations": tolerations}
-            if self.namespace.create({"metadata": metadata, "spec": spec})[0] == 201:
+            if self.namespace.create(gpu_pod(f"pod-{next(self._numbers)}"))[0] == 201:
                 self.stored.append(time.monotonic())
             time.sleep(0.02)
 
     def signals(self, number: int) -> None:
         for pid in self.webhook.pids():
             os.kill(pid, number)
-
-
-@pytest.fixture(scope="module")
-def own_plane() -> Iterator[ControlPlane]:
-    with ControlPlane() as plane:
-        yield plane
 
 
 @pytest.fixture

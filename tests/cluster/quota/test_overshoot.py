@@ -4,8 +4,6 @@ A referee that shares no code with us replays every revision of etcd. Every faul
 while pods end and others take their place. GPU_ADMISSION_ALL_FAULTS=1 runs the faults that take longer.
 """
 
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
 from tests.cluster.quota.burst import (
     A100,
+    HARD,
     NO_ROOM,
     PAUSE,
     Burst,
@@ -30,6 +29,7 @@ from tests.cluster.quota.burst import (
     create,
     crowd,
     crowds,
+    cut,
     requests,
 )
 from tests.cluster.quota.quotas import CLAIMS, PODS, gpu_quota
@@ -37,13 +37,7 @@ from tests.cluster.quota.referee import Cost, Replay, cost, fits, replay, total
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
-from tests.controlplane.webhook import Webhook
 
-HARD: dict[str, Any] = {
-    "gpus": "100",
-    "classes": {"nvidia-a100": "50", "nvidia-h100-80gb": "40", "nvidia-t4": "30"},
-    "resources": {"nvidia.com/mig-1g.10gb": "35"},
-}
 LOWERED = "40"
 PAUSED_SECONDS = 3.0
 FULL_WITHIN = 90.0
@@ -151,36 +145,12 @@ def everything(scene: Scene) -> None:
     first.kill()
     scene.admitted(160)
     first.start()
-    pause(second, PAUSED_SECONDS)
+    second.pause(PAUSED_SECONDS)
     restart_the_api_server(scene)
     grant(scene, str(held(scene)["gpus"]))
     time.sleep(2.0)
     grant(scene, scene.load.hard["gpus"])
     scene.burst.per_second = None
-
-
-def pause(webhook: Webhook, seconds: float) -> None:
-    """Stop it as a machine does that has no time for it: its clock goes on."""
-    pids = webhook.pids()
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(seconds)
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
-
-
-@pytest.fixture(scope="module")
-def readable() -> Iterator[ControlPlane]:
-    """Serve the API of a plane that may be restarted, and keep its history."""
-    with ControlPlane(apiserver_args=history.READABLE) as plane:
-        yield plane
-
-
-@pytest.fixture(scope="module")
-def replicas(readable: ControlPlane) -> Iterator[Replicas]:
-    with Replicas(readable, 3, arguments=("--kubeconfig", readable.kubeconfig())) as three:
-        three.register()
-        yield three
 
 
 @pytest.fixture(scope="module")
@@ -196,15 +166,9 @@ def scene(readable: ControlPlane, replicas: Replicas, controller: Command, load:
     team = Namespace(readable)
     burst = Burst(readable.client(), load.requested(team.name, load.objects))
     yield Scene(readable, replicas, controller, team, burst, load)
-    for webhook in replicas.each:
-        if webhook.name not in readable.pids:
-            webhook.start()
+    replicas.start()
 
 
-# urllib3 leaves it to the garbage collector to close what a killed server has cut.
-cut = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
-)
 slow = pytest.mark.slow
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.all_faults import longer
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
-from tests.cluster.quota.burst import Burst, Churn, Request, requests
+from tests.cluster.quota.burst import HARD, Burst, Churn, Request, cut, requests
 from tests.cluster.quota.quotas import CLAIMS, PODS
 from tests.cluster.quota.referee import Cost, cost, fits, total
 from tests.cluster.quota.team_referee import TeamReplay, replay_teams
@@ -30,11 +30,6 @@ FULL_WITHIN = 90.0
 """Seconds until what came to nothing is given back (40 s of sight, a new leader's 5 s before) and taken by others."""
 MOVED_WITHIN = 60.0
 """Seconds until a namespace is in another team, or in none, while it and 19 others are busy."""
-HARD: dict[str, Any] = {
-    "gpus": "100",
-    "classes": {"nvidia-a100": "50", "nvidia-h100-80gb": "40", "nvidia-t4": "30"},
-    "resources": {"nvidia.com/mig-1g.10gb": "35"},
-}
 SMALL: dict[str, Any] = {"gpus": "30", "classes": {"nvidia-a100": "20"}}
 LOWERED = "40"
 OWN = {"gpus": "20"}
@@ -221,20 +216,6 @@ def everything(scene: Scene) -> None:
 
 
 @pytest.fixture(scope="module")
-def readable() -> Iterator[ControlPlane]:
-    """Serve the API of a plane that may be restarted, and keep its history."""
-    with ControlPlane(apiserver_args=history.READABLE) as plane:
-        yield plane
-
-
-@pytest.fixture(scope="module")
-def replicas(readable: ControlPlane) -> Iterator[Replicas]:
-    with Replicas(readable, 3, arguments=("--kubeconfig", readable.kubeconfig())) as three:
-        three.register()
-        yield three
-
-
-@pytest.fixture(scope="module")
 def controllers(readable: ControlPlane, replicas: Replicas) -> Iterator[list[Command]]:  # noqa: ARG001 - its CRD
     two = [Command(readable, "controller"), Command(readable, "second-controller")]
     for command in two:
@@ -264,15 +245,9 @@ def scene(
     burst = Burst(readable.client(), named)
     burst.per_second = load.per_second
     yield Scene(readable, replicas, controllers, team, burst, load)
-    for webhook in replicas.each:
-        if webhook.name not in readable.pids:
-            webhook.start()
+    replicas.start()
 
 
-# urllib3 leaves it to the garbage collector to close what a killed server has cut.
-cut = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
-)
 slow = pytest.mark.slow
 
 

@@ -4,7 +4,6 @@ Nobody is denied because of it, nothing is admitted that does not fit by the cat
 """
 
 import random
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -74,12 +73,11 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def readable() -> Iterator[ControlPlane]:
-    """Serve the API, and keep its history; the ConfigMap of the chart is there."""
-    with ControlPlane(apiserver_args=history.READABLE) as plane:
-        catalogues = {"metadata": {"name": "gpu-admission-catalogues"}}
-        assert plane.client().post("/api/v1/namespaces/default/configmaps", catalogues)[0] == 201
-        yield plane
+def readable(readable: ControlPlane) -> ControlPlane:
+    """Have the ConfigMap of the chart."""
+    catalogues = {"metadata": {"name": "gpu-admission-catalogues"}}
+    assert readable.client().post("/api/v1/namespaces/default/configmaps", catalogues)[0] == 201
+    return readable
 
 
 class Release:

@@ -6,9 +6,7 @@ faults that take longer.
 """
 
 import logging
-import os
 import random
-import signal
 import threading
 import time
 from collections import Counter
@@ -26,7 +24,7 @@ from policies.quota.waiting import GATE
 from tests.all_faults import longer
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
-from tests.cluster.quota.burst import A100, Burst, Churn, requests
+from tests.cluster.quota.burst import A100, HARD, Burst, Churn, cut, requests
 from tests.cluster.quota.quotas import CLAIMS, PODS, gpu_pod, gpu_quota
 from tests.cluster.quota.referee import BUILT_IN, Cost, Weights, cost, fits, replay, total, waits
 from tests.cluster.waiting.line import POLICY, let_account_do_all
@@ -39,11 +37,6 @@ from tests.controlplane.replicas import Replicas
 from webhook.cluster.objects import CATALOGUES, CONTROLLER
 from webhook.configuration.documents import API_VERSION
 
-HARD: dict[str, Any] = {
-    "gpus": "100",
-    "classes": {"nvidia-a100": "50", "nvidia-h100-80gb": "40", "nvidia-t4": "30"},
-    "resources": {"nvidia.com/mig-1g.10gb": "35"},
-}
 LOWERED = "40"
 MANY, SOME, FEW = 500, 250, 100
 PAUSED_SECONDS = 3.0
@@ -282,17 +275,11 @@ def break_replicas(scene: Scene) -> None:
     first.kill()
     time.sleep(3)
     first.start()
-    pids = second.pids()
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(PAUSED_SECONDS)
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+    second.pause(PAUSED_SECONDS)
     for replica in scene.replicas.each:
         replica.kill()
     time.sleep(3)
-    for replica in scene.replicas.each:
-        replica.start()
+    scene.replicas.start()
 
 
 def everything(scene: Scene) -> None:
@@ -303,13 +290,12 @@ def everything(scene: Scene) -> None:
 
 
 @pytest.fixture(scope="module")
-def readable() -> Iterator[ControlPlane]:
-    """Serve the API of a plane that may be restarted, and keep its history; the ConfigMap of the chart is there."""
-    with ControlPlane(apiserver_args=history.READABLE) as plane:
-        let_account_do_all(plane)
-        catalogues = {"metadata": {"name": CATALOGUES}}
-        assert plane.client().post("/api/v1/namespaces/default/configmaps", catalogues)[0] == 201
-        yield plane
+def readable(readable: ControlPlane) -> ControlPlane:
+    """Have the ConfigMap of the chart."""
+    let_account_do_all(readable)
+    catalogues = {"metadata": {"name": CATALOGUES}}
+    assert readable.client().post("/api/v1/namespaces/default/configmaps", catalogues)[0] == 201
+    return readable
 
 
 @pytest.fixture(scope="module")
@@ -338,18 +324,12 @@ def scene(
     team = Namespace(readable)
     burst = Burst(readable.client(), requests(team.name, objects, seed=len(team.name)))
     yield Scene(readable, replicas, controllers, objects, team, burst)
-    for replica in replicas.each:
-        if replica.name not in readable.pids:
-            replica.start()
+    replicas.start()
     for command in controllers:
         if command.name not in readable.pids:
             command.start()
 
 
-# urllib3 leaves it to the garbage collector to close what a killed server has cut.
-cut = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
-)
 slow = pytest.mark.slow
 
 
@@ -357,7 +337,7 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "objects"),
     [
-        pytest.param(nothing, FEW, id="none-of-few"),
+        pytest.param(nothing, FEW, id="none-of-few", marks=slow),
         pytest.param(nothing, MANY, id="none", marks=[slow, longer]),
         pytest.param(kill_the_leader, MANY, id="controllers-killed", marks=[slow, longer]),
         pytest.param(lower_and_raise, MANY, id="quota-lowered", marks=[slow, longer]),

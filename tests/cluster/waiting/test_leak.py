@@ -7,12 +7,11 @@ import pytest
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.burst import CLIENTS
 from tests.cluster.quota.quotas import gpu_pod, in_force
-from tests.cluster.quota.second_webhook import COLLIDES, SecondWebhook
+from tests.cluster.quota.second_webhook import COLLIDES, LABELS, SecondWebhook
 from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
 
 OBJECTS = 60
-LABELS = {"second": "asks"}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -22,14 +21,6 @@ def create(line: Line, index: int) -> int:
     named = {"generateName": COLLIDES} if index % 3 == 0 else {"name": f"pod-{index}"}
     body["metadata"] = {**named, "labels": LABELS}
     return line.create(body)[0]
-
-
-def is_asked(line: Line, second: SecondWebhook) -> bool:
-    """Whether the API server calls the second webhook by now."""
-    body = gpu_pod("probe")
-    body["metadata"]["labels"] = LABELS
-    line.create(body, {"dryRun": "All"})
-    return second.reported["asked"] > 0
 
 
 def gated(line: Line) -> list[str]:
@@ -46,7 +37,7 @@ def test_what_others_deny_and_names_that_were_taken(line: Line, plane: ControlPl
     in_force(line, {"gpus": "1"})
     line.pod("holder")
     with SecondWebhook(plane, line.name) as second:
-        assert eventually(lambda: is_asked(line, second))
+        assert eventually(lambda: second.is_called(line))
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(lambda index: create(line, index), range(OBJECTS)))
     assert second.reported["denied"] > OBJECTS / 5

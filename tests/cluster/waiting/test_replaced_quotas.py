@@ -84,6 +84,7 @@ def test_a_cluster_quota_that_is_replaced_starts_nobody(lines: list[Line]) -> No
     assert all(line.starts(*waiting) for line, waiting in zip(lines, names, strict=True))
 
 
+@pytest.mark.slow
 def test_a_quota_in_a_team_that_is_replaced_starts_nobody(lines: list[Line]) -> None:
     teams = [Team(line, 40) for line in lines]
     for line in lines:

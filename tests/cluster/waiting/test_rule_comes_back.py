@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tests.cluster.controllers import eventually
 from tests.cluster.waiting.queueing import QUEUE, Team, counted, spec_of, team
 from webhook.controller.waiting_line import LIFT_THREADS
@@ -57,6 +59,7 @@ def test_a_rule_that_comes_back(team: Team) -> None:
     assert not_started(team) <= 2 * LIFT_THREADS, "nobody tries any more"
 
 
+@pytest.mark.slow
 def test_a_quota_that_comes_back(team: Team) -> None:
     crowd(team)
     team.delete_quota()

@@ -70,11 +70,10 @@ class Tenant:
 
 
 @pytest.fixture(scope="module")
-def readable() -> Iterator[ControlPlane]:
-    with ControlPlane(apiserver_args=history.READABLE) as plane:
-        install_kinds(plane.client(), TEAM_PLURAL)
-        with queueing(plane):
-            yield plane
+def readable(readable: ControlPlane) -> Iterator[ControlPlane]:
+    install_kinds(readable.client(), TEAM_PLURAL)
+    with queueing(readable):
+        yield readable
 
 
 def test_a_team_with_pods_that_wait_is_never_exceeded_and_all_of_them_start(readable: ControlPlane) -> None:

@@ -212,7 +212,7 @@ def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:
 
     assert not resource_mapping.pod_requests_gpus(view(pod(annotations={"num-devices": "2"})))
     assert resource_mapping.pod_fraction(both) == (keys[1], "0.5")
-    assert resource_mapping.names_gpus(both)
+    assert resource_mapping.requests_gpus_without_claims(both)
 
 
 def test_the_digest_tells_vocabularies_apart() -> None:

@@ -53,7 +53,7 @@ def test_no_other_module_knows_a_vendor() -> None:
     assert not found, "\n".join(("move these to policies/gpus/vendors.py:", *sorted(found)))
 
 
-@pytest.mark.parametrize("vendor", [pytest.param(each, id=each.name) for each in VENDORS])
+@pytest.mark.parametrize("vendor", [pytest.param(each, id=each.resources[0].pattern) for each in VENDORS])
 def test_no_name_of_a_vendor_is_hidden_by_one_before_it(vendor: Vendor) -> None:
     for each in vendor.resources:
         found = BUILT_IN.resource(each.pattern.replace("*", "x1"))

@@ -38,6 +38,11 @@ def one(limits: JSON, requests: JSON | None = None, **fields: Any) -> JSON:
     rounded_up_in_a_measure_of_a_part=(of(f"1.5 {CORES}"), [2], f"set {CORES}: 2"),
     down_to_as_many_as_are_allowed=(of(f"2.5 {GPU}"), [2], f"set {GPU}: 2 or 3"),
     both_are_more_than_allowed=(of(f"3.5 {GPU}"), [], ROUND),
+    slices_and_shares_are_left=(
+        of(f"0.5 {GPU}", f"2 {GPU}"),
+        [],
+        "set nvidia.com/mig-3g.20gb: 1 (a slice), or nvidia.com/gpu.shared: 1 (a time-sliced share)",
+    ),
     down_beside_others=(of(f"1.5 {GPU}", f"1 {GPU}"), [1], f"set {GPU}: 1 or 2"),
     too_many_beside_others=(of(f"1.5 {GPU}", f"2 {GPU}"), [], ROUND),
     half_beside_as_many_as_allowed=(of("0.5 amd.com/gpu", "2 amd.com/gpu"), [], "round it up"),

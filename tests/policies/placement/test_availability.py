@@ -345,6 +345,27 @@ def test_the_other_vendor_s_resource(selector: dict[str, str], name: str, want: 
     assert said(availability(selector).other_vendor(resource(name))) == want
 
 
+def test_a_pod_that_is_pinned_twice_to_classes_of_two_vendors() -> None:
+    catalogue = ClassCatalogue(
+        (
+            gpu_class("a", "mixed", 16),
+            gpu_class("b", "mixed", 16, resource="amd.com/gpu"),
+            gpu_class("c", "neuron", 16, resource="aws.amazon.com/neuroncore"),
+        )
+    )
+    document = pod(
+        nodeSelector={"accelerator": "mixed"}, affinity=node_affinity([("accelerator", "In", "mixed")])
+    )
+
+    found = Availability(view(document), catalogue).other_vendor(resource("aws.amazon.com/neuroncore"))
+
+    assert said(found) == denial(
+        "must be amd.com/gpu or nvidia.com/gpu: the pod is pinned to a or b (nodeSelector accelerator=mixed and node affinity "
+        "accelerator in (mixed))",
+        "request amd.com/gpu or nvidia.com/gpu, or pin the pod to c, which has aws.amazon.com/neuroncore",
+    )
+
+
 @cases(
     ("nodes", "use", "is_suggested"),
     its_nodes_are_there=("amd-mi300x", ANY, True),

@@ -53,7 +53,7 @@ SIZED = ClassCatalogue(
 
 
 SPREAD = "request nvidia.com/gpu: 8 or less, and spread the work over several pods"
-BY_SELECTOR = "must be at most 8: no node of h100 (nodeSelector accelerator=h100) has more [gpu-requests]"
+BY_SELECTOR = "must be at most 8: no node of h100 (nodeSelector accelerator=h100) has more"
 H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
 
 
@@ -73,7 +73,7 @@ H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
         [
             'spec.containers[0].resources.limits[nvidia.com/mig-3g.40gb] (container "main") = "9": request '
             "nvidia.com/mig-3g.40gb: 8 or less, and spread the work over several pods; must be at most 8, for a pod runs on "
-            "one node: 2 on each dgx, 4 GPUs in a node [gpu-requests]"
+            "one node: 2 on each dgx, 4 GPUs in a node"
         ],
     ),
     it_may_run_on_nodes_of_no_class=(asking(16), []),
@@ -102,7 +102,7 @@ def test_problems() -> None:
 
 
 UNEQUAL = f"must equal limits[{GPU}] ({{}}): GPUs cannot be overcommitted"
-MOST_4 = f"set {GPU}: 4 or less; must be at most 4 per container by policy [gpu-requests]"
+MOST_4 = f"set {GPU}: 4 or less; must be at most 4 per container by policy"
 POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
 
 
@@ -114,8 +114,7 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
         POD_OF_TWO,
         [
             f'{LIMIT} (container "a") = "5": {MOST_4}',
-            f"spec: request {GPU}: 6 or less; the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy "
-            "[gpu-requests]",
+            f"spec: request {GPU}: 6 or less; the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy",
         ],
     ),
     memory_beside_too_many_cards=(
@@ -124,8 +123,7 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
             gpu_container("4", "b"),
         ),
         [
-            f"spec: request {GPU}: 6 or less; the pod needs 8 {GPU} at one time: must be at most 6 per pod by policy "
-            "[gpu-requests]"
+            f"spec: request {GPU}: 6 or less; the pod needs 8 {GPU} at one time: must be at most 6 per pod by policy"
         ],
     ),
     init_steps_run_before=(pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]), []),
@@ -136,7 +134,7 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
         [
             f'{LIMIT} (container "a") = "5": {MOST_4}',
             f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": set {GPU}: 1; must be a '
-            "quantity that Kubernetes can count [gpu-requests]",
+            "quantity that Kubernetes can count",
         ],
     ),
 )
@@ -169,7 +167,7 @@ MOST_6 = f"request {GPU}: 6 or less; must be at most 6 per pod by policy"
 def test_the_limit_per_pod_alone_is_reported_at_the_container(
     asked: JSON, want: list[tuple[str, str, str]]
 ) -> None:
-    at = 'spec.containers[0].resources.{}[nvidia.com/gpu] (container "main") = "{}": {} [gpu-requests]'
+    at = 'spec.containers[0].resources.{}[nvidia.com/gpu] (container "main") = "{}": {}'
 
     found = sentences(pod(asked), GPURequestsOptions(max_per_pod=6))
 
@@ -185,7 +183,7 @@ def test_the_limit_per_container_is_of_the_larger_amount() -> None:
 ANY = GPURequestsOptions()
 MAX_KNOWN = (
     "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
-    "node, and the largest machines have no more [gpu-requests]"
+    "node, and the largest machines have no more"
 )
 
 

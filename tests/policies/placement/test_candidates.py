@@ -42,6 +42,7 @@ NODES = {
     # Renamed, as some clouds do; and one that has no other name than that of t4.
     "ip-10-0-0-1.example.com": {"accelerator": "nvidia-h100", HOSTNAME: "ip-10-0-0-1"},
     "impostor": {"accelerator": "amd-mi300x", HOSTNAME: "t4"},
+    "family": {"accelerator": "nvidia-a100"},
 }
 
 
@@ -70,6 +71,7 @@ ON_TWO = "node affinity kubernetes.io/hostname in (a100, ip-10-0-0-1)"
     ("spec", "classes", "because"),
     pinned=(T4, {"nvidia-t4"}, BY_T4),
     on_a_node=({"nodeName": "a100"}, {A100_80}, f"its node is {A100_80}"),
+    on_a_node_of_a_family=({"nodeName": "family"}, A100, "its node is nvidia-a100-40gb or nvidia-a100-80gb"),
     name_before_selector=({"nodeName": "t4", **A100_SELECTED}, {"nvidia-t4"}, "its node is nvidia-t4"),
     on_a_node_of_no_class_the_selector_is_left=(
         {"nodeName": "plain", **A100_SELECTED},

@@ -75,7 +75,7 @@ def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[st
     """Return the warning of a class without nodes, where there are nodes of others."""
     return [
         f"{remedy}, of which there are nodes; class {name}: no node matches {selector}accelerator={name}, so the pod stays "
-        "pending [gpu-class]"
+        "pending"
     ]
 
 
@@ -92,13 +92,28 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
         pending(f"{SET} nvidia-t4"),
     ),
+    the_pod_demands_it_twice=(
+        pod(
+            gpu_container(),
+            nodeSelector={"accelerator": "nvidia-l4"},
+            **affinity("accelerator", "In", "nvidia-l4", "nvidia-t4"),
+        ),
+        [T4],
+        ANY,
+        [
+            "remove nodeSelector accelerator=nvidia-l4 and node affinity accelerator in (nvidia-l4, nvidia-t4), and set "
+            "gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-l4: no node matches "
+            "nodeSelector accelerator=nvidia-l4 and node affinity accelerator in (nvidia-l4, nvidia-t4), so the pod "
+            "stays pending"
+        ],
+    ),
     nothing_is_there=(
         ON_L4,
         [],
         ANY,
         [
             "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team for nodes of nvidia-l4 [gpu-class]"
+            "platform team for nodes of nvidia-l4"
         ],
     ),
     its_nodes_lack_the_label=(
@@ -107,8 +122,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         ANY,
         [
             "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
-            "[gpu-class]"
+            "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator"
         ],
     ),
     the_label_they_have=(ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
@@ -131,7 +145,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         FAMILY_ONLY,
         [
             f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? The value must be a GPU class or a family of '
-            f"classes [gpu-class]"
+            f"classes"
         ],
     ),
     what_is_allowed_is_a_family_with_nodes=(
@@ -139,7 +153,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         [A100_BY_FAMILY],
         FAMILY_ONLY,
         [
-            f'{ANNOTATION} = "nvidia-t4": {SET} nvidia-a100; must be a class that namespace ml-training may use [gpu-class]'
+            f'{ANNOTATION} = "nvidia-t4": {SET} nvidia-a100; must be a class that namespace ml-training may use'
         ],
     ),
     the_default_of_the_policy=(
@@ -179,7 +193,7 @@ def test_the_only_usable_class_is_named_also_where_pods_must_be_pinned(name: str
     """A pod that /mutate could not pin, because its annotation is wrong, is pinned once that is right."""
     only_t4 = GPUClassOptions(allowed=("nvidia-t4", "nvidia-l4"))
     said = reported(asking(name), T4, A100, options=only_t4, phase=Phase.VALIDATE)
-    assert said == [f'{ANNOTATION} = "{name}": {SET} nvidia-t4; {why} [gpu-class]']
+    assert said == [f'{ANNOTATION} = "{name}": {SET} nvidia-t4; {why}']
 
 
 A100_IN_B = (("accelerator", "nvidia-a100-80gb"), (ZONE, "b"))
@@ -187,7 +201,7 @@ T4_IN_A = (("accelerator", "nvidia-t4"), (ZONE, "a"))
 NOT_ADDED = (
     "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-80gb (the default of the "
     "policy) is not added: no node matches both accelerator=nvidia-a100-80gb and the pod's own nodeSelector and "
-    "affinity [gpu-class]"
+    "affinity"
 )
 NODES = [A100_IN_B, T4_IN_A]
 CANNOT_MEET_BOTH = (
@@ -213,7 +227,7 @@ def in_zone(zone: str) -> JSON:
         A100_80,
         [
             "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-a100-80gb: no node matches "
-            "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
+            "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending"
         ],
     ),
     nodes_that_are_made_on_demand=(
@@ -228,7 +242,7 @@ def in_zone(zone: str) -> JSON:
         GPUClassOptions(default=A100_80, allowed=("nvidia-a100",)),
         NODES,
         A100_80,
-        [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending [gpu-class]"],
+        [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending"],
     ),
     an_estimate_likewise=(
         pod(
@@ -242,7 +256,39 @@ def in_zone(zone: str) -> JSON:
         [
             "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
             "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
-            "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
+            "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity"
+        ],
+    ),
+    an_estimate_that_leaves_several_classes=(
+        pod(
+            gpu_container(),
+            annotations={
+                "gpu-admission.dev/model-params": "7b",
+                "gpu-admission.dev/model-sequence": "131072",
+            },
+            nodeSelector={ZONE: "b"},
+        ),
+        ANY,
+        [(("accelerator", name), (ZONE, "a")) for name in ("nvidia-a100-40gb", "nvidia-a100-80gb")],
+        None,
+        [
+            'metadata.annotations[gpu-admission.dev/model-params] = "7b": declare gpu-admission.dev/model-family or '
+            "gpu-admission.dev/model-layers; should fit on nvidia-a100-80gb (80.0 GiB usable): 7b bf16 serving needs "
+            "1017.1 GiB by rule of thumb; or ask the platform team for larger cards",
+            "name a class with the annotation gpu-admission.dev/gpu-class; class that holds the weights (7b bf16 "
+            "serving needs 1017.1 GiB by rule of thumb) is not added: no node matches both "
+            "accelerator=nvidia-a100-40gb or nvidia-a100-80gb or nvidia-l4 or 1 more and the pod's own nodeSelector "
+            "and affinity",
+        ],
+    ),
+    an_estimate_of_which_there_is_no_node=(
+        pod(gpu_container(), annotations={"gpu-admission.dev/model-params": "13b"}),
+        ANY,
+        [T4_IN_A],
+        "nvidia-a100-40gb",
+        [
+            "request 4 GPUs of 16 GB; class nvidia-a100-40gb: no node matches nodeSelector accelerator=nvidia-a100-40gb, "
+            "by the declared model, so the pod stays pending; or ask the platform team for nodes of nvidia-a100-40gb"
         ],
     ),
     what_the_annotation_names_is_added=(
@@ -250,7 +296,7 @@ def in_zone(zone: str) -> JSON:
         ANY,
         NODES,
         A100_80,
-        [f"{CANNOT_MEET_BOTH}, so the pod stays pending [gpu-class]"],
+        [f"{CANNOT_MEET_BOTH}, so the pod stays pending"],
     ),
 )
 def test_a_guess_that_no_node_can_meet_together_with_the_pod(

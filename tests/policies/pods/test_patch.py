@@ -206,10 +206,19 @@ def test_annotation(before: JSON, after: JSON) -> None:
     assert_patched(before, annotate, after)
 
 
-def test_an_annotation_in_words() -> None:
-    patch = PodPatch(view(pod()))
-    annotate(patch)
-    assert [change.what for change in patch.changes] == ["annotation gpu-admission.dev/injected"]
+@cases(
+    ("verb", "want"),
+    annotation=(annotate, "annotation gpu-admission.dev/injected"),
+    gate=(methodcaller("add_scheduling_gate", "example.com/a"), "schedulingGate example.com/a"),
+    volume=(add_volume, "volume shm"),
+    toleration=(tolerate, "toleration nvidia.com/gpu:NoSchedule"),
+    variable=(add_env, "main: env NVIDIA_VISIBLE_DEVICES=void"),
+    probe=(start, "main: startupProbe for 90 s"),
+)
+def test_a_change_in_words(verb: Verb, want: str) -> None:
+    patch = PodPatch(view(pod(container(readinessProbe=HTTP))))
+    verb(patch)
+    assert [change.what for change in patch.changes] == [want]
 
 
 def test_second_toleration_is_appended_to_the_list_that_the_first_one_made() -> None:

@@ -72,50 +72,66 @@ def test_accepts_what_the_api_server_accepts(raw: str | float | None, want: str)
     assert parse_quantity(raw) == Quantity(int(Decimal(want).scaleb(9)))
 
 
+NO_QUANTITY = "is not a Kubernetes quantity:"
+NO_NUMBER = f"{NO_QUANTITY} expected a number and perhaps a suffix, such as 2, 500m or 16Gi"
+UNKNOWN = f"{NO_QUANTITY} unknown suffix"
+NO_EXPONENT = "an exponent needs digits, as in 1e3"
+SUFFIXES = "the suffixes are n, u, m, k, M, G, T, P, E and Ki, Mi, Gi, Ti, Pi, Ei"
+OUT_OF_RANGE = "is out of range: the most that Kubernetes counts is 9223372036854775807 (2^63-1)"
+
+
 @cases(
     ("raw", "want"),
-    empty=("", '"" is not a Kubernetes quantity: expected a number'),
-    only_spaces=("   ", '"" is not a Kubernetes quantity: expected a number'),
-    capital_k=("1K", 'unknown suffix "K"; write k for 1000 or Ki for 1024'),
-    e_alone=("1e", 'unknown suffix "e"; an exponent needs digits, as in 1e3'),
-    e_minus=("1e-", 'unknown suffix "e-"; an exponent needs digits'),
-    no_digits_anywhere=("E-", 'unknown suffix "E-"; an exponent needs digits'),
-    a_word=("1gpu", "expected a number and perhaps a suffix, such as 2, 500m or 16Gi"),
-    lower_case_mebi=("1mi", 'unknown suffix "mi"; the suffixes are n, u, m, k, M'),
-    i_alone=(".5i", 'unknown suffix "i"'),
-    range=("1-5", 'unknown suffix "-5"'),
-    two_points=("1.1.M", "expected a number"),
-    space_inside=("1 Gi", "expected a number"),
-    newline_is_an_escape_in_json=("1\n", "expected a number"),
-    tab_is_an_escape_in_json=("\t1", "expected a number"),
-    underscore_that_python_takes=("1_0", "expected a number"),
-    digit_of_another_script=("\u0661", "expected a number"),
-    superscript=("1²", "expected a number"),
-    nan=("NaN", '"NaN" is not a Kubernetes quantity'),
-    infinity=("inf", '"inf" is not a Kubernetes quantity'),
-    the_slow_path_needs_digits_above_ti=("Pi", "it has no digits"),
-    the_slow_path_needs_digits_below_nano=(".e-10", "it has no digits"),
-    json_true=(True, '"true" is not a Kubernetes quantity: it is a boolean'),
-    float_nan=(float("nan"), "it is not a finite number"),
-    float_infinity=(float("inf"), "it is not a finite number"),
-    beyond_int64=("1e30", '"1e30" is out of range: the most that Kubernetes counts is'),
-    ten_exa=("10E", '"10E" is out of range'),
-    minus_ten_exa=("-10E", '"-10E" is out of range'),
-    json_integer_beyond_int64=(LARGEST + 1, "this number is out of range"),
-    json_integer_of_400_digits=(10**400, "this number is out of range"),
-    json_number_beyond_int64=(1e300, "is out of range"),
-    exponent_wraps_around=("1e4294967296", "the exponent 4294967296 does not fit 32 bits"),
-    exponent_above_32_bits=("0e2147483648", "does not fit 32 bits"),
-    exponent_below_32_bits=("0e-2147483649", "does not fit 32 bits"),
-    exponent_bomb=("1e2147483647", "is out of range"),
-    too_long=("9" * 257, "it is longer than 256 characters"),
+    empty=("", f'"" {NO_NUMBER}'),
+    only_spaces=("   ", f'"" {NO_NUMBER}'),
+    capital_k=("1K", f'"1K" {UNKNOWN} "K"; write k for 1000 or Ki for 1024'),
+    e_alone=("1e", f'"1e" {UNKNOWN} "e"; {NO_EXPONENT}'),
+    e_minus=("1e-", f'"1e-" {UNKNOWN} "e-"; {NO_EXPONENT}'),
+    no_digits_anywhere=("E-", f'"E-" {UNKNOWN} "E-"; {NO_EXPONENT}'),
+    a_word=("1gpu", f'"1gpu" {NO_NUMBER}'),
+    lower_case_mebi=("1mi", f'"1mi" {UNKNOWN} "mi"; {SUFFIXES}'),
+    i_alone=(".5i", f'".5i" {UNKNOWN} "i"; {SUFFIXES}'),
+    range=("1-5", f'"1-5" {UNKNOWN} "-5"; {SUFFIXES}'),
+    two_points=("1.1.M", f'"1.1.M" {NO_NUMBER}'),
+    space_inside=("1 Gi", f'"1 Gi" {NO_NUMBER}'),
+    newline_is_an_escape_in_json=("1\n", f'"1\n" {NO_NUMBER}'),
+    tab_is_an_escape_in_json=("\t1", f'"\t1" {NO_NUMBER}'),
+    underscore_that_python_takes=("1_0", f'"1_0" {NO_NUMBER}'),
+    digit_of_another_script=("\u0661", f'"\u0661" {NO_NUMBER}'),
+    superscript=("1²", f'"1²" {NO_NUMBER}'),
+    nan=("NaN", f'"NaN" {NO_NUMBER}'),
+    infinity=("inf", f'"inf" {NO_NUMBER}'),
+    the_slow_path_needs_digits_above_ti=("Pi", f'"Pi" {NO_QUANTITY} it has no digits'),
+    the_slow_path_needs_digits_below_nano=(".e-10", f'".e-10" {NO_QUANTITY} it has no digits'),
+    json_true=(True, f'"true" {NO_QUANTITY} it is a boolean'),
+    float_nan=(float("nan"), f'"nan" {NO_QUANTITY} it is not a finite number'),
+    float_infinity=(float("inf"), f'"inf" {NO_QUANTITY} it is not a finite number'),
+    beyond_int64=("1e30", f'"1e30" {OUT_OF_RANGE}'),
+    ten_exa=("10E", f'"10E" {OUT_OF_RANGE}'),
+    minus_ten_exa=("-10E", f'"-10E" {OUT_OF_RANGE}'),
+    json_integer_beyond_int64=(LARGEST + 1, f"this number {OUT_OF_RANGE}"),
+    json_integer_of_400_digits=(10**400, f"this number {OUT_OF_RANGE}"),
+    json_number_beyond_int64=(1e300, f'"1e+300" {OUT_OF_RANGE}'),
+    exponent_wraps_around=(
+        "1e4294967296",
+        f'"1e4294967296" {NO_QUANTITY} the exponent 4294967296 does not fit 32 bits',
+    ),
+    exponent_above_32_bits=(
+        "0e2147483648",
+        f'"0e2147483648" {NO_QUANTITY} the exponent 2147483648 does not fit 32 bits',
+    ),
+    exponent_below_32_bits=(
+        "0e-2147483649",
+        f'"0e-2147483649" {NO_QUANTITY} the exponent -2147483649 does not fit 32 bits',
+    ),
+    exponent_bomb=("1e2147483647", f'"1e2147483647" {OUT_OF_RANGE}'),
+    too_long=("9" * 257, f'"{"9" * 40}…" is not a Kubernetes quantity: it is longer than 256 characters'),
 )
 def test_refuses_with_a_sentence(raw: Any, want: str) -> None:
     with pytest.raises(QuantityError) as refused:
         parse_quantity(raw)
 
-    assert want in str(refused.value)
-    assert len(str(refused.value)) < 200
+    assert str(refused.value) == want
 
 
 @cases(

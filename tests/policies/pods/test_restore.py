@@ -94,6 +94,8 @@ def test_the_authors_manifest_becomes_the_stored_pod() -> None:
 
     assert completed == stored()
     assert {change.what: change.rule for change in restored.changes} == WORDS
+    assert restored.note is not None
+    assert restored.note.what == "annotation gpu-admission.dev/injected"
 
 
 @pytest.mark.parametrize("what", [pytest.param(what, id=what.rpartition(": ")[2]) for what in WORDS])

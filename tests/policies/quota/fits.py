@@ -7,7 +7,7 @@ from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode, Phase
-from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
+from policies.rules.gpu_quota import GPUQuotaOptions, check_workload, requests_gpus
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, view
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
@@ -53,7 +53,8 @@ def said(
         context(Phase.TEMPLATE, ledger=ledger, **around),
         GPUQuotaOptions(mode=mode, on_exceeded=on_exceeded),
     )
-    return [finding.sentence() for finding in check_workload(subject, options, held)]
+    is_checked = requests_gpus(subject, held.resource_mapping)
+    return [finding.sentence() for finding in check_workload(subject, options, held) if is_checked]
 
 
 A100_NEVER = "nvidia-a100-80gb, which can never fit: the GPUQuota of ml-training grants 8 in all"

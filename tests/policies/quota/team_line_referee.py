@@ -143,7 +143,7 @@ class Referee:
             for key, hard in self.team.hard.items()
         )
 
-    # ---- 'what is held for pods that have not started is given back first by the namespace that holds most'
+    # ---- quota 'that is held for pods that have not started is taken back first from the namespace that holds most'
 
     def _give_back(self, names: list[str]) -> None:
         for name in names:

@@ -109,34 +109,34 @@ def test_amounts_are_read(text: str | int, want: Fraction) -> None:
     number_of_401_digits=(10**400, 'must be an amount such as 16, "0.5" or "2/7", not this number'),
     boolean=(True, 'must be an amount such as 16, "0.5" or "2/7", not True'),
     null=(None, 'must be an amount such as 16, "0.5" or "2/7", not "None"'),
-    empty=("", 'not ""'),
+    empty=("", 'must be an amount such as 16, "0.5" or "2/7", not ""'),
     negative=("-1", 'must be an amount such as 16, "0.5" or "2/7", not "-1"'),
-    space=(" 1", 'not " 1"'),
-    newline=("1\n", 'not "1\n"'),
-    underscore=("1_0", 'not "1_0"'),
-    digit_of_another_script=("٣", 'not "٣"'),
-    no_whole_part=(".5", 'not ".5"'),
-    decimal_and_fraction=("1.5/2", 'not "1.5/2"'),
+    space=(" 1", 'must be an amount such as 16, "0.5" or "2/7", not " 1"'),
+    newline=("1\n", 'must be an amount such as 16, "0.5" or "2/7", not "1\n"'),
+    underscore=("1_0", 'must be an amount such as 16, "0.5" or "2/7", not "1_0"'),
+    digit_of_another_script=("٣", 'must be an amount such as 16, "0.5" or "2/7", not "٣"'),
+    no_whole_part=(".5", 'must be an amount such as 16, "0.5" or "2/7", not ".5"'),
+    decimal_and_fraction=("1.5/2", 'must be an amount such as 16, "0.5" or "2/7", not "1.5/2"'),
     divides_by_zero=("1/0", 'must not divide by zero, as "1/0" does'),
-    too_long=("9" * 401, f'not "{"9" * 40}…"'),
+    too_long=("9" * 401, f'must be an amount such as 16, "0.5" or "2/7", not "{"9" * 40}…"'),
 )
 def test_amounts_that_are_none(raw: Any, want: str) -> None:
     with pytest.raises(ValueError) as error:
         vector.parse_amount(raw)
-    assert want in str(error.value)
+    assert str(error.value) == want
 
 
 @cases(
     ("raw", "want"),
     a_list=([], "must be a map of amounts"),
-    unknown_key=({"cpu": "1"}, 'not "cpu"'),
-    no_name=({"classes/": "1"}, 'not "classes/"'),
-    no_amount=({"gpus": "many"}, 'not "many"'),
+    unknown_key=({"cpu": "1"}, 'must be gpus, classes/<name> or resources/<name>, not "cpu"'),
+    no_name=({"classes/": "1"}, 'must be gpus, classes/<name> or resources/<name>, not "classes/"'),
+    no_amount=({"gpus": "many"}, 'must be an amount such as 16, "0.5" or "2/7", not "many"'),
 )
 def test_what_is_no_vector(raw: Any, want: str) -> None:
     with pytest.raises(ValueError) as error:
         vector.parse_vector(raw)
-    assert want in str(error.value)
+    assert str(error.value) == want
 
 
 def test_what_a_quota_grants_is_one_vector() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.quota.amounts import Hard, Vector
-from policies.quota.budget import Budget, BudgetSpec, Period, Spending, moment
+from policies.quota.budget import GPU_HOUR, Budget, BudgetSpec, Period, Spending, moment
 from policies.quota.budget_findings import how_long, how_much, reservation_findings, workload_findings
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import decide
@@ -127,6 +127,14 @@ def test_a_budget_in_words(period: Period, hours: int, amount: str, until: str) 
 
     assert how_much(limits, found, ["gpus"]) == amount
     assert how_long(limits, found, ["gpus"], {}) == until
+
+
+def test_two_of_the_keys_are_named() -> None:
+    granted = dict.fromkeys(("gpus", "classes/a", "classes/b", "classes/c"), 10 * GPU_HOUR)
+
+    assert how_much(Budget(Period.MONTH, granted, 0.8), spending(spent=1), granted) == (
+        "1 of 10 GPU-hours and 0 of 10 GPU-hours of a and 2 more used this month"
+    )
 
 
 def test_nothing_is_said_of_a_period_that_has_ended() -> None:

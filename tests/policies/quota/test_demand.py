@@ -118,7 +118,7 @@ def test_plain_counts(document: JSON, want: dict[str, str]) -> None:
         pod(gpu_container("many")),
         {},
         'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": set a whole number '
-        "such as 1; must be a quantity that a quota can count [gpu-quota]",
+        "such as 1; must be a quantity that a quota can count",
     ),
     negative_takes_nothing_away=(
         pod(gpu_container("-1"), gpu_container("2", "b")),

@@ -54,6 +54,14 @@ TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
         {"nvidia-h100": "1"},
         "device class h100.example.com",
     ),
+    device_classes_of_two_containers=(
+        pod(
+            gpu_container("1", resource="deviceclass.resource.kubernetes.io/h100.example.com"),
+            gpu_container("1", "b", resource="deviceclass.resource.kubernetes.io/large.example.com"),
+        ),
+        {"nvidia-h100": "2", "nvidia-h200": "1"},
+        "device class h100.example.com and device class large.example.com",
+    ),
 )
 @pytest.mark.parametrize("mode", list(UnclassifiedPods))
 def test_by_class(document: JSON, want: dict[str, str], because: str, mode: UnclassifiedPods) -> None:

@@ -103,11 +103,11 @@ def counted_claim(document: JSON) -> Demand:
 @cases(
     ("requests", "alternatives", "want"),
     the_most=(32, 8, []),
-    requests=(33, 1, ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"]),
+    requests=(33, 1, ["spec.devices.requests: split the claim; must have at most 32 items"]),
     alternatives=(
         1,
         9,
-        ["spec.devices.requests[0].firstAvailable: remove some; must have at most 8 items [gpu-quota]"],
+        ["spec.devices.requests[0].firstAvailable: remove some; must have at most 8 items"],
     ),
 )
 def test_claims_that_no_api_server_stores(requests: int, alternatives: int, want: list[str]) -> None:

@@ -7,10 +7,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claims import decode_claim_template
+from policies.gpus.claims import ResourceClaim, decode_claim_template
 from policies.pods.workload import Workload
 from policies.quota.ledger.decide import Line, ReservationVerdict, Shortfall, VerdictReason
-from policies.quota.quota_request import QuotaRequest, ReservationOutcome, quota_request_for_pod
+from policies.quota.quota_request import (
+    QuotaRequest,
+    ReservationOutcome,
+    quota_request_for_claim,
+    quota_request_for_pod,
+)
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, check_claim_template, check_reservation
@@ -137,7 +142,7 @@ def test_a_workload_where_pods_wait_in_line(
 
     found = said(subject, grant, on_exceeded=OnExceeded.QUEUE)
 
-    assert found == [f"{each} [gpu-quota]" for each in want]
+    assert found == [f"{each}" for each in want]
 
 
 def test_a_rule_that_only_warns_lets_no_pod_wait() -> None:
@@ -147,7 +152,7 @@ def test_a_rule_that_only_warns_lets_no_pod_wait() -> None:
 
     assert found == [
         "spec.replicas: set replicas: 4; needs 8 GPUs; ml-training has 4 of 16 free; gpu-quota is in mode warn and denies "
-        "nothing [gpu-quota]"
+        "nothing"
     ]
 
 
@@ -169,6 +174,11 @@ def requested(line: Line, **spec: Any) -> QuotaRequest:
         QUEUE,
         ["a pod with ResourceClaims does not wait in line for quota"],
     ),
+    a_claim=(
+        quota_request_for_claim(uid("review"), ResourceClaim(), "ana", context()),
+        QUEUE,
+        ["a ResourceClaim does not wait in line for quota"],
+    ),
     one_that_could_wait=(requested(Line.BEHIND), QUEUE, []),
     where_none_waits=(requested(Line.NEVER_WAITS), GPUQuotaOptions(), []),
 )
@@ -182,7 +192,9 @@ def test_a_denial_says_what_never_waits(
         quota_ledger(hard={"gpus": Fraction(8)}), creation_request(uid("pod"), {}, "c"), verdict
     )
 
-    (found,) = check_reservation(outcome, asked, options, "team", datetime(2027, 1, 1, tzinfo=UTC))
+    (found,) = check_reservation(
+        outcome, asked, options, "team", datetime(2027, 1, 1, tzinfo=UTC), lambda _: context()
+    )
 
     assert list(found.details) == want
 
@@ -193,7 +205,7 @@ def test_a_denial_says_what_never_waits(
         QUEUE,
         [
             "spec.spec.devices.requests: claims do not wait in line for quota: while it has no room, they are denied and "
-            "their pods stay pending [gpu-quota]"
+            "their pods stay pending"
         ],
     ),
     no_pod_waits=(GPUQuotaOptions(), []),

@@ -395,7 +395,7 @@ def test_a_gang_that_no_ledger_can_hold_blocks_nobody_and_says_how_many_pods_it_
     assert turn.lifts == ("b",)
     place = turn.places[gang[0].uid]
     assert place.standing is S.TOO_MANY
-    for pods, want in ((place.most, place.most), (place.most + 1, 0)):
+    for pods, want in ((place.can_start, place.can_start), (place.can_start + 1, 0)):
         assert len(next_to_start(ledger(9999), gang[:pods], {"gang": Gang(pods)}, STRICT).lifts) == want
 
 

@@ -151,7 +151,7 @@ def test_a_pod_that_names_its_node_gets_no_parts(document: JSON, before: JSON | 
     demand = request.on(ledger(catalogue_version(OLD)), {})
     assert [each.sentence() for each in demand.denials] == [
         'spec.nodeName = "n": set nodeSelector kubernetes.io/hostname, or remove the limit; must be omitted beside a limit of '
-        "GPU memory: only the scheduler that shares GPUs holds a pod to its part [gpu-quota]"
+        "GPU memory: only the scheduler that shares GPUs holds a pod to its part"
     ] * denied
 
 

@@ -18,7 +18,9 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, decide_by_own_catalogue, quota_request_for_pod
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, amounts_in_words, exceeded
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded
+from policies.quota.shortage_facts import amounts_in_words
+from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, container, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
@@ -27,7 +29,7 @@ from webhook.serving.admission_review import denial_message
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 A100, T4 = "classes/nvidia-a100", "classes/nvidia-t4"
 ON_A100: JSON = {"nodeSelector": {"accelerator": "nvidia-a100"}}
-PINS = {name: ("accelerator", name) for name in ("nvidia-t4",)}
+ONLY_T4 = GPUClassOptions(allowed=("nvidia-t4",))
 
 
 def outcome(
@@ -49,10 +51,15 @@ def outcome(
     return decide_by_own_catalogue(ledger, request, catalogues)
 
 
-def denial(document: JSON, *ledger: Any, pins: Mapping[str, tuple[str, str]] = PINS) -> Finding:
+def denial(document: JSON, *ledger: Any) -> Finding:
     request = quota_request_for_pod(uid("review"), view(document), None, context())
     (found,) = check_reservation(
-        outcome(document, *ledger), request, GPUQuotaOptions(), "team", NOW, lambda _pod: pins
+        outcome(document, *ledger),
+        request,
+        GPUQuotaOptions(),
+        "team",
+        NOW,
+        lambda _: context(options_of=lambda _: ONLY_T4),
     )
     return found
 
@@ -63,6 +70,7 @@ def denial(document: JSON, *ledger: Any, pins: Mapping[str, tuple[str, str]] = P
     a_class_that_says_the_same=({GPUS: 3, A100: 3}, "3 GPUs (nvidia-a100)"),
     a_class_that_says_less=({GPUS: 3, T4: 2}, "3 GPUs and 2 nvidia-t4"),
     classes_alone=({A100: 2, T4: 2}, "2 nvidia-a100 and nvidia-t4"),
+    two_classes_that_say_the_same=({GPUS: 3, A100: 3, T4: 3}, "3 GPUs (nvidia-a100 and nvidia-t4)"),
     many_classes=({f"classes/c{n}": 2 for n in range(6)}, "2 c0 and c1 and 4 more"),
 )
 def test_amounts(vector: Mapping[str, int], want: str) -> None:
@@ -76,42 +84,42 @@ def test_amounts(vector: Mapping[str, int], want: str) -> None:
         ({GPUS: 8, A100: 8}, {}),
         QUOTA_CAN_NEVER_FIT,
         "set nvidia.com/gpu: 8; exceeded quota: team/default, 16 GPUs (nvidia-a100) can never fit: the quota grants 8; or "
-        "ask the platform team to raise spec.hard [gpu-quota]",
+        "ask the platform team to raise spec.hard",
     ),
     what_is_left=(
         pod(gpu_container("3")),
         ({GPUS: 8}, {GPUS: 6}),
         QUOTA_EXCEEDED,
         "set nvidia.com/gpu: 2, or wait until others release 1 GPU; exceeded quota: team/default, requested 3 GPUs, 6 of 8 "
-        "used; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
+        "used; or ask the platform team to raise spec.hard.gpus",
     ),
     more_is_used_than_the_quota_has=(
         pod(gpu_container("3")),
         ({GPUS: 4}, {GPUS: 10}),
         QUOTA_EXCEEDED,
         "wait until others release 9 GPUs; exceeded quota: team/default, requested 3 GPUs, 10 of 4 used; or ask the platform "
-        "team to raise spec.hard.gpus [gpu-quota]",
+        "team to raise spec.hard.gpus",
     ),
     no_part_of_a_gpu_is_offered_to_one_gpu=(
         pod(gpu_container("1")),
         ({GPUS: 1}, {GPUS: Fraction(4, 7)}),
         QUOTA_EXCEEDED,
         "wait until others release all that they hold; exceeded quota: team/default, requested 1 GPU, 0.57 of 1 used; or ask the "
-        "platform team to raise spec.hard.gpus [gpu-quota]",
+        "platform team to raise spec.hard.gpus",
     ),
     larger_than_the_quota_and_the_quota_is_full=(
         pod(gpu_container("16")),
         ({GPUS: 8}, {GPUS: 8}),
         QUOTA_CAN_NEVER_FIT,
         "set nvidia.com/gpu: 8 or less, and wait until that much is free; exceeded quota: team/default, 16 GPUs can never "
-        "fit: the quota grants 8; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
+        "fit: the quota grants 8; or ask the platform team to raise spec.hard.gpus",
     ),
     two_containers_share_it=(
         pod(gpu_container("2", name="a"), gpu_container("2", name="b")),
         ({GPUS: 3}, {}),
         QUOTA_CAN_NEVER_FIT,
         "request 3 GPUs or fewer; exceeded quota: team/default, 4 GPUs can never fit: the quota grants 3; or ask the "
-        "platform team to raise spec.hard.gpus [gpu-quota]",
+        "platform team to raise spec.hard.gpus",
     ),
 )
 def test_the_first_line(document: JSON, ledger: tuple[Any, ...], reason: Reason, want: str) -> None:
@@ -217,7 +225,7 @@ def test_an_unpinned_pod_is_told_the_class_that_costs_nothing() -> None:
     counted = found.details[-1]
 
     assert found.fix == (Edit(annotation_path(GPU_CLASS), "nvidia-t4"),)
-    assert found.remedy.startswith(f"set {GPU_CLASS}: nvidia-t4")
+    assert found.remedy == "set gpu-admission.dev/gpu-class: nvidia-t4"
     assert counted == "counted for nvidia-a100: it pins no GPU class"
 
 
@@ -231,8 +239,7 @@ def test_an_unpinned_pod_is_told_the_class_that_costs_nothing() -> None:
     ),
 )
 def test_a_class_is_named_only_where_it_helps(document: JSON, ledger: tuple[Any, ...]) -> None:
-    pins = {} if "nodeSelector" in document["spec"] else PINS
-    assert GPU_CLASS not in denial(document, *ledger, pins=pins).advice
+    assert GPU_CLASS not in denial(document, *ledger).advice
 
 
 def test_holders_of_several_dimensions_are_listed_once() -> None:
@@ -295,7 +302,7 @@ def denial_by(ledger: QuotaLedger, shortfalls: Sequence[Shortfall], author: Pod)
     ),
 )
 def test_waiting_is_named_where_it_helps(ledger: QuotaLedger, shortfalls: list[Shortfall], want: str) -> None:
-    assert denial_by(ledger, shortfalls, Pod()).sentence() == f"{want} [gpu-quota]"
+    assert denial_by(ledger, shortfalls, Pod()).sentence() == f"{want}"
 
 
 WAIT = "wait until Deployment/chat releases 2 GPUs"
@@ -361,9 +368,9 @@ def test_a_denial_is_short_and_its_fix_is_admitted(
     decided = outcome(document, *ledger)
     if decided.verdict is None or not decided.verdict.shortfalls:
         return
-    found = denial(document, *ledger, pins={} if is_pinned else PINS)
+    found = denial(document, *ledger)
 
-    sentence = found.with_contact("#gpu-support").sentence()
+    sentence = found.of("", "#gpu-support").sentence()
     first, *_ = denial_message([sentence], f"pod {'n' * 15}/{name}", "#gpu-support").split("\n")
     assert len(first) <= 300
     if found.fix:

@@ -6,6 +6,7 @@ from policies.quota.spec import (
     charged_while_waiting,
     resource_quota_findings,
 )
+from policies.quota.waiting import QueueSpec
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
@@ -87,6 +88,9 @@ def test_unclassified(
 
 
 def test_every_invalid_amount_is_a_problem_at_its_field() -> None:
-    spec = QuotaSpec(hard=Hard(gpus="8", classes={"nvidia-t4": "many"}))
+    spec = QuotaSpec(hard=Hard(gpus="8", classes={"nvidia-t4": "many"}), queue=QueueSpec(max_waiting=-1))
 
-    assert [field for field, _ in spec.problems()] == ["hard.classes[nvidia-t4]"]
+    assert list(spec.problems()) == [
+        ("hard.classes[nvidia-t4]", 'must be an amount such as 16, "0.5" or "2/7", not "many"'),
+        ("queue.maxWaiting", "must be 0 or more"),
+    ]

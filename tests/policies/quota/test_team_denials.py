@@ -15,7 +15,8 @@ from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictR
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.line_findings import queued
 from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded, shortage_facts
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded
+from policies.quota.shortage_facts import shortage_facts
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, check_workload
@@ -32,8 +33,8 @@ NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     request = quota_request_for_pod(uid("review"), view(document), None, context())
     outcome = decide_alone(ledger, request.on(ledger, {}))
-    [found] = check_reservation(outcome, request, GPUQuotaOptions(), OWN, NOW)
-    return found.with_contact("#gpu-support")
+    [found] = check_reservation(outcome, request, GPUQuotaOptions(), OWN, NOW, lambda _: context())
+    return found.of("", "#gpu-support")
 
 
 @cases(
@@ -113,7 +114,7 @@ def test_a_denial_says_which_level_and_whom_to_ask(
 ) -> None:
     found = denial(ledger, pod(gpu_container(str(gpus))))
 
-    assert (found.reason, found.sentence()) == (reason, f"{want} [gpu-quota]")
+    assert (found.reason, found.sentence()) == (reason, f"{want}")
     first, *_ = denial_message([found.sentence()], "pod train-7f9c4-x2x8p", "#gpu-support").split("\n")
     assert len(first) <= 340
 
@@ -181,11 +182,13 @@ def undecided(
         ledger, creation_request(uid("pod"), amounts({"gpus": 1}), "catalogue"), ReservationVerdict(reason)
     )
     request = quota_request_for_pod(uid("review"), Pod(), None, context())
-    found = check_reservation(outcome, request, GPUQuotaOptions(on_exceeded=on_exceeded), OWN, NOW)
+    found = check_reservation(
+        outcome, request, GPUQuotaOptions(on_exceeded=on_exceeded), OWN, NOW, lambda _: context()
+    )
     return [each.sentence() for each in found]
 
 
-IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admission controller` [gpu-quota]"
+IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admission controller`"
 
 
 @cases(
@@ -195,28 +198,28 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         VerdictReason.OTHERS_WAIT,
         OnExceeded.DENY,
         "try again when they have started; 3 pods of other namespaces in line for ClusterGPUQuota team-vision must start "
-        "first; or ask the platform team if it persists [gpu-quota]",
+        "first; or ask the platform team if it persists",
     ),
     pods_of_another_namespace_wait_and_it_may_join=(
         team_ledger(USED, waiting=1),
         VerdictReason.OTHERS_WAIT,
         OnExceeded.QUEUE,
         "create the pod again: it then waits, too; 1 pod of other namespaces in line for ClusterGPUQuota team-vision must "
-        "start first; or ask the platform team if it persists [gpu-quota]",
+        "start first; or ask the platform team if it persists",
     ),
     the_line_of_a_namespace_with_a_quota=(
         team_ledger(USED, own={"gpus": 8}, waiting=3),
         VerdictReason.QUEUE_FULL,
         OnExceeded.QUEUE,
         "create it again when some of them have started; the line for quota vision-cv/default is full: 0 pods in it; or ask the "
-        "platform team to raise spec.queue.maxWaiting of the GPUQuota [gpu-quota]",
+        "platform team to raise spec.queue.maxWaiting of the GPUQuota",
     ),
     the_line_of_a_namespace_without_a_quota=(
         team_ledger(USED),
         VerdictReason.QUEUE_FULL,
         OnExceeded.QUEUE,
         "create it again when some of them have started; the line for ClusterGPUQuota team-vision is full: 0 pods in it; or ask "
-        "the platform team to create a GPUQuota with a larger spec.queue.maxWaiting [gpu-quota]",
+        "the platform team to create a GPUQuota with a larger spec.queue.maxWaiting",
     ),
     its_creations_are_never_stored=(
         team_ledger(USED),
@@ -224,7 +227,7 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         OnExceeded.DENY,
         "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota; "
         "ClusterGPUQuota team-vision admitted some in the last 10 min that were never stored: now those in creation may take "
-        "half of what is free; if it persists, see `gpu-admission doctor` [gpu-quota]",
+        "half of what is free; if it persists, see `gpu-admission doctor`",
     ),
     never_counted=(
         replace(team_ledger(USED), used=None),
@@ -252,7 +255,7 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         VerdictReason.UNCOUNTED,
         OnExceeded.DENY,
         "try again in some seconds; namespace vision-cv joins or leaves a ClusterGPUQuota, and has not been counted yet; if it "
-        "persists, see the log of `gpu-admission controller` [gpu-quota]",
+        "persists, see the log of `gpu-admission controller`",
     ),
     another_namespace_of_the_team_not_counted=(
         team_ledger(USED, own={"gpus": 8}),
@@ -269,16 +272,13 @@ def test_a_team_that_cannot_decide(
 
 
 @cases(
-    ("waiting", "gpus", "want"),
-    it_has_no_room=(
-        0,
-        4,
-        "next in line, requested 4 GPUs, 62 of 64 used",
-    ),
-    others_wait_for_it=(3, 1, "3 pods of other namespaces of ClusterGPUQuota team-vision in line, too"),
+    ("own", "waiting", "gpus", "want"),
+    it_has_no_room=(0, 0, 4, "next in line, requested 4 GPUs, 62 of 64 used"),
+    others_wait_for_it=(0, 3, 1, "3 pods of other namespaces of ClusterGPUQuota team-vision in line, too"),
+    pods_of_its_namespace_wait=(2, 3, 1, "2 pods before it"),
 )
-def test_a_pod_waits_in_line_for_its_team(waiting: int, gpus: int, want: str) -> None:
-    ledger = team_ledger(USED, waiting=waiting)
+def test_a_pod_waits_in_line_for_its_team(own: int, waiting: int, gpus: int, want: str) -> None:
+    ledger = replace(team_ledger(USED, waiting=waiting), waiting=own)
     document = view(pod(gpu_container(str(gpus))))
     request = quota_request_for_pod(uid("review"), document, None, context())
 
@@ -330,7 +330,7 @@ RAISE = "ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-visio
     what_fits_both=(team_ledger(USED, own={"gpus": 16}), workload(pods(1, running=2), kind="batch/Job"), ""),
 )
 def test_a_workload_fits_its_quota_and_its_team(ledger: QuotaLedger, subject: Workload, want: str) -> None:
-    assert said(subject, ledger) == ([f"{want} [gpu-quota]"] if want else [])
+    assert said(subject, ledger) == ([f"{want}"] if want else [])
 
 
 def test_a_workload_is_told_who_has_the_most_of_its_team() -> None:

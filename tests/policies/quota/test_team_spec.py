@@ -125,6 +125,16 @@ def test_a_team_has_a_bound() -> None:
     ]
 
 
+def test_the_names_and_amounts_of_a_team_have_a_bound() -> None:
+    limits = {"classes": {f"class-{index:02}": 0 for index in range(43)}}  # 43 * (16 + 14) = 1290 characters
+    guaranteed = {f"n{index:03}": limits for index in range(101)}  # 101 * (4 + 14 + 1290) = 132108
+
+    assert [*spec(hard=limits, guaranteed=guaranteed).problems()] == [
+        ("hard", "must be shorter: 1290 characters (names and 14 for each amount), at most 1280"),
+        ("guaranteed", "must be shorter: 132108 characters (names and 14 for each amount), at most 131072"),
+    ]
+
+
 @cases(
     ("data", "want"),
     mistyped_field=({"namespaces": ANY, "hard": {}, "guarantee": {}}, "unknown field `guarantee`"),

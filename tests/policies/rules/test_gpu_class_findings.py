@@ -23,11 +23,11 @@ from tests.policies.rules.class_pods import (
 
 
 def must_pin(remedy: str) -> str:
-    return f"spec: {remedy}; must pin the pod to a GPU class: namespace ml-training may not use every class [gpu-class]"
+    return f"spec: {remedy}; must pin the pod to a GPU class: namespace ml-training may not use every class"
 
 
 def annotated(value: str, text: str) -> str:
-    return f'metadata.annotations[{CLASS}] = "{value}": {text} [gpu-class]'
+    return f'metadata.annotations[{CLASS}] = "{value}": {text}'
 
 
 BY_CARD = GPUClassOptions(label_key="example.com/card")
@@ -65,13 +65,13 @@ PINS_ITSELF = (
         GPUClassOptions(label_key="example.com/card"),
         f"metadata.annotations[{CLASS}]: nvidia-t4 (annotation {CLASS}) must have node label example.com/card "
         "in the catalogue to pin a pod; ask the platform team to add the label to the GPUClass, or to change "
-        "labelKey of gpu-class in the policy [gpu-class]",
+        "labelKey of gpu-class in the policy",
     ),
     family_of_which_one_class_is_not_allowed=(
         asking(**selecting("nvidia-a100")),
         GPUClassOptions(allowed=("nvidia-t4", "nvidia-a100-40gb")),
         "spec: set nodeSelector accelerator: nvidia-a100-40gb or nvidia-t4; must not pin the pod to nvidia-a100-80gb "
-        "(nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training [gpu-class]",
+        "(nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training",
     ),
     could_be_any_class=(asking(), T4_ONLY, must_pin(SET_T4)),
     could_be_a_class_that_nobody_knows=(
@@ -95,39 +95,39 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
         asking(**selecting("quantum")),
         ANY,
         'spec.nodeSelector[accelerator] = "quantum": remove it; should be a GPU class: the pod stays pending unless a node has '
-        "this label [gpu-class]",
+        "this label",
     ),
     misspelt_label=(
         asking(**selecting("nvidia-t5")),
         ANY,
         'spec.nodeSelector[accelerator] = "nvidia-t5": did you mean nvidia-t4? The value should be a GPU class: the pod '
-        "stays pending unless a node has this label [gpu-class]",
+        "stays pending unless a node has this label",
     ),
     constraints_that_contradict_each_other=(
         asking(**selecting("nvidia-t4"), **affinity("accelerator", "In", "nvidia-a100")),
         ANY,
         "spec: remove the constraint that contradicts the others; no GPU class meets nodeSelector "
-        "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending [gpu-class]",
+        "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending",
     ),
     family_that_cannot_be_narrowed=(
         asking("nvidia-a100-80gb", **selecting("nvidia-a100")),
         ANY,
         f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": remove the pod\'s own constraints, and the '
         "annotation pins it; cannot narrow nvidia-a100-40gb, nvidia-a100-80gb, to which the pod pins "
-        "itself (nodeSelector accelerator=nvidia-a100) [gpu-class]",
+        "itself (nodeSelector accelerator=nvidia-a100)",
     ),
     annotation_beside_node_name=(
         asking("nvidia-t4", nodeName="node-1"),
         ANY,
         f'metadata.annotations[{CLASS}] = "nvidia-t4": set nodeSelector accelerator: nvidia-t4; has no '
-        "effect: spec.nodeName says where the pod runs [gpu-class]",
+        "effect: spec.nodeName says where the pod runs",
     ),
     default_without_the_label=(
         asking(),
         GPUClassOptions(default="nvidia-t4", label_key="example.com/card"),
         "nvidia-t4 (the default of the policy) must have node label example.com/card in the catalogue to pin "
         "a pod; ask the platform team to add the label to the GPUClass, or to change labelKey of gpu-class "
-        "in the policy [gpu-class]",
+        "in the policy",
     ),
 )
 def test_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
@@ -173,20 +173,19 @@ def test_everything_is_told_at_once() -> None:
     assert [sentence for _, sentence in reported(document, T4_ONLY)] == [
         (
             f'metadata.annotations[{PARAMS}] = "x": set for example {PARAMS}: "70b"; must be a number of '
-            'parameters such as 70b, 350M or 1.3e9, not "x" [gpu-class]'
+            'parameters such as 70b, 350M or 1.3e9, not "x"'
         ),
         (
             'metadata.annotations[gpu-admission.dev/model-batch] = "0": set for example gpu-admission.dev/model-batch: '
-            '"8"; must be a batch size, a whole number from 1 to 1000000000, not "0" [gpu-class]'
+            '"8"; must be a batch size, a whole number from 1 to 1000000000, not "0"'
         ),
         (
             f'metadata.annotations[{CLASS}] = "nvidia-t5": did you mean nvidia-t4? The value must be a GPU class or a '
-            "family of classes [gpu-class]"
+            "family of classes"
         ),
         (
             "spec: set nodeSelector accelerator: nvidia-t4; must not pin the pod to nvidia-a100-40gb, "
-            "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training "
-            "[gpu-class]"
+            "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training"
         ),
     ]
 
@@ -200,7 +199,15 @@ def test_everything_is_told_at_once() -> None:
         [
             f'metadata.annotations[{CLASS}] = "nvidia-t4": set {CLASS}: nvidia-a100-40gb, or remove the '
             "pod's own constraint; must be nvidia-a100-40gb, to which the pod pins itself (nodeSelector "
-            "accelerator=nvidia-a100-40gb) [gpu-class]"
+            "accelerator=nvidia-a100-40gb)"
+        ],
+    ),
+    released_to_a_class_without_its_slice=(
+        asking("nvidia-t4", resource="nvidia.com/mig-9g.9gb", **selecting("amd-mi300x")),
+        ANY,
+        [
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": must be amd-mi300x, to which the pod pins itself (nodeSelector '
+            "accelerator=amd-mi300x); ask the platform team which class runs it"
         ],
     ),
     released_to_what_is_not_allowed=(
@@ -209,7 +216,7 @@ def test_everything_is_told_at_once() -> None:
         [
             "spec: have the controller that removes its gates set nodeSelector accelerator: nvidia-t4; "
             "must not pin the pod to nvidia-a100-40gb (nodeSelector accelerator=nvidia-a100-40gb): not "
-            "allowed in namespace ml-training [gpu-class]"
+            "allowed in namespace ml-training"
         ],
     ),
     released_to_anywhere_where_not_all_is_allowed=(
@@ -223,7 +230,7 @@ def test_everything_is_told_at_once() -> None:
         [
             f'metadata.annotations[{CLASS}] = "nvidia-t4": have the controller that removes its gates set '
             "nodeSelector accelerator: nvidia-t4; has no effect: gated pods are placed by the controller "
-            "that removes their gates [gpu-class]"
+            "that removes their gates"
         ],
     ),
     one_gate_is_left=(asking(schedulingGates=GATED), T4_ONLY, []),
@@ -248,7 +255,7 @@ def test_update(document: JSON, options: GPUClassOptions, want: list[str]) -> No
         [
             f'metadata.annotations[{CLASS}] = "nvidia-t4": in the template of the DaemonSet set '
             "nodeSelector accelerator: nvidia-t4; has no effect: pods of a DaemonSet are placed by its "
-            "controller [gpu-class]"
+            "controller"
         ],
     ),
 )

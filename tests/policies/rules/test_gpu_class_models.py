@@ -70,25 +70,25 @@ def test_class(
         modelled({"params": "70b"}),
         ANY,
         f'{PARAMS} = "70b": request 8 GPUs of 40 GB or 4 GPUs of 80 GB; must fit on a class that the pod may use: the '
-        "weights of 70b bf16 serving take 130.4 GiB [gpu-class]",
+        "weights of 70b bf16 serving take 130.4 GiB",
     ),
     more_gpus_of_what_is_allowed=(
         modelled({"params": "13b"}),
         T4_ONLY,
         f'{PARAMS} = "13b": request 4 GPUs of 16 GB; must fit on a class that the pod may use: the weights of '
-        "13b bf16 serving take 24.3 GiB [gpu-class]",
+        "13b bf16 serving take 24.3 GiB",
     ),
     too_large_for_any_node=(
         modelled({"params": "1t"}, gpus="8", resource="amd.com/gpu"),
         ANY,
         f'{PARAMS} = "1t": must fit on a class that the pod may use: the weights of 1t bf16 serving take '
-        "1862.7 GiB over 8 GPUs = 232.9 GiB each; ask the platform team for larger cards [gpu-class]",
+        "1862.7 GiB over 8 GPUs = 232.9 GiB each; ask the platform team for larger cards",
     ),
     a_larger_slice=(
         modelled({"params": "7b"}, resource="nvidia.com/mig-1g.10gb"),
         ANY,
         f'{PARAMS} = "7b": request a slice 1g.20gb or 1 GPU of 80 GB; must fit on a class that the pod may '
-        "use: the weights of 7b bf16 serving take 13.1 GiB [gpu-class]",
+        "use: the weights of 7b bf16 serving take 13.1 GiB",
     ),
 )
 def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOptions, want: str) -> None:
@@ -102,33 +102,33 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
         T4_ONLY,
         f'{PARAMS} = "7b": request 2 GPUs of 16 GB, or declare gpu-admission.dev/model-family or '
         "gpu-admission.dev/model-layers; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-        "needs 19.6 GiB by rule of thumb [gpu-class]",
+        "needs 19.6 GiB by rule of thumb",
     ),
     rule_of_thumb_of_a_long_sequence=(
         modelled({"params": "70b", "sequence": "8192"}, gpus="2"),
         ANY,
         f'{PARAMS} = "70b": declare gpu-admission.dev/model-family or gpu-admission.dev/model-layers; '
         "should fit on nvidia-a100-80gb (80.0 GiB usable): 70b bf16 serving needs 782.4 GiB over 2 GPUs "
-        "= 391.2 GiB each by rule of thumb; or ask the platform team for larger cards [gpu-class]",
+        "= 391.2 GiB each by rule of thumb; or ask the platform team for larger cards",
     ),
     pinned_to_what_is_too_small=(
         modelled({"params": "7b"}, nodeSelector={"accelerator": "nvidia-t4"}),
         ANY,
         f'{PARAMS} = "7b": request 2 GPUs of 16 GB, or set nodeSelector accelerator: nvidia-a100-40gb or '
         f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-        "needs 19.6 GiB by rule of thumb [gpu-class]",
+        "needs 19.6 GiB by rule of thumb",
     ),
     requested_what_cannot_hold_the_weights=(
         modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
         ANY,
         f'{PARAMS} = "70b": should fit on nvidia-t4 (16.0 GiB usable): the weights of 70b bf16 serving take '
-        "130.4 GiB; ask the platform team for larger cards [gpu-class]",
+        "130.4 GiB; ask the platform team for larger cards",
     ),
     known_cache_leaves_a_tenth_to_the_server=(
         modelled({"family": "llama-3.1-8b"}),
         T4_ONLY,
         f'metadata.annotations[{MODEL}family] = "llama-3.1-8b": request 2 GPUs of 16 GB; should fit on '
-        "nvidia-t4 (14.4 GiB usable): llama-3.1-8b bf16 serving needs 15.1 GiB [gpu-class]",
+        "nvidia-t4 (14.4 GiB usable): llama-3.1-8b bf16 serving needs 15.1 GiB",
     ),
 )
 def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
@@ -141,13 +141,13 @@ def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUCla
         {"family": "lama-3.1-8b"},
         f'metadata.annotations[{MODEL}family] = "lama-3.1-8b": set for example {MODEL}family: '
         '"llama-3.1-8b"; must be a built-in family such as llama-3.1-8b, llama-3-8b, llama-3.1-70b '
-        '(others: model-params), not "lama-3.1-8b" [gpu-class]',
+        '(others: model-params), not "lama-3.1-8b"',
     ),
     unknown_family=(
         {"family": "clip"},
         f'metadata.annotations[{MODEL}family] = "clip": set for example {MODEL}family: "llama-3.1-8b"; '
         "must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b "
-        '(others: model-params), not "clip" [gpu-class]',
+        '(others: model-params), not "clip"',
     ),
 )
 def test_invalid_annotation(model: JSON, want: str) -> None:

@@ -108,7 +108,6 @@ def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str
     [finding] = findings(pod(gpu_container("1"), container("web", env=[variable])))
 
     assert finding == Finding(
-        rule="gpu-isolation",
         reason=EXPOSED_GPUS,
         path="spec.containers[1].env[0]",
         container="web",
@@ -230,7 +229,7 @@ def test_files_of_the_node_that_lead_to_gpus(path: str) -> None:
     assert [finding.sentence() for finding in findings(mounting(path, gpu_container("1")))] == [
         f'spec.volumes[0].hostPath.path = "{path}": request nvidia.com/gpu: 1 in resources.limits instead; must '
         'not lead to GPUs of the node (mounted by container "main"): nothing counts or reserves them; device '
-        "plugins and exporters need an exemption in the GPUPolicy [gpu-isolation]"
+        "plugins and exporters need an exemption in the GPUPolicy"
     ]
 
 
@@ -248,7 +247,7 @@ def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
     assert [finding.sentence() for finding in found] == [
         f'spec.containers[0].volumeMounts[1].mountPath (container "main") = "{path}": request nvidia.com/gpu: '
         "1 in resources.limits instead; must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves "
-        "them [gpu-isolation]"
+        "them"
     ]
 
 
@@ -265,7 +264,7 @@ def test_an_annotation_that_names_devices(key: str) -> None:
 
     assert [finding.sentence() for finding in found] == [
         f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia.com/gpu: 1 in resources.limits instead; '
-        "must not name devices of the node: nothing counts or reserves them [gpu-isolation]"
+        "must not name devices of the node: nothing counts or reserves them"
     ]
 
 
@@ -336,7 +335,7 @@ def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -
     assert [finding.sentence() for finding in found] == (
         [
             "spec.tolerations[1]: remove the toleration or request a GPU; should not let the pod onto GPU nodes: "
-            "it requests no GPU, and takes CPU and memory from pods that do [gpu-isolation]"
+            "it requests no GPU, and takes CPU and memory from pods that do"
         ]
         if warned
         else []

@@ -13,7 +13,7 @@ from policies.gpus.claims import decode_claim_template
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UNCLASSIFIED_POD
-from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
+from policies.quota.ledger.decide import Line, ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode
@@ -22,7 +22,7 @@ from policies.rules.gpu_quota import (
     OnLedgerError,
     check_claim_template,
     check_reservation,
-    needs_ledger,
+    requests_gpus,
 )
 from tests.budgets import budget, spending
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
@@ -48,7 +48,6 @@ LEDGER = quota_ledger(hard={"gpus": Fraction(8)}, budget=budget(gpus=1), spendin
 def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Finding]:
     """Return what the rule says once the ledger has decided."""
     denied = Finding(
-        rule="gpu-quota",
         reason=UNCLASSIFIED_POD,
         message="quota team/default counts no pod without a class",
         remedy="pin one",
@@ -59,7 +58,7 @@ def findings(reason: VerdictReason, shortfalls: Iterable[Shortfall]) -> list[Fin
     )
     request = quota_request_for_pod(uid("review"), Pod(), None, context())
     now = datetime(2027, 1, 1, 12, tzinfo=UTC)
-    return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))
+    return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now, lambda _: context()))
 
 
 CONTROLLER_LOG = "; if it persists, see its conditions and the log of `gpu-admission controller`"
@@ -113,8 +112,16 @@ def test_a_ledger_that_does_not_decide(reason: VerdictReason, message: str, reme
     assert denied.remedy == remedy
 
 
-@pytest.mark.parametrize("reason", VerdictReason, ids=lambda reason: reason.value.replace(" ", "-"))
-def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason) -> None:
+LABELS = (
+    "reserved, already reserved, nothing to reserve, refused, exceeded, budget spent, full, others wait, not stored, "
+    "queue full, not held, uncounted, other catalogue, unreadable"
+)
+"""Of the metric gpu_admission_quota_decisions_total."""
+
+
+@pytest.mark.parametrize(("reason", "label"), list(zip(VerdictReason, LABELS.split(", "), strict=True)))
+def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason, label: str) -> None:
+    assert reason.value == label
     shortfall = Shortfall("gpus", Fraction(1), Fraction(8), Fraction(0), Fraction(8))
     exceeded = [shortfall] if reason is VerdictReason.EXCEEDED else []
     found = findings(reason, exceeded)
@@ -126,24 +133,32 @@ def test_every_verdict_that_denies_says_why_and_what_to_do(reason: VerdictReason
 
 
 @cases(
-    ("on_exceeded", "is_update", "want"),
-    it_would_wait_now=(OnExceeded.QUEUE, False, "create the pod again: it then waits, too"),
-    nobody_joins_any_more=(OnExceeded.DENY, False, "try again when they have started"),
-    growth_of_a_stored_pod=(OnExceeded.QUEUE, True, "try again when they have started"),
+    ("line", "on_exceeded", "is_update", "want"),
+    it_would_wait_now=(Line.BEHIND, OnExceeded.QUEUE, False, "create the pod again: it then waits, too"),
+    nobody_joins_any_more=(Line.BEHIND, OnExceeded.DENY, False, "try again when they have started"),
+    growth_of_a_stored_pod=(Line.BEHIND, OnExceeded.QUEUE, True, "try again when they have started"),
+    it_never_waits=(
+        Line.NEVER_WAITS,
+        OnExceeded.DENY,
+        False,
+        "try again within a minute, and again until its turn comes: it has a place in line",
+    ),
 )
-def test_others_wait(on_exceeded: OnExceeded, is_update: bool, want: str) -> None:
-    reservation = creation_request(uid("pod"), {}, "catalogue")
+def test_others_wait(line: Line, on_exceeded: OnExceeded, is_update: bool, want: str) -> None:
+    reservation = replace(creation_request(uid("pod"), {"gpus": Fraction(1)}, "catalogue"), line=line)
     outcome = ReservationOutcome(
-        replace(LEDGER, waiting=3), reservation, ReservationVerdict(VerdictReason.OTHERS_WAIT)
+        replace(LEDGER, waiting=3, scarce={"gpus": True}),
+        reservation,
+        ReservationVerdict(VerdictReason.OTHERS_WAIT),
     )
     before = Pod() if is_update else None
     request = quota_request_for_pod(uid("review"), Pod(), before, context())
     options, now = GPUQuotaOptions(on_exceeded=on_exceeded), datetime(2027, 1, 1, 12, tzinfo=UTC)
 
-    [found] = check_reservation(outcome, request, options, "team", now)
+    [found] = check_reservation(outcome, request, options, "team", now, lambda _: context())
 
     facts = "3 pods in line for quota team/default must start first"
-    assert found.sentence() == f"{want}; {facts}; or ask the platform team if it persists [gpu-quota]"
+    assert found.sentence() == f"{want}; {facts}; or ask the platform team if it persists"
 
 
 @cases(
@@ -153,7 +168,7 @@ def test_others_wait(on_exceeded: OnExceeded, is_update: bool, want: str) -> Non
         "1",
         [
             "namespace team must have a GPUQuota for pods and claims that request GPUs; ask the platform team for a "
-            "GPUQuota named default [gpu-quota]"
+            "GPUQuota named default"
         ],
     ),
     required_of_pods_with_gpus_only=(True, "0", []),
@@ -163,7 +178,7 @@ def test_without_a_quota(required: bool, gpus: str, want: list[str]) -> None:
     options, now = GPUQuotaOptions(required=required), datetime(2027, 1, 1, tzinfo=UTC)
     request = quota_request_for_pod(uid("review"), view(pod(gpu_container(gpus))), None, context())
 
-    found = check_reservation(ReservationOutcome(), request, options, "team", now)
+    found = check_reservation(ReservationOutcome(), request, options, "team", now, lambda _: context())
 
     assert [each.sentence() for each in found] == want
 
@@ -173,19 +188,21 @@ def test_without_a_quota(required: bool, gpus: str, want: list[str]) -> None:
     denied=(
         OnLedgerError.DENY,
         Severity.DENIAL,
-        "try again; the quota could not be checked: no answer; or ask the platform team if it persists [gpu-quota]",
+        "try again; the quota could not be checked: no answer; or ask the platform team if it persists",
     ),
     allowed=(
         OnLedgerError.ALLOW,
         Severity.WARNING,
-        "admitted without a quota check, which failed: no answer [gpu-quota]",
+        "admitted without a quota check, which failed: no answer",
     ),
 )
 def test_a_ledger_that_cannot_be_read(on_error: OnLedgerError, severity: Severity, want: str) -> None:
     error, options = LedgerError("no answer", transient=True), GPUQuotaOptions(on_ledger_error=on_error)
     request = quota_request_for_pod(uid("review"), view(pod(gpu_container())), None, context())
 
-    [found] = check_reservation(error, request, options, "team", datetime(2027, 1, 1, 12, tzinfo=UTC))
+    [found] = check_reservation(
+        error, request, options, "team", datetime(2027, 1, 1, 12, tzinfo=UTC), lambda _: context()
+    )
 
     assert (found.severity, found.sentence()) == (severity, want)
 
@@ -201,8 +218,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.AUDIT,
         [
             (
-                "spec.template: needs 1 GPU; ml-training has 0 of 16 free; gpu-quota is in mode audit and denies nothing "
-                "[gpu-quota]"
+                "spec.template: needs 1 GPU; ml-training has 0 of 16 free; gpu-quota is in mode audit and denies nothing"
             )
         ],
     ),
@@ -212,7 +228,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.AUDIT,
         [
             "spec.parallelism: set parallelism: 1; needs 8 GPUs; ml-training has 1 of 16 free; gpu-quota is in mode audit "
-            "and denies nothing [gpu-quota]"
+            "and denies nothing"
         ],
     ),
     what_does_not_fit=(
@@ -223,7 +239,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
             (
                 "spec.parallelism: set parallelism: 16; needs 20 GPUs, which can never fit: the GPUQuota of "
                 "ml-training grants 16 in all; gpu-quota is in mode audit and denies nothing; or ask the platform "
-                "team to raise spec.hard.gpus [gpu-quota]"
+                "team to raise spec.hard.gpus"
             )
         ],
     ),
@@ -234,7 +250,7 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.ENFORCE,
         [
             "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 7; an update needs 1 "
-            "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free [gpu-quota]"
+            "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
         ],
     ),
     none_starts_now_and_some_in_an_empty_quota=(
@@ -243,23 +259,23 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         Mode.ENFORCE,
         [
             "spec.parallelism: set parallelism: 2 or less, and wait until that much is free; needs 24 GPUs, "
-            f"{NEVER}; 0 of 3 pods will start; or {RAISE} [gpu-quota]"
+            f"{NEVER}; 0 of 3 pods will start; or {RAISE}"
         ],
     ),
     may_grow=(
-        workload(pods(1, running=2, most=16), kind="ray.io/RayCluster"),
+        workload(pods(1, running=2, maximum=16), kind="ray.io/RayCluster"),
         10,
         Mode.ENFORCE,
         [
             "spec.template: may grow to 16 pods and then needs 16 GPUs; ml-training has 6 of 16 free: 6 of 16 pods will "
-            "start [gpu-quota]"
+            "start"
         ],
     ),
     a_gang=(
         workload(pods(8, running=3, gang=3), kind="batch.volcano.sh/Job"),
         0,
         Mode.ENFORCE,
-        [f"spec.template: 3 pods that must run together need 24 GPUs, {NEVER}; {RAISE} [gpu-quota]"],
+        [f"spec.template: 3 pods that must run together need 24 GPUs, {NEVER}; {RAISE}"],
     ),
 )
 def test_what_is_said_of_a_workload(subject: Workload, used: int, mode: Mode, want: list[str]) -> None:
@@ -267,17 +283,17 @@ def test_what_is_said_of_a_workload(subject: Workload, used: int, mode: Mode, wa
 
 
 @cases(
-    ("gpus", "metadata", "needs"),
+    ("gpus", "metadata", "concerns"),
     gpus=(1, {}, True),
     no_gpus=(0, {}, False),
     controlled=(1, {"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]}, False),
 )
-def test_who_needs_to_know_what_the_quota_grants(gpus: int, metadata: JSON, needs: bool) -> None:
+def test_which_objects_the_quota_concerns(gpus: int, metadata: JSON, concerns: bool) -> None:
     containers = [gpu_container(gpus)] if gpus else []
     made = view(pod(*containers))
     written = WorkloadPods("spec.template", made, PodCount(running=1), made)
 
-    assert needs_ledger(workload(written, metadata=metadata), context().resource_mapping) is needs
+    assert requests_gpus(workload(written, metadata=metadata), context().resource_mapping) is concerns
 
 
 @cases(
@@ -293,7 +309,7 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     assert said(scaler, granted({"gpus": 10})) == [
         f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
         "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
-        "raise spec.hard.gpus [gpu-quota]"
+        "raise spec.hard.gpus"
     ]
     assert said(Workload(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
 
@@ -304,7 +320,7 @@ def test_a_template_that_is_pinned_when_admitted_gets_what_its_class_grants() ->
     grant = granted({}, **{"classes/nvidia-l4": 2})
 
     assert said(workload(WorkloadPods("spec.template", made, PodCount(running=1), pinned)), grant) == [
-        f"spec.template: set nvidia.com/gpu: 8; a pod needs 12 {A100_NEVER}; or {RAISE_A100} [gpu-quota]"
+        f"spec.template: set nvidia.com/gpu: 8; a pod needs 12 {A100_NEVER}; or {RAISE_A100}"
     ]
 
 
@@ -314,7 +330,7 @@ def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
 
     assert said(workload(pods(6, running=1)), ledger) == [
         f"spec.template: set nvidia.com/gpu: 4; a pod needs 6 nvidia.com/gpu, {never}; or ask the platform team to raise "
-        "spec.hard.resources[nvidia.com/gpu] [gpu-quota]"
+        "spec.hard.resources[nvidia.com/gpu]"
     ]
 
 
@@ -327,8 +343,7 @@ def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
         {"gpus": "4", "classes/nvidia-h100": "2"},
         [
             "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
-            "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
-            "[gpu-quota]"
+            "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4"
         ],
     ),
     would_be_denied=(
@@ -336,7 +351,7 @@ def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
         {"gpus": "4"},
         [
             'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
-            "a count, or All; must be ExactCount or All [gpu-quota]"
+            "a count, or All; must be ExactCount or All"
         ],
     ),
 )

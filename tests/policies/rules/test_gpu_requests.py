@@ -24,7 +24,7 @@ A100_80 = {"accelerator": "nvidia-a100-80gb"}
 def test_more_than_kubernetes_counts() -> None:
     assert sentences(pod(gpu_container("1e16")))[0] == (
         f'{LIMIT} (container "main") = "1e16": set {GPU}: 1; must be at most 9223372036854775: Kubernetes counts thousandths '
-        "in 64 bits [gpu-requests]"
+        "in 64 bits"
     )
 
 
@@ -89,7 +89,7 @@ NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
 def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) -> None:
     found = sentences(pod(gpu_container(quantity)))
 
-    assert found == [f'{LIMIT} (container "main") = {shown}: {want} [gpu-requests]']
+    assert found == [f'{LIMIT} (container "main") = {shown}: {want}']
 
 
 @cases(
@@ -159,7 +159,7 @@ def test_request_and_limit_that_differ(limit: Any, request_: Any) -> None:
     assert finding.sentence() == (
         f'spec.containers[0].resources.requests[{GPU}] (container "main") = '
         f'"{"null" if request_ is None else request_}": set {GPU}: {limit}, or omit the request; must equal '
-        f"limits[{GPU}] ({limit}): GPUs cannot be overcommitted [gpu-requests]"
+        f"limits[{GPU}] ({limit}): GPUs cannot be overcommitted"
     )
 
 
@@ -226,7 +226,7 @@ def test_completed_limits(document: JSON, want: list[JSON]) -> None:
         {"gpu-fraction": "0.000000001"},
         [
             'metadata.annotations[gpu-fraction] = "0.000000001": set "0.01" or more; counts as 0.01: schedulers take '
-            "less for nothing, and nothing limits what the pod uses [gpu-requests]"
+            "less for nothing, and nothing limits what the pod uses"
         ],
     ),
 )
@@ -276,7 +276,6 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
     [finding] = findings(pod(gpu_container("2", env=[{"name": "HOME", "value": "/"}, variable])))
 
     assert finding == Finding(
-        rule="gpu-requests",
         reason=DEVICE_VARIABLE,
         severity=Severity.WARNING,
         path="spec.containers[0].env[1]",
@@ -301,8 +300,7 @@ def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         'metadata.annotations[gpu-fraction] = "0.5": remove it, or the whole GPUs of container "main"; should not '
-        "stand beside them: schedulers that know the annotation refuse such pods, the others ignore it "
-        "[gpu-requests]"
+        "stand beside them: schedulers that know the annotation refuse such pods, the others ignore it"
     )
 
 
@@ -325,7 +323,7 @@ def test_a_fraction_that_no_scheduler_reads(document: JSON, why: str, phase: Pha
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         f'metadata.annotations[gpu-fraction] = "0.5": set schedulerName: kai-scheduler and no nodeName, or request a GPU in '
-        f"resources.limits; has no effect: {why}, so the pod gets none [gpu-requests]"
+        f"resources.limits; has no effect: {why}, so the pod gets none"
     )
 
 
@@ -385,7 +383,7 @@ def test_a_daemonset_that_holds_gpus() -> None:
     assert advice("DaemonSet", container("agent"), gpu_container("2", "exporter")) == [
         f'containers[1].resources.limits[{GPU}] (container "exporter") = "2": remove the request if it only '
         "monitors GPUs; is held on every node of this DaemonSet, and no other pod gets it there; or ask the "
-        "platform team to exempt its namespace in the GPUPolicy [gpu-requests]"
+        "platform team to exempt its namespace in the GPUPolicy"
     ]
 
 

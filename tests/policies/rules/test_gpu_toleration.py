@@ -162,7 +162,7 @@ def test_the_template_of_a_daemonset_needs_tolerations_itself() -> None:
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         "spec.tolerations: add nvidia.com/gpu:NoSchedule, accelerator=t4:NoSchedule to the template; the DaemonSet "
-        "controller makes no pod for a node whose taints the template does not tolerate [gpu-toleration]"
+        "controller makes no pod for a node whose taints the template does not tolerate"
     )
     assert patch.changes == []
 
@@ -207,7 +207,7 @@ RESERVED = Toleration(key="reserved", effect="NoSchedule")
 WANTS_RESERVED = [
     "spec.tolerations: add {key: reserved, operator: Exists, effect: NoSchedule} if the pod may run there; each node with "
     "nvidia.com/gpu that the pod selects has a taint that it does not tolerate, such as reserved:NoSchedule, so the pod "
-    "stays pending [gpu-toleration]"
+    "stays pending"
 ]
 
 
@@ -218,6 +218,12 @@ def with_gpus(*taints: Toleration) -> NodeState:
 @cases(
     ("document", "states", "tweaks", "want"),
     no_node_takes_it=(gpu_pod(), [with_gpus(RESERVED)], {}, WANTS_RESERVED),
+    it_asks_for_two_resources=(
+        pod({**gpu_container(), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}),
+        [NodeState(taints=(RESERVED,), resources=frozenset({"nvidia.com/gpu", "amd.com/gpu"}))],
+        {},
+        [WANTS_RESERVED[0].replace("nvidia.com/gpu that", "amd.com/gpu and nvidia.com/gpu that")],
+    ),
     it_is_told_the_first=(gpu_pod(), [with_gpus(RESERVED, RESERVED)], {}, WANTS_RESERVED),
     a_node_takes_it=(gpu_pod(), [with_gpus(RESERVED), with_gpus()], {}, []),
     it_tolerates_the_taint=(

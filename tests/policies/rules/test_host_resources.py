@@ -286,22 +286,22 @@ IN_ALL = "a GPU's share on nvidia-a100-80gb is 12 CPUs"
     the_share_of_four=(
         pod(trainer("4", cpu="96", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "96": set cpu: 48; must be at most 48: '
-         f"{IN_ALL}; 96 leave 4 GPUs without CPUs of their own [host-resources]"],
+         f"{IN_ALL}; 96 leave 4 GPUs without CPUs of their own"],
     ),
     a_little_more_takes_one_more_gpu=(
         pod(trainer("1", cpu="12100m", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "12100m": set cpu: 12; must be at most 12: '
-         f"{IN_ALL}; 12100m leave 1 GPU without CPUs of its own [host-resources]"],
+         f"{IN_ALL}; 12100m leave 1 GPU without CPUs of its own"],
     ),
     more_than_the_node_has_leaves_no_more_than_it_has=(
         pod(trainer("6", cpu="1k", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "1k": set cpu: 72; must be at most 72: '
-         f"{IN_ALL}; 1000 leave 2 GPUs without CPUs of their own [host-resources]"],
+         f"{IN_ALL}; 1000 leave 2 GPUs without CPUs of their own"],
     ),
     memory=(
         pod(trainer("2", cpu="1", memory="300Gi"), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[memory] (container "main") = "300Gi": set memory: 240Gi; must be at most 240Gi: '
-         "a GPU's share on nvidia-a100-80gb is 120Gi of memory; 300Gi leave 1 GPU without memory of its own [host-resources]"],
+         "a GPU's share on nvidia-a100-80gb is 120Gi of memory; 300Gi leave 1 GPU without memory of its own"],
     ),
     as_much_again_is_allowed=(
         pod(trainer(cpu="24", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=2.0), [],
@@ -309,35 +309,35 @@ IN_ALL = "a GPU's share on nvidia-a100-80gb is 12 CPUs"
     more_than_that=(
         pod(trainer(cpu="25", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=1.5),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "25": set cpu: 18; must be at most 18: '
-         f"{IN_ALL}, and max allows 1.5 times that; 25 leave 2 GPUs without CPUs of their own [host-resources]"],
+         f"{IN_ALL}, and max allows 1.5 times that; 25 leave 2 GPUs without CPUs of their own"],
     ),
     no_maximum=(pod(trainer(cpu="96", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(max=None), []),
     all_gpus_of_the_node=(pod(trainer("8", cpu="190", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), []),
     a_container_beside_it=(
         pod(trainer(cpu="12", memory="1Gi"), sidecar(requests={"cpu": "1"}), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "12": set cpu: 11; must be at most 11 beside the other '
-         f"containers, 12 in all: {IN_ALL}; 13 leave 1 GPU without CPUs of its own [host-resources]"],
+         f"containers, 12 in all: {IN_ALL}; 13 leave 1 GPU without CPUs of its own"],
     ),
     a_loader_takes_it_all=(
         pod(trainer(cpu="4", memory="1Gi"), sidecar(requests={"cpu": "64"}), nodeSelector=A100), HostResourcesOptions(),
         ['spec.containers[1].resources.requests[cpu] (container "proxy") = "64": set cpu: 8; must be at most 8 beside the other '
-         f"containers, 12 in all: {IN_ALL}; 68 leave 5 GPUs without CPUs of their own [host-resources]"],
+         f"containers, 12 in all: {IN_ALL}; 68 leave 5 GPUs without CPUs of their own"],
     ),
     two_that_both_have_too_much=(
         pod(trainer(cpu="40", memory="1Gi"), sidecar(requests={"cpu": "40"}), nodeSelector=A100), HostResourcesOptions(),
         [f"spec: request less cpu, or more GPUs; must request at most 12 of cpu in all: {IN_ALL}; 80 leave 6 GPUs without CPUs "
-         "of their own [host-resources]"],
+         "of their own"],
     ),
     an_init_container_holds_it_for_as_long_as_the_pod_lives=(
         pod(trainer(cpu="1", memory="1Gi"), initContainers=[sidecar(requests={"cpu": "24"})], nodeSelector=A100),
         HostResourcesOptions(),
         ['spec.initContainers[0].resources.requests[cpu] (container "proxy") = "24": set cpu: 12; must be at most 12: '
-         f"{IN_ALL}; 24 leave 1 GPU without CPUs of its own [host-resources]"],
+         f"{IN_ALL}; 24 leave 1 GPU without CPUs of its own"],
     ),
     the_pod_as_a_whole=(
         pod(trainer(), resources={"requests": {"cpu": "13", "memory": "1Gi"}}, nodeSelector=A100), HostResourcesOptions(),
         ["spec.resources.requests[cpu]: request less cpu, or more GPUs; must request at most 12 of cpu in all: "
-         f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own [host-resources]"],
+         f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own"],
     ),
     a_slice=(
         pod(trainer(resource=MIG, cpu="1715m", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), [],
@@ -357,7 +357,7 @@ IN_ALL = "a GPU's share on nvidia-a100-80gb is 12 CPUs"
         ),
         HostResourcesOptions(),
         ['spec.containers[0].resources.requests[cpu] (container "main") = "13": set cpu: 12; must be at most 12: '
-         f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own [host-resources]"],
+         f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own"],
     ),
     an_amount_that_is_no_quantity=(
         pod(trainer(cpu="many", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), [],

@@ -19,7 +19,7 @@ UNKNOWN = "No device plugin that is known has this resource: the pod stays pendi
 UNREAD = "o rule reads an annotation of this name"
 WHOLE_POD = (
     "write it into resources.limits of the container that uses it; must not be a resource of the pod as a whole: "
-    "only cpu, memory and hugepages can be [ineffective-fields]"
+    "only cpu, memory and hugepages can be"
 )
 CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 
@@ -41,14 +41,14 @@ def advice(document: JSON) -> list[str]:
     name_before_device_plugins=("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu"),
 )
 def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -> None:
-    want = f"{LIMIT.format(name)}did you mean {meant}? {UNKNOWN} [ineffective-fields]"
+    want = f"{LIMIT.format(name)}did you mean {meant}? {UNKNOWN}"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.WARNING, want)]
 
 
 @pytest.mark.parametrize("name", ["NVIDIA.com/gpu", "requests.nvidia.com/gpu", "nvidia_com/gpu"])
 def test_name_with_a_slash_that_the_api_server_refuses(name: str) -> None:
-    want = f"{LIMIT.format(name)}did you mean nvidia.com/gpu? T{REFUSED} [ineffective-fields]"
+    want = f"{LIMIT.format(name)}did you mean nvidia.com/gpu? T{REFUSED}"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.DENIAL, want)]
 
@@ -63,7 +63,7 @@ def test_name_with_a_slash_that_the_api_server_refuses(name: str) -> None:
     nothing_near=("gpu-memory", "write the whole name, such as nvidia.com/gpu; t"),
 )
 def test_name_without_a_domain(name: str, remedy: str) -> None:
-    want = f'spec.containers[0].resources.requests[{name}] (container "main"): {remedy}{REFUSED} [ineffective-fields]'
+    want = f'spec.containers[0].resources.requests[{name}] (container "main"): {remedy}{REFUSED}'
     document = pod(container(resources={"requests": {"cpu": "1", name: "1"}}))
 
     assert findings(document) == [(Severity.DENIAL, want)]
@@ -132,7 +132,7 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
 def test_annotation_that_nothing_reads(metadata: JSON, want: str) -> None:
     document = {**pod(gpu_container()), "metadata": {"name": "trainer", **metadata}}
 
-    assert findings(document) == [(Severity.WARNING, f"{want} [ineffective-fields]")]
+    assert findings(document) == [(Severity.WARNING, f"{want}")]
 
 
 def test_annotations_that_are_read_and_those_of_others_are_left_alone() -> None:
@@ -212,7 +212,7 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     ),
 )
 def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> None:
-    assert advice(document) == [f"{want} [ineffective-fields]"]
+    assert advice(document) == [f"{want}"]
 
 
 @cases(

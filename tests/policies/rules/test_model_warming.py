@@ -153,7 +153,7 @@ def test_a_claim_without_a_group_may_not_be_writable() -> None:
         (
             Severity.WARNING,
             "spec.securityContext.fsGroup: set it, unless everyone may write to the claim; is not set, and claim "
-            "models is written by a user who is not root [model-warming]",
+            "models is written by a user who is not root",
         )
     ]
 

@@ -23,7 +23,7 @@ def test_a_windows_pod_gets_no_linux_container(spec: JSON) -> None:
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/llama": fetch the model in a container '
-        "of your own; has no effect on a Windows pod: the fetcher is a Linux image [model-warming]"
+        "of your own; has no effect on a Windows pod: the fetcher is a Linux image"
     )
 
 
@@ -31,7 +31,7 @@ def gated(model: str) -> str:
     return (
         f'metadata.annotations[gpu-admission.dev/model-uri] = "hf://{model}": set HF_TOKEN of the container '
         "from a Secret; should have a token: this model is gated, so fetching it fails, and the pod stays in "
-        "Init [model-warming]"
+        "Init"
     )
 
 
@@ -85,11 +85,11 @@ def test_all_that_cannot_be_used_is_refused_at_once() -> None:
     assert after == document
     assert [finding.sentence() for finding in findings] == [
         f'metadata.annotations[gpu-admission.dev/model-uri] = "{uri}": write such characters %-encoded in an https:// URI, '
-        "or rename the object; holds a space, a quote, $ or another character that no URI may hold [model-warming]",
+        "or rename the object; holds a space, a quote, $ or another character that no URI may hold",
         'metadata.annotations[gpu-admission.dev/model-path] = "models": write an absolute path such as '
-        "/models/llama; is not an absolute path below / [model-warming]",
+        "/models/llama; is not an absolute path below /",
         'metadata.annotations[gpu-admission.dev/model-cache-claim] = "My Claim": name a claim of the pod\'s '
-        "namespace; is not the name of a PersistentVolumeClaim [model-warming]",
+        "namespace; is not the name of a PersistentVolumeClaim",
     ]
     assert {finding.severity for finding in findings} == {Severity.DENIAL}
 

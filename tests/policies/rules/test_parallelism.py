@@ -26,13 +26,11 @@ def shell(script: str, gpus: int = 2) -> JSON:
 
 
 def more(processes: int, gpus: int, whose: str = "the container") -> str:
-    return (
-        f"set {gpus} or request {processes} GPUs; should be at most {gpus}, the GPUs of {whose} [parallelism]"
-    )
+    return f"set {gpus} or request {processes} GPUs; should be at most {gpus}, the GPUs of {whose}"
 
 
 def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
-    return f"set {gpus} or request {processes}; should be {gpus}, the GPUs of {whose}: the others stay idle [parallelism]"
+    return f"set {gpus} or request {processes}; should be {gpus}, the GPUs of {whose}: the others stay idle"
 
 
 @cases(
@@ -139,7 +137,7 @@ def test_several_slices_in_one_container(resources: JSON, where: str) -> None:
     assert findings(pod(container(resources=resources))) == [
         f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": request one larger slice, '
         "or one in each container; should be 1: a CUDA process sees one slice of a card, so the others stay "
-        "idle unless more processes run [parallelism]"
+        "idle unless more processes run"
     ]
 
 

@@ -166,7 +166,7 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         'spec.initContainers[0].livenessProbe (container "server"): set initialDelaySeconds: 72; should not kill '
-        "this sidecar before 72 s, the time its model may take to load: it can after 20 s [readiness-delay]"
+        "this sidecar before 72 s, the time its model may take to load: it can after 20 s"
     )
     assert "startupProbe" not in apply(document, patch)["spec"]["initContainers"][0]
 
@@ -190,14 +190,14 @@ def test_startup_probe_shorter_than_the_declared_load_time(probe: JSON, kills: i
         document,
         [
             f'spec.containers[0].startupProbe (container "main"): set failureThreshold: {threshold}; should allow the 60 s '
-            f"that the model takes to load: it kills the container after {kills} s [readiness-delay]"
+            f"that the model takes to load: it kills the container after {kills} s"
         ],
     )
 
 
 NO_PROBE = (
     'metadata.annotations[gpu-admission.dev/model-load-seconds] = "60": add a readinessProbe; has no effect: no '
-    "container that requests a GPU has a probe, so traffic can come before the model is loaded [readiness-delay]"
+    "container that requests a GPU has a probe, so traffic can come before the model is loaded"
 )
 
 
@@ -230,7 +230,7 @@ def test_load_time_that_is_no_number_is_refused(text: str) -> None:
     assert patched == document
     assert findings == [
         f'metadata.annotations[{LOAD}] = "{text}": set for example {LOAD}: "60" (seconds); must be a whole number of seconds '
-        "from 1 to 86400 [readiness-delay]"
+        "from 1 to 86400"
     ]
 
 

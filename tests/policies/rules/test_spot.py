@@ -144,7 +144,7 @@ def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> 
 def test_an_annotation_that_has_no_effect(document: JSON, tweaks: Any, want: str) -> None:
     found = list(check(view(document), ANNOTATED, context(**tweaks)))
 
-    sentence = f'metadata.annotations[{SPOT}] = "true": {want} [spot]'
+    sentence = f'metadata.annotations[{SPOT}] = "true": {want}'
     assert [(each.severity, each.sentence()) for each in found] == [(Severity.WARNING, sentence)]
 
 
@@ -153,7 +153,7 @@ def test_an_annotation_that_is_not_valid_is_denied() -> None:
 
     assert found.severity is Severity.DENIAL
     assert found.sentence() == (
-        f'metadata.annotations[{SPOT}] = "yes": set {SPOT}: "true"; must be true or false [spot]'
+        f'metadata.annotations[{SPOT}] = "yes": set {SPOT}: "true"; must be true or false'
     )
 
 

@@ -1,6 +1,5 @@
 """What a canary concludes from the answers of the API server."""
 
-import threading
 from time import time
 from typing import Any, cast
 
@@ -10,11 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from policies.pods.annotations import CANARY, INJECTED
 from tests.cases import cases
-from webhook.canary.probe import MUTATING, REMEDIES, VALIDATING, CanaryResult, probe, selected_labels
+from webhook.canary.probe import MUTATING, VALIDATING, CanaryResult, probe, selected_labels
 from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt
-from webhook.controller.canary_loop import CanaryLoop
+from webhook.controller.canary import Canary
 
 DENIED = f'admission webhook "{MUTATING}" denied the request: '
 HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number")
@@ -62,42 +61,104 @@ class DryRunApi:
         return Attempt(msgspec.json.encode(document), self.error if whole else self.half, traces)
 
 
+IGNORED = (
+    "with failurePolicy Ignore, start the webhook (kubectl -n gpu-admission get pods) or correct the caBundle"
+)
+NO_CALL = "a GPU pod was admitted without a call of"
+READY = "check whether the API server answers: kubectl get --raw /readyz"
+START = "start the webhook: kubectl -n gpu-admission get pods"
+FAILED = f"failed calling webhook {MUTATING}"
+
+
 @cases(
-    ("error", "calls", "want"),
-    no_call=("", (), "not-called"),
-    one_call=("", (MUTATE,), "not-validated"),
-    no_namespace=(errors.NotFound("namespaces team not found"), (), "namespace"),
-    api_server_away=(errors.Unavailable("away"), (), "api-server"),
-    unknown_credentials=(errors.Unauthorized("who?"), (), "api-server"),
-    no_rights=(errors.Forbidden("cannot create resource pods"), (), "forbidden"),
-    another_webhook=(errors.Forbidden("another webhook denied"), (), "refused"),
-    a_failed_call=(errors.ApiError(f"failed calling webhook {MUTATING}: 42"), (), "call-failed"),
+    ("error", "calls", "reason", "message", "remedy"),
+    no_call=(
+        "",
+        (),
+        "not-called",
+        f"{NO_CALL} pods.mutate.gpu-admission.dev",
+        f"{IGNORED}; else apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again; its namespaceSelector "
+        "must not exclude team",
+    ),
+    one_call=(
+        "",
+        (MUTATE,),
+        "not-validated",
+        f"{NO_CALL} pods.validate.gpu-admission.dev",
+        f"{IGNORED}; else apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again; its namespaceSelector "
+        "must not exclude team",
+    ),
+    no_namespace=(
+        errors.NotFound("namespaces team not found"),
+        (),
+        "namespace",
+        "namespaces team not found",
+        "kubectl create namespace team",
+    ),
+    api_server_away=(errors.Unavailable("away"), (), "api-server", "away", READY),
+    unknown_credentials=(errors.Unauthorized("who?"), (), "api-server", "who?", READY),
+    no_rights=(
+        errors.Forbidden("cannot create resource pods"),
+        (),
+        "forbidden",
+        "cannot create resource pods",
+        "allow it to create pods in namespace team: apply the RBAC of deploy/ again",
+    ),
+    another_webhook=(
+        errors.Forbidden("another webhook denied"),
+        (),
+        "refused",
+        "another webhook denied",
+        "remove what rejects the pod in namespace team, or name another --canary-namespace",
+    ),
+    a_failed_call=(
+        errors.ApiError(f"{FAILED}: 42"),
+        (),
+        "call-failed",
+        f"{FAILED}: 42",
+        "kubectl -n gpu-admission get pods,endpointslices",
+    ),
 )
 def test_a_failure_has_a_reason_and_its_remedy(
-    error: errors.ApiError | str, calls: tuple[str, ...], want: str
+    error: errors.ApiError | str, calls: tuple[str, ...], reason: str, message: str, remedy: str
 ) -> None:
     result = probe(cast(ApiClient, DryRunApi(error or None, calls)), "team")  # type: ignore[arg-type]
 
-    assert (result.reason, result.ok) == (want, False)
-    assert result.remedy == REMEDIES[want].format(namespace="team")
+    assert (result.ok, result.reason, result.message, result.remedy) == (False, reason, message, remedy)
 
 
-def test_a_failed_call_with_a_known_cause_has_the_remedy_of_the_cause() -> None:
-    refused = errors.ApiError(f"failed calling webhook {MUTATING}: connection refused")
+@cases(
+    ("cause", "remedy"),
+    certificate=(
+        "x509: certificate signed by unknown authority",
+        "the caBundle does not verify the certificate that is served: gpu-admission doctor",
+    ),
+    no_service=(
+        'service "gpu-admission" not found',
+        "apply the Service of deploy/ again: kubectl -n gpu-admission get service gpu-admission",
+    ),
+    no_replica=('no endpoints available for service "gpu-admission"', START),
+    nobody_listens=("connection refused", START),
+    no_way=(
+        "context deadline exceeded",
+        "allow connections from the API server to port 8443 of the webhook (firewall, NetworkPolicy)",
+    ),
+)
+def test_a_failed_call_with_a_known_cause_has_the_remedy_of_the_cause(cause: str, remedy: str) -> None:
+    result = probe(cast(ApiClient, DryRunApi(errors.ApiError(f"{FAILED}: {cause}"), ())), "team")
 
-    result = probe(cast(ApiClient, DryRunApi(refused, ())), "team")
-
-    assert (result.reason, result.remedy) == (
-        "call-failed",
-        "start the webhook: kubectl -n gpu-admission get pods",
-    )
+    assert (result.reason, result.remedy) == ("call-failed", remedy)
 
 
 def test_patches_that_are_not_in_the_final_pod_are_a_failure() -> None:
     result = probe(cast(ApiClient, DryRunApi(None, BOTH, patched=False)), "team")
 
-    assert result.reason == "not-patched"
-    assert result.message == "the annotations of the mutating webhook are not in the final pod"
+    assert (result.reason, result.message, result.remedy) == (
+        "not-patched",
+        "the annotations of the mutating webhook are not in the final pod",
+        "find the mutating webhook that runs after zz-gpu-admission and removes annotations: "
+        "kubectl get mutatingwebhookconfigurations",
+    )
 
 
 def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> None:
@@ -105,7 +166,7 @@ def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> Non
 
     called = (f"{MUTATING} is called", f"{VALIDATING} is called")
     assert result.proved == (*called, "patches are applied", "half a GPU is rejected with our message")
-    assert result.open == ("that injections persist: the policy of team injects nothing",)
+    assert result.unproved == ("that injections persist: the policy of team injects nothing",)
     assert result.answered_by == ("webhook-1 (version ?)",)
 
 
@@ -124,21 +185,26 @@ OURS, OTHERS = "that injections persist: the canary itself was rejected: ", "exc
 def test_a_rejected_canary_proves_the_calls_before(error: str, calls: tuple[str, ...], want: str) -> None:
     result = probe(cast(ApiClient, DryRunApi(errors.Forbidden(error), calls)), "team")
 
-    assert (result.reason, result.open[0]) == ("", want)
-    assert f"{OURS}{error}" in result.open
+    assert (result.reason, result.unproved[0]) == ("", want)
+    assert f"{OURS}{error}" in result.unproved
     assert result.proved[0] == f"{MUTATING} is called"
 
 
 NOT_REFUSED = f"{MUTATING} did not reject half a GPU: "
+SEE_LOG = "see which version answers, and its log: kubectl -n gpu-admission logs -l app.kubernetes.io/component=webhook"
 
 
 @cases(
     ("enforces", "half", "want"),
-    admitted=(True, None, ("not-refused", f"{NOT_REFUSED}it was admitted")),
-    rejected_by_others=(True, errors.Forbidden(OTHERS), ("not-refused", NOT_REFUSED + OTHERS)),
-    by_another_rule=(True, errors.ApiError(f"{DENIED}[x]"), ("not-refused", f"{NOT_REFUSED}{DENIED}[x]")),
-    a_failed_call=(True, errors.ApiError(f"failed calling webhook {MUTATING}: 42"), ("call-failed",)),
-    not_enforced=(False, None, ("", "")),
+    admitted=(True, None, ("not-refused", f"{NOT_REFUSED}it was admitted", SEE_LOG)),
+    rejected_by_others=(True, errors.Forbidden(OTHERS), ("not-refused", NOT_REFUSED + OTHERS, SEE_LOG)),
+    by_another_rule=(
+        True,
+        errors.ApiError(f"{DENIED}[x]"),
+        ("not-refused", f"{NOT_REFUSED}{DENIED}[x]", SEE_LOG),
+    ),
+    a_failed_call=(True, errors.ApiError(f"{FAILED}: 42"), ("call-failed",)),
+    not_enforced=(False, None, ("", "", "")),
 )
 def test_half_a_gpu_must_be_rejected(
     enforces: bool, half: errors.ApiError | None, want: tuple[str, ...]
@@ -148,8 +214,8 @@ def test_half_a_gpu_must_be_rejected(
 
     result = probe(cast(ApiClient, api), "team")
 
-    assert (result.reason, result.message)[: len(want)] == want
-    is_open = "that an invalid pod is rejected: gpu-requests is not enforced in team" in result.open
+    assert (result.reason, result.message, result.remedy)[: len(want)] == want
+    is_open = "that an invalid pod is rejected: gpu-requests is not enforced in team" in result.unproved
     assert is_open is not enforces
 
 
@@ -172,49 +238,33 @@ def test_both_pods_have_labels_that_our_webhook_selects(webhooks: list[Any] | No
     assert [each or None for each in api.labels] == [want, want]
 
 
-def test_only_a_leader_runs_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    leads, probed = [False, True, True, False, True], list[bool]()
-    api, stopping = cast(ApiClient, DryRunApi(None, BOTH)), threading.Event()
-    is_leading = False
+def test_a_follower_shows_no_canary() -> None:
+    registry = CollectorRegistry()
+    canary = Canary(cast(ApiClient, DryRunApi(None, BOTH)), "team", registry)
+    shown = list[float | None]()
+    for act in (canary.send, canary.forget, canary.send):
+        act()
+        shown.append(registry.get_sample_value("gpu_admission_canary_success"))
 
-    def probing(api: ApiClient, namespace: str) -> CanaryResult:
-        probed.append(is_leading)
-        return probe(api, namespace)
-
-    def is_leader() -> bool:
-        nonlocal is_leading
-        is_leading = leads.pop(0)
-        return is_leading
-
-    monkeypatch.setattr("webhook.controller.canary_loop.probe", probing)
-    looks = iter(leads[1:])
-
-    def wait(_seconds: float) -> None:
-        if next(looks, None) is None:
-            stopping.set()
-
-    monkeypatch.setattr(stopping, "wait", wait)
-    CanaryLoop(api, "team", 60.0, is_leader, CollectorRegistry()).run(stopping)
-
-    assert probed == [True, True], "as soon as it leads, and then once a period"
+    assert [value is not None for value in shown] == [True, False, True]
 
 
-def test_the_loop_shows_and_logs_what_differs(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_canary_shows_and_logs_what_differs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     registry = CollectorRegistry()
-    loop = CanaryLoop(cast(ApiClient, None), "team", 60.0, lambda: True, registry)
+    canary = Canary(cast(ApiClient, None), "team", registry)
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"gpu_admission_canary_{name}", labels)
 
     assert (value("success"), value("failures_total", reason="forbidden")) == (None, 0)
     refused = CanaryResult(reason="forbidden", message="no rights", remedy="grant them", seconds=0.5)
-    loop._record(refused)
+    canary._record(refused)
     assert (value("success"), value("duration_seconds")) == (0, 0.5)
     assert value("last_success_timestamp_seconds") is None
-    loop._record(refused)
+    canary._record(refused)
     for _ in range(2):
-        loop._record(CanaryResult(proved=("called", "patched"), seconds=0.25))
+        canary._record(CanaryResult(proved=("called", "patched"), seconds=0.25))
 
     assert (value("success"), value("duration_seconds")) == (1, 0.25)
     assert value("failures_total", reason="forbidden") == 2
@@ -252,6 +302,7 @@ def test_injections_are_in_the_final_pod(tolerated: list[str], want: str) -> Non
 
     result = probe(cast(ApiClient, api), "team")
 
-    assert result.reason == want
+    remedy = "find the mutating webhook that runs after zz-gpu-admission: kubectl get mutatingwebhookconfigurations"
+    assert (result.reason, result.remedy) == (want, remedy if want else "")
     assert (result.message == "the injections of gpu-toleration are not in the final pod") is bool(want)
     assert ("the injections of gpu-toleration are in the final pod" in result.proved) is (not want)

@@ -31,6 +31,14 @@ def marks(response: Any) -> list[CanaryTrace]:
     return read_canary_traces(response.warnings or (), NONCE)
 
 
+def test_a_trace_in_words() -> None:
+    trace = CanaryTrace(
+        nonce="0a", phase=MUTATE, patched=True, enforces=("a", "b"), injects=("c",), version="1", replica="r"
+    )
+    want = "gpu-admission canary nonce=0a phase=mutate patched=yes injects=c enforces=a,b version=1 replica=r"
+    assert trace.text() == want
+
+
 def test_the_mutating_answer_tells_who_answered_and_proves_the_patch(built_in: Admission) -> None:
     response = built_in.mutate(request(canary(), dryRun=True), deadline_of(None))
     (mark,) = marks(response)

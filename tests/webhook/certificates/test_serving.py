@@ -2,16 +2,20 @@
 
 import datetime as dt
 import stat
+import threading
+from pathlib import Path
+from typing import cast
 
 import pytest
 from cryptography import x509
 
-from certs.check import issued_by
+from certs.check import issued_by, observe
 from certs.issue import issue_authority, issue_server
 from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.rotation import Terms, new_state
 from certs.secret import CERTIFICATE, SecretContent, encode
-from webhook.certificates.objects import SecretName
+from tests.webhook.cluster.apiserver import ApiServer, status
+from webhook.certificates.objects import ChangeSignal, SecretName
 from webhook.certificates.serving import PrivateFile, SecretCertificate
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION_KINDS as KINDS
 from webhook.server.tls import ServingCertificate
@@ -167,6 +171,40 @@ def test_the_file_is_for_its_owner_and_swaps_certificate_and_key_at_once() -> No
     assert list(root.iterdir()) == [file.path]
 
 
+def test_the_first_certificate_is_refused_aloud(
+    published: PublishedCertificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    published.content = SecretContent({**encode(OURS).data, CERTIFICATE: b"nothing"}, {})
+    problem = f"the Secret {NAME}: certificate: must be a certificate in PEM"
+
+    assert published.refresh() == [problem]
+    assert caplog.messages == [f"no certificate yet: {problem}"]
+
+
+def test_a_certificate_is_not_ready_before_the_configurations_are_known(
+    published: PublishedCertificate,
+) -> None:
+    nothing = observe(None, frozenset(), (), BEGIN)
+
+    assert published.server._load(encode(OURS).data, nothing, BEGIN) == ""
+    assert published.server.unready() == ["the webhook configurations were not read yet"]
+
+
+def test_a_secret_that_cannot_be_read_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    class Once:
+        def wait(self, _seconds: float) -> None:
+            raise KeyboardInterrupt
+
+    server = SecretCertificate(NAME)
+    with ApiServer(tmp_path, lambda _: status(500, "away")) as api, pytest.raises(KeyboardInterrupt):
+        server._run(api.client(), cast(ChangeSignal, Once()), threading.Event())
+
+    assert server.unready() == ["the certificate cannot be read: away"]
+    assert caplog.messages[-1] == "the certificate cannot be read: away"
+
+
 def test_the_throw_away_certificate_is_nobodys(published: PublishedCertificate) -> None:
-    assert x509.load_pem_x509_certificate(published.served()).not_valid_after_utc <= BEGIN + DAY
+    authority = x509.load_pem_x509_certificate(published.served())
+    assert authority.issuer.rfc4514_string() == "CN=gpu-admission\\, waiting for its Secret"
+    assert authority.not_valid_after_utc <= BEGIN + DAY
     assert not issued_by(published.served(), OURS.bundle(), BEGIN)

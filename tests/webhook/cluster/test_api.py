@@ -64,8 +64,10 @@ def test_a_list_that_keeps_expiring_is_given_up(tmp_path: Path) -> None:
     def answer(request: Request) -> Answer:
         return status(410, "too old", "Expired") if "continue" in request.query else page(["a"], "7", "next")
 
-    with ApiServer(tmp_path, answer) as server, pytest.raises(errors.Gone, match="expired 3 times"):
+    with ApiServer(tmp_path, answer) as server, pytest.raises(errors.Gone) as refused:
         server.client().list("/api/v1/pods", name_of)
+
+    assert str(refused.value) == "the list of /api/v1/pods expired 3 times before its end"
 
 
 def test_identities_are_listed_in_large_pages_of_metadata(tmp_path: Path) -> None:
@@ -80,18 +82,30 @@ def test_identities_are_listed_in_large_pages_of_metadata(tmp_path: Path) -> Non
 
 
 @cases(
-    "body",
-    no_json=b"<html>",
-    no_list=b'{"items":3}',
-    cut=b'{"metadata": {"resourceVersion": "43"}, "items": [',
-    without_a_uid=b'{"metadata": {}, "items": [{"metadata": {"name": "train-0"}}]}',
+    ("body", "why"),
+    no_json=(b"<html>", "JSON is malformed: invalid character (byte 0)"),
+    no_list=(b'{"items":3}', "Expected `array | null`, got `int` - at `$.items`"),
+    cut=(b'{"metadata": {"resourceVersion": "43"}, "items": [', "Input data was truncated"),
+    without_a_uid=(
+        b'{"metadata": {}, "items": [{"metadata": {"name": "train-0"}}]}',
+        "Object missing required field `uid` - at `$.items[0].metadata`",
+    ),
 )
-def test_what_is_no_list_is_an_error_with_its_path(tmp_path: Path, body: bytes) -> None:
-    with (
-        ApiServer(tmp_path, lambda _: Answer(body)) as server,
-        pytest.raises(errors.ApiError, match="the list of /api/v1/pods cannot be read"),
-    ):
+def test_what_is_no_list_is_an_error_with_its_path(tmp_path: Path, body: bytes, why: str) -> None:
+    with ApiServer(tmp_path, lambda _: Answer(body)) as server, pytest.raises(errors.ApiError) as refused:
         server.client().identities("/api/v1/pods")
+
+    assert str(refused.value) == f"the list of /api/v1/pods cannot be read: {why}"
+
+
+def test_a_list_without_a_revision(tmp_path: Path) -> None:
+    answer = page([], "new")
+    with ApiServer(tmp_path, lambda _: answer) as server, pytest.raises(errors.ApiError) as refused:
+        server.client().revision("/api/v1/pods")
+
+    assert str(refused.value) == (
+        "the list of /api/v1/pods cannot be read: invalid literal for int() with base 10: 'new'"
+    )
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

@@ -187,8 +187,10 @@ def test_an_address(tmp_path: Path, server: str, want: str) -> None:
 
 @cases("server", no_host="https://", another_scheme="ftp://127.0.0.1", none="", no_scheme="127.0.0.1:6443")
 def test_a_server_that_is_none(tmp_path: Path, server: str) -> None:
-    with pytest.raises(AccessError, match="the server of the cluster must be an https:// address"):
+    with pytest.raises(AccessError) as refused:
         client_of(tmp_path, server)
+    want = f"kubeconfig {tmp_path}/kubeconfig: the server of the cluster must be an https:// address"
+    assert str(refused.value) == want
 
 
 def test_a_proxy_that_is_away(tmp_path: Path) -> None:
@@ -261,6 +263,23 @@ SYSTEM = [
 def wrapped(error: Exception) -> list[Exception]:
     aborted, refused = failures.ProtocolError("Connection aborted.", error), failures.SSLError(error)
     return [error, aborted, refused, failures.MaxRetryError(POOL, "/api", error)]
+
+
+@cases(
+    ("failure", "want"),
+    of_a_proxy=(failures.ProxyError("x", OSError()), "cannot be reached through its proxy"),
+    of_tls=(failures.SSLError("x"), "does not agree on TLS"),
+    of_time=(failures.TimeoutError("x"), "did not answer in time"),
+    of_an_answer=(failures.ProtocolError("x"), "cut its answer short"),
+    of_the_system=(OSError(errno.EHOSTUNREACH, "x"), "cannot be reached: no route to host"),
+    of_another_kind=(Exception("x"), "did not answer"),
+)
+def test_a_failure_in_words(failure: Exception, want: str) -> None:
+    assert errors.in_words(failure) == want
+
+
+def test_a_response_without_words() -> None:
+    assert str(errors.of_response(503, b"")) == "HTTP 503"
 
 
 def test_no_failure_is_named_as_python_names_it() -> None:

@@ -8,7 +8,8 @@ import pytest
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.event_writer import Writer
-from webhook.cluster import events
+from webhook.cluster import errors, events
+from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventRecord, EventWriter
 from webhook.quota.documents import quota_reference
 
@@ -78,6 +79,22 @@ def test_what_the_api_server_does_not_take_is_counted(written: WrittenEvents) ->
     written.warn(1)
     written.events.stop()
     assert (len(written.writer.requested), written.lost) == (2, 1)
+
+
+def test_an_event_that_others_always_write_first_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Contested:
+        def patch(self, *_: object, **__: object) -> bytes:
+            raise errors.Conflict("another wrote")
+
+    monkeypatch.setattr(events, "PAUSE_SECONDS", 0.0)
+    event = EventRecord(regarding=TEAM, reason="Exceeded", message="1")
+
+    assert not EventWriter(cast(ApiClient, Contested()), "gpu-admission").write(event)
+    assert caplog.messages == [
+        "team: event Exceeded of GPUQuota default was not written: 20 times another replica wrote first"
+    ]
 
 
 @cases("waiting", one_under_way=0, a_full_queue=500)

@@ -25,7 +25,15 @@ from tests.webhook.cluster.apiserver import (
 )
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.collection import NOWHERE
-from webhook.cluster.informer import AWAY_SECONDS, FEW, ONE_IN, Informer, Pauses, Resource, WatchTimings
+from webhook.cluster.informer import (
+    AWAY_SECONDS,
+    ONE_IN,
+    SINGLE_READS,
+    Informer,
+    Pauses,
+    Resource,
+    WatchTimings,
+)
 from webhook.cluster.objects import decode_metadata
 
 PODS = Resource("/api/v1", "pods")
@@ -220,7 +228,7 @@ def test_a_list_is_of_metadata_and_of_the_bodies_that_are_not_held(tmp_path: Pat
 def test_the_namespace_is_read_in_full_where_bodies_cannot_be_read_one_by_one(
     tmp_path: Path, reason: str
 ) -> None:
-    names = [f"pod-{number}" for number in range(FEW + 1 if reason == "many" else 2)]
+    names = [f"pod-{number}" for number in range(SINGLE_READS + 1 if reason == "many" else 2)]
 
     class Compacted(Script):
         def __call__(self, request: Request) -> Answer:
@@ -361,7 +369,7 @@ def test_a_caller_that_waited_for_a_list_of_a_namespace_needs_no_other(tmp_path:
 
 
 def test_of_many_objects_more_are_read_one_by_one(tmp_path: Path) -> None:
-    names, changed = [f"pod-{number}" for number in range((FEW + 1) * ONE_IN)], FEW + 1
+    names, changed = ([f"pod-{number}" for number in range((SINGLE_READS + 1) * ONE_IN)], SINGLE_READS + 1)
     old, new = page(names[changed:], "10"), page(names[:changed], "20")
     items = [item for answer in (old, new) for item in json.loads(answer.body)["items"]]
     both = Answer(json.dumps({"metadata": {"resourceVersion": "20"}, "items": items}).encode())

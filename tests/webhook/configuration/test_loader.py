@@ -336,6 +336,8 @@ QUOTA = "GPUQuota/default"
         f"4: {QUOTA} spec.queue.maxWaiting: must be 0 or more"),
     unknown_order=(gpu_quota("{hard: {}, queue: {order: Random}}"),
         f'4: {QUOTA} spec.queue.order: Unsupported value: "Random": must be one of StrictFIFO, BestEffortFIFO'),
+    no_gpus=(gpu_quota("{hard: {resources: {cpu: 8}}}"),
+        f"4: {QUOTA} spec.hard.resources.cpu: must be a GPU resource: nothing else counts for a quota"),
     unknown_class=(gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
         f"4: {QUOTA} spec.hard.classes.a100: must be a GPU class or family; did you mean nvidia-a100?"),
     a_budget_of_nothing=(gpu_quota("{hard: {}, budget: {period: week}}"),
@@ -351,7 +353,7 @@ QUOTA = "GPUQuota/default"
         "3: GPUPolicy/default metadata.namespace: must be omitted: a GPUPolicy is cluster-scoped"),
 )  # fmt: skip
 def test_a_bad_quota_is_reported_with_its_place(tmp_path: Path, text: str, want: str) -> None:
-    assert f"p.yaml:{want}" in "\n".join(problems_of(write(tmp_path, p=text)))
+    assert problems_of(write(tmp_path, p=text)) == [f"p.yaml:{want}"]
 
 
 def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:

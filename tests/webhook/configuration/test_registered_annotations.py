@@ -2,9 +2,15 @@
 
 from pathlib import Path
 
+from policies.gpus.resource_mapping import AnnotationKey, Measure, ResourceMappingSpec
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
-from webhook.configuration.registered_annotations import registered_conditions
+from webhook.configuration.registered_annotations import (
+    REMEDY,
+    UNREGISTERED,
+    registered_conditions,
+    unregistered,
+)
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 ENTRY = {"matchConditions": [{"name": "a", "expression": "x"}, {"name": "b", "expression": "y"}]}
@@ -24,3 +30,29 @@ def test_registered_conditions(tmp_path: Path, validating: object, want: set[str
     }
     with ApiServer(tmp_path, answering(objects)) as server:
         assert set(registered_conditions(server.client())) == want
+
+
+UNKNOWN = (
+    "is not known to the registered webhooks: its pods are counted, and neither they nor changes of it are reviewed; "
+    "add it to webhooks.fractionAnnotations of the chart"
+)
+ON_ANNOTATIONS = "object.metadata.annotations.exists(k, k=='gpu-fraction'||k=='gpu-memory'"
+
+
+@cases(
+    ("conditions", "want"),
+    registered=([f"{ON_ANNOTATIONS}||k=='acme.io/part')"], []),
+    not_registered=([f"{ON_ANNOTATIONS})"], [f"spec.fractionAnnotations[1].key acme.io/part {UNKNOWN}"]),
+    no_condition_is_on_annotations=(["x"], []),
+)
+def test_annotations_that_are_not_registered(conditions: list[str], want: list[str]) -> None:
+    spec = ResourceMappingSpec(
+        fraction_annotations=(
+            AnnotationKey(key="gpu-fraction", measure=Measure.FRACTION),
+            AnnotationKey(key="acme.io/part", measure=Measure.FRACTION),
+        )
+    )
+
+    found = unregistered(spec, conditions)
+
+    assert [f"{path} {key} {UNREGISTERED}; {REMEDY}" for path, key in found] == want

@@ -1,6 +1,8 @@
 """Paths of workload kinds against the schema of their CustomResourceDefinition."""
 
+import threading
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -8,11 +10,12 @@ import pytest
 import yaml
 
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import ApiServer, answering
-from webhook.configuration.cluster_source import read_path_problems
+from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
+from webhook.configuration.cluster_source import read_path_problems, read_schemas
 from webhook.configuration.documents import RESOURCE_MAPPING, Document
 from webhook.configuration.loader import ConfigurationError, load_directory, load_objects
-from webhook.configuration.schema_paths import kind_problems, path_problems, schemas_of
+from webhook.configuration.registered_annotations import CALL_SECONDS
+from webhook.configuration.schema_paths import kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
 
 JSON = dict[str, Any]
@@ -116,10 +119,12 @@ OF_SPEC = "must be one of suspend, workers, roles, fixed, raw"
 )
 def test_paths(row: JSON, want: list[str]) -> None:
     read = msgspec.convert(row, WorkloadKind)
-    (versions,) = schemas_of(definition(SPEC)).values()
+    found = kind_problems([read], schemas_of(definition(SPEC)))
 
     assert list(read.problems()) == []
-    assert [f"{field}: {sentence}" for field, sentence in path_problems(read, versions)] == want
+    assert [f"{path}: {sentence}" for path, sentence in found] == [
+        f"spec.workloadKinds[0].{each}" for each in want
+    ]
 
 
 def test_a_path_of_one_version_is_right() -> None:
@@ -156,10 +161,41 @@ def test_the_definition_stands_beside_the_documents(tmp_path: Path) -> None:
     assert str(refused.value) == f"a.yaml:10: {WRONG}"
 
 
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.example.com"
+
+
 def test_a_cluster_shows_the_definition(tmp_path: Path) -> None:
     configuration = load_objects([Document(RESOURCE_MAPPING, "ours", MAPPING["spec"])])
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.example.com"
 
-    for objects, want in (({}, []), ({path: definition(SPEC)}, [WRONG])):
+    for objects, want in (({}, []), ({DEFINITION: definition(SPEC)}, [WRONG])):
         with ApiServer(tmp_path, answering(objects)) as server:
             assert [str(each) for each in read_path_problems(server.client(), configuration)] == want
+
+
+FORBIDDEN = 'customresourcedefinitions "trainingjobs.example.com" is forbidden'
+UNREAD = "failed to check all paths of workload kinds: "
+
+
+@cases(
+    ("answer", "is_read", "logged"),
+    there=(definition(SPEC), True, ""),
+    not_there=(None, False, f"paths of TrainingJob are not checked: no {DEFINITION}"),
+    missing_right=(status(403, FORBIDDEN, "Forbidden"), False, f"paths of TrainingJob are not checked: {FORBIDDEN}"),
+    broken=(status(500, "etcd is away"), False, f"{UNREAD}etcd is away"),
+    not_json=(Answer(b"<html>"), False, UNREAD),
+    slow=(Answer(stream=[], wait=threading.Event()), False, UNREAD),
+)  # fmt: skip
+def test_a_review_gets_what_can_be_read_in_time(
+    answer: Any, is_read: bool, logged: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = msgspec.convert(kind(), WorkloadKind)
+    caplog.set_level("INFO", logger="gpu_admission.configuration")
+
+    with ApiServer(tmp_path, answering({DEFINITION: answer})) as server:
+        began = monotonic()
+        schemas = read_schemas(server.client(), [row] * 3, CALL_SECONDS)
+        took = monotonic() - began
+
+    assert list(schemas) == [row.key] * is_read
+    assert logged in caplog.text
+    assert took < 2 * CALL_SECONDS

@@ -2,10 +2,13 @@ import json
 import math
 import string
 
+import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import cases
+from webhook.configuration import yaml_documents
 from webhook.configuration.yaml_documents import (
     ALIAS_LIMIT,
     DEPTH_LIMIT,
@@ -118,6 +121,12 @@ def test_of_duplicate_keys_the_last_one_counts(text: str, data: object, duplicat
 
 def test_lone_surrogate_is_refused() -> None:
     assert [line for line, _ in errors('a: 1\nb: "\\ud83d"\n')] == [2]
+
+    # libyaml refuses it itself; PyYAML's own parser does not
+    mark = yaml.Mark("", 0, 0, 0, None, 0)
+    with pytest.raises(yaml.MarkedYAMLError) as refused:
+        yaml_documents._Loader("").text(yaml.ScalarNode("tag:yaml.org,2002:str", "\ud83d", mark, mark))
+    assert refused.value.problem == "text must not contain half of a surrogate pair"
 
 
 def test_unprintable_text_is_refused() -> None:

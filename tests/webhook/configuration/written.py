@@ -1,6 +1,10 @@
-"""Directories of policies."""
+"""Directories of policies, and documents as the API server has them."""
 
 from pathlib import Path
+from typing import Any
+
+from webhook.configuration.cluster_source import DocumentStatus, Record
+from webhook.configuration.documents import Document
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
 
@@ -13,3 +17,7 @@ def write(directory: Path, **files: str) -> Path:
     for name, text in files.items():
         (directory / f"{name}.yaml").write_text(text)
     return directory
+
+
+def record(name: str, spec: dict[str, Any], status: DocumentStatus | None = None) -> Record:
+    return Record(name, 3, Document("GPUPolicy", name, spec), status or DocumentStatus())

@@ -55,7 +55,7 @@ GPU = {"gpus": Fraction(1)}
 
 def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = True) -> WaitingLine:
     counter: Any = SimpleNamespace(
-        synced=True, has_waiting=lambda _: False, waiting_pods=lambda _: [], demand_if_started=lambda *_: GPU
+        synced=True, sums=SimpleNamespace(waiting=lambda _: [], demand_if_started=lambda *_: GPU)
     )
     found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
     nothing: Any = SimpleNamespace(

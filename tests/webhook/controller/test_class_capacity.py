@@ -84,20 +84,19 @@ class Api:
 
 class World:
     def __init__(self) -> None:
-        self.own, self.api, self.leads = Counter([node("x", A100)], []), Api(), True
+        self.own, self.api = Counter([node("x", A100)], []), Api()
         configuration: Any = SimpleNamespace(documents=[SimpleNamespace(kind=CLASS, name=T4)])
         self.writer = CapacityWriter(
             self.api,  # type: ignore[arg-type]
             "gpu-admission",
             cast("UsageCache", self),
             configuration=lambda: configuration,
-            leads=lambda: self.leads,
         )
 
     def wrote(self, seconds: float) -> list[str]:
         """Return the paths that are written so many seconds after the first look."""
         self.api.patches.clear()
-        self.writer.look(NOW + timedelta(seconds=seconds))
+        self.writer.write(NOW + timedelta(seconds=seconds))
         return [path for path, _ in self.api.patches]
 
 
@@ -114,7 +113,7 @@ def test_it_writes_what_changed_and_the_rest_once_a_minute() -> None:
 def test_what_it_writes() -> None:
     world = World()
     world.own = Counter([node("x", A100), node("t", T4)], [pod("a", 3, on="t"), pod("b", 1, of=T4)])
-    world.writer.look(NOW)
+    world.writer.write(NOW)
     (_, config_map), (_, status) = world.api.patches
     shown = {"observed": "2026-11-26T22:00:00Z", "nodes": 1, "gpus": "8", "free": "5", "pending": "1"}
     assert status == {"status": {"capacity": shown}}
@@ -136,22 +135,20 @@ def test_a_class_that_only_a_directory_has() -> None:
     assert world.wrote(0) == [CONFIG_MAP]
 
 
-def test_the_leader_alone_writes_and_a_problem_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_problem_is_logged_and_a_new_leader_writes_everything(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.api.fails[CONFIG_MAP] = errors.Forbidden("may not patch configmaps")
-    turns = iter([True, True, False, True])
+    world.writer.look()
+    assert caplog.messages == ["the capacity of classes cannot be published: may not patch configmaps"]
 
-    def wait(_seconds: float) -> bool:
-        found = next(turns, None)
-        world.leads = bool(found)
-        world.api.fails = world.api.fails if found else {}
-        return found is None
-
-    world.writer.run(SimpleNamespace(wait=wait))  # type: ignore[arg-type]
+    world.api.fails.clear()
+    for _ in range(2):
+        world.writer.look()
     assert [path for path, _ in world.api.patches] == [CONFIG_MAP, OF_T4]
-    assert set(caplog.messages) == {"the capacity of classes cannot be published: may not patch configmaps"}
+
+    world.writer.forget()
+    world.writer.look()
+    assert [path for path, _ in world.api.patches] == [CONFIG_MAP, OF_T4] * 2
 
 
 METADATA = {"uid": "u", "resourceVersion": "1", "generation": 1}

@@ -55,6 +55,27 @@ def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -
     assert found["Ready"].reason == shown
 
 
+@cases(
+    ("ledger", "kind", "want"),
+    not_counted=(LEDGER, "Ready", "pods and claims are not counted yet: requests are denied"),
+    migrating=(
+        replace(counted(), next_catalogue="other"),
+        "Ready",
+        "every stored pod and claim of the namespace is counted; GPUClasses, resource names or spec.unclassifiedPods changed: "
+        "until what is in flight is counted, requests count by both",
+    ),
+    within=(counted(), "Exceeded", "used is within spec.hard"),
+    up_to_date=(counted(), "Stale", "the controller receives every change"),
+    all_known=(
+        counted(),
+        "UnmappedResources",
+        "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
+    ),
+)
+def test_a_condition_in_words(ledger: QuotaLedger, kind: str, want: str) -> None:
+    assert of(ledger)[kind].message == want
+
+
 def budgeted(found: Spending | None) -> QuotaLedger:
     return replace(counted(gpus=Fraction(2)), budget=budget(gpus=100, t4=10), spending=found)
 

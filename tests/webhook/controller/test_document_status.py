@@ -1,4 +1,4 @@
-"""What stands in the status of every document."""
+"""The status of every document is written once, and Events say what changed."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -10,84 +10,14 @@ import msgspec
 import pytest
 
 from tests.cases import cases
-from webhook.cluster.objects import Condition
-from webhook.configuration.cluster_source import DocumentStatus, Record, choose, decode_record
+from tests.webhook.configuration.written import record
+from webhook.configuration.cluster_source import DocumentStatus, Record, choose
 from webhook.configuration.document_status import statuses
 from webhook.configuration.documents import Document
 from webhook.controller.document_status import changes, ended_pauses, status_patch, write_statuses
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}
-
-
-def record(name: str, spec: dict[str, Any], status: DocumentStatus | None = None) -> Record:
-    return Record(name, 3, Document("GPUPolicy", name, spec), status or DocumentStatus())
-
-
-def reported(*records: Record, last_good: tuple[Document, ...] | None = None) -> dict[str, DocumentStatus]:
-    evaluated = choose(records, last_good)
-    return {record.document.name: status for record, status in statuses(evaluated, NOW)}
-
-
-def condition(status: DocumentStatus) -> tuple[str, str, str]:
-    [found] = status.conditions
-    assert (found.type, found.observed_generation, status.observed_generation) == ("InForce", 3, 3)
-    return found.status, found.reason, found.message
-
-
-def test_in_force() -> None:
-    status = reported(record("a", GOOD))["a"]
-
-    assert condition(status) == ("True", "Accepted", "admission decides by it")
-    assert status.accepted == GOOD
-    assert status.conditions[0].last_transition_time == "2026-11-21T12:00:00Z"
-
-
-def test_invalid_with_every_problem_and_the_documents_it_holds_back() -> None:
-    last_good = (Document("GPUPolicy", "a", GOOD), Document("GPUPolicy", "same", GOOD))
-    bad = {**BAD, "templates": "audit"}
-
-    found = reported(
-        record("a", bad), record("new", GOOD), record("same", GOOD), record("worse", BAD), last_good=last_good
-    )
-
-    assert condition(found["a"]) == (
-        "False",
-        "Invalid",
-        "the previous version stays in force; 2 problems:\n"
-        'spec.rules.gpu-class.default: must be a class or a family, not "none"\n'
-        'spec.templates: Unsupported value: "audit": must be one of warn, enforce',
-    )
-    assert found["a"].accepted == GOOD
-    assert condition(found["worse"])[2].startswith("it is not in force:\nspec.rules.gpu-class.default: ")
-    assert found["worse"].accepted is None
-    assert condition(found["new"]) == (
-        "False",
-        "HeldBack",
-        "valid, but the documents take effect together: correct GPUPolicy/a, GPUPolicy/worse",
-    )
-    assert condition(found["same"])[:2] == ("True", "Accepted")
-
-
-def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    at = "2026-01-01T00:00:00Z"
-    before = DocumentStatus(conditions=(Condition("InForce", "True", "Accepted", "older words", at),))
-    after = DocumentStatus(conditions=(Condition("InForce", "False", "Invalid", "", at),))
-
-    found = reported(record("kept", GOOD, before), record("corrected", GOOD, after))
-
-    assert found["kept"].conditions[0].last_transition_time == at
-    assert found["corrected"].conditions[0].last_transition_time == "2026-11-21T12:00:00Z"
-
-
-def test_what_was_written_is_read_back_the_same() -> None:
-    status = reported(record("a", {}))["a"]
-    raw = {"metadata": {"name": "a", "uid": "a", "generation": 3}, "spec": {}, "status": status}
-
-    seen = decode_record("GPUPolicy", msgspec.Raw(msgspec.json.encode(raw)))
-
-    assert seen.status == status
-    assert seen.accepted == seen.document
 
 
 A, B = {"priority": 1}, {"priority": 2}
@@ -110,12 +40,6 @@ def test_a_status_is_replaced_without_the_capacity_that_another_writes(
     patched = jsonpatch.apply_patch({"status": stored} if stored else {}, operations)["status"]
     assert msgspec.convert(patched, DocumentStatus) == after
     assert patched.get("capacity") == stored.get("capacity")
-
-
-def test_an_unreadable_status_is_none() -> None:
-    raw = b'{"metadata": {"name": "a", "uid": "a"}, "spec": {}, "status": {"accepted": "text"}}'
-
-    assert decode_record("GPUPolicy", msgspec.Raw(raw)).status == DocumentStatus()
 
 
 def test_a_status_is_written_once_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +118,9 @@ def test_a_pause_that_ends_by_itself(accepted: dict[str, Any], want: list[str]) 
 
 def test_a_problem_that_quotes_a_document_obeys_nobody() -> None:
     hostile = {"rules": {"gpu-class": {"default": "a\x1b[2J\u202eb\u2028"}}}
-    status = reported(record("a", hostile))["a"]
+    [(_, status)] = statuses(choose([record("a", hostile)], None), NOW)
     [refused] = changes(record("a", hostile), status, NOW)
 
-    for text in (condition(status)[2], refused.message):
+    for text in (status.conditions[0].message, refused.message):
         assert 'must be a class or a family, not "a\ufffd[2J\ufffdb\ufffd"' in text
         assert text.replace("\n", "").isprintable()

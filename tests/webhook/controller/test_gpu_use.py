@@ -1,8 +1,6 @@
 """What the controller makes of one query: idle holders, since when, Events and metrics; and what it says without an answer."""
 
 import logging
-import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from types import SimpleNamespace
@@ -59,7 +57,7 @@ class World:
         self.status: IdleGPUs | None = None
         self.events: list[EventRecord] = []
         self.recounted: list[str] = []
-        self.reshown, self.failures, self.clock, self.leads = 0, 0, 1000.0, True
+        self.reshown, self.failures, self.clock = 0, 0, 1000.0
         monkeypatch.setattr(gpu_use, "monotonic", lambda: self.clock)
         usage_cache: Any = SimpleNamespace(
             own=SimpleNamespace(catalogues=CATALOGUES, demands=lambda: list(self.pods.values()))
@@ -73,7 +71,6 @@ class World:
             Measuring(prometheus=self.prometheus),
             usage_cache,
             quotas,
-            leads=lambda: self.leads,
             events=events,
             metrics=metrics,
         )
@@ -296,42 +293,12 @@ def test_many_events_come_in_portions_the_largest_pods_first(world: World) -> No
     assert len({each.regarding.name for each in world.events}) == len(world.events) == 150
 
 
-def run_until(world: World, done: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_use, "POLL_SECONDS", 0.001)
-    stopping = threading.Event()
-    thread = threading.Thread(target=world.use.run, args=(stopping,), daemon=True)
-    thread.start()
-    for _ in range(10_000):
-        if done():
-            break
-        stopping.wait(0.001)
-    stopping.set()
-    thread.join(10)
-    assert done()
-
-
-def test_a_follower_measures_nothing_and_forgets_what_it_knew(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_follower_forgets_what_it_knew(world: World) -> None:
     world.add("one")
     world.measure(one=[0.0])
-    asked = len(world.prometheus.asked)
-    world.leads = False
-    run_until(world, lambda: not world.use.idle("team"), monkeypatch)
+    assert world.use.idle("team")
 
-    assert len(world.prometheus.asked) == asked
+    world.use.forget()
+
+    assert not world.use.idle("team")
     assert world.use.shown("team") == IdleGPUs(measured="nothing was measured yet")
-
-
-def test_a_defect_ends_one_round(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    world.add("one")
-    world.prometheus.use = {"one": [0.0]}
-    broken = world.pods
-    world.pods = None  # type: ignore[assignment]
-    run_until(world, lambda: bool(caplog.messages), monkeypatch)
-    assert caplog.messages[0] == "the use of GPUs was not measured"
-
-    world.pods = broken
-    run_until(world, lambda: bool(world.use.idle("team")), monkeypatch)

@@ -5,18 +5,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from policies.quota.amounts import Hard
 from policies.quota.spec import QuotaSpec
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.controller.informers import unstarted
+from tests.webhook.stopping import Stopping
+from webhook import threads
 from webhook.cluster import errors
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import load_directory
 from webhook.controller.ledger_changes import LedgerChanges
-from webhook.controller.manager import Manager
+from webhook.controller.manager import Manager, while_leading
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.team_reconciler import Outcome
@@ -131,10 +133,55 @@ def test_old_catalogues_are_removed_once_a_minute(
     monkeypatch.setattr(informers.usage, "prune", prune)
     upkeep._tidied_at = start
     for seconds, informers.ledger_objects.synced in ((61, False), (59, True), (61, True), (62, True)):
-        upkeep.look(start + seconds)
+        monkeypatch.setattr("webhook.controller.usage_upkeep.monotonic", lambda at=start + seconds: at)
+        upkeep.look()
 
     assert tidied == [({"full", "roomy"}, False)]
     assert caplog.messages == ["the published catalogues: away"]
+
+
+def test_two_parts_cannot_have_one_name(manager: Manager) -> None:
+    manager.add("status", threading.Event.wait)
+
+    with pytest.raises(
+        ValueError, match='there is a part "status" already: each part must have a name of its own'
+    ):
+        manager.add("status", threading.Event.wait)
+
+
+def test_a_part_that_raises_is_counted_and_starts_again(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping, begun = threading.Event(), list[str]()
+    for name in ("start", "stop", "unready"):
+        monkeypatch.setattr(manager.informers, name, lambda *_: "not listed yet")
+    monkeypatch.setattr(manager, "_elector", SimpleNamespace(run=threading.Event.wait))
+    monkeypatch.setattr(threads, "FIRST_PAUSE", 0.001)
+
+    def broken(stopping: threading.Event) -> None:
+        begun.append("broken")
+        if len(begun) < 3:
+            raise KeyError("a bug")
+        stopping.set()
+
+    manager.add("broken part", broken)
+    manager.add("whole", threading.Event.wait)
+    manager.run(stopping)
+
+    assert begun == ["broken"] * 3
+    assert REGISTRY.get_sample_value("gpu_admission_thread_failures_total", {"thread": "broken part"}) == 2
+
+
+def test_who_begins_to_lead_acts_at_once_and_then_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, leading = list[str](), iter([False, True, True, True, False, True])
+    now = iter([100.0, 100.0, 100.5, 101.0, 101.0, 102.0, 102.0])
+    monkeypatch.setattr("webhook.controller.manager.monotonic", lambda: next(now))
+    body = while_leading(
+        lambda: next(leading), 1.0, lambda: done.append("act"), lambda: done.append("forget")
+    )
+    body(Stopping(7))
+
+    assert done == ["forget", "act", "act", "forget", "act"]
 
 
 def test_a_worker_that_hangs_is_unhealthy(manager: Manager) -> None:

@@ -178,6 +178,12 @@ def test_namespaces_beyond_the_most_are_named(monkeypatch: pytest.MonkeyPatch) -
     assert world.happened[1:] == [("Warning", "TooManyNamespaces", why)]
 
 
+def test_a_team_within_its_limits() -> None:
+    found = World(ALL).conditions()
+    assert found["TooManyNamespaces"] == ("False", "WithinLimit", "at most 500 namespaces belong to it")
+    assert found["Exceeded"] == ("False", "WithinQuota", "used by all namespaces is within spec.hard")
+
+
 def test_what_has_no_room_in_the_object_is_named() -> None:
     world = World(ALL)
     assert world.conditions()["TooLarge"] == ("False", "Fits", "all ledgers of the team fit one object")

@@ -81,7 +81,7 @@ def test_what_was_counted_is_forgotten() -> None:
 
 
 def test_a_long_history_keeps_its_sum_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_history, "MOST_POINTS", 16)
+    monkeypatch.setattr(usage_history, "MAX_POINTS", 16)
     made = UsageHistory([GPUS], Gap(0, 0))
     for moment in range(1, 1001):
         made.elapse(moment * 10, {GPUS: Fraction(moment % 7)})

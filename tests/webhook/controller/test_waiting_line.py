@@ -21,7 +21,7 @@ from webhook.cluster import errors
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
 from webhook.controller.usage_counter import UsageEvents
-from webhook.controller.waiting_line import FIRST_PAUSE, WaitingLine
+from webhook.controller.waiting_line import FIRST_PAUSE, LONGEST_PAUSE, WaitingLine
 from webhook.quota.counted_records import PodRecord
 
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
@@ -79,6 +79,16 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
     assert world.line._obstacle(LATER, None) is None
 
 
+def test_a_bug_is_logged_and_the_pod_is_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    def bug() -> bool:
+        raise KeyError("a bug")
+
+    world.line._lift(POD, bug)
+    assert world.again == [LONGEST_PAUSE]
+    assert caplog.messages == ["team/train: its scheduling gate was not removed"]
+    assert 'raise KeyError("a bug")' in caplog.text
+
+
 @cases(
     ("pods", "running"),
     all_wait=([member("a", waits=True), member("b", waits=True)], 0),
@@ -93,7 +103,9 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
     ),
 )
 def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: int) -> None:
-    cache: Any = SimpleNamespace(own=SimpleNamespace(pods_of=lambda _: pods), events=UsageEvents())
+    cache: Any = SimpleNamespace(
+        own=SimpleNamespace(sums=SimpleNamespace(pods=lambda _: pods)), events=UsageEvents()
+    )
     gangs: Any = SimpleNamespace(
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
@@ -178,10 +190,11 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
     by_namespace = {"a": [], "b": [waits]}
     counter: Any = SimpleNamespace(
         synced=True,
-        waiting_pods=by_namespace.__getitem__,
-        has_waiting=lambda namespace: bool(by_namespace[namespace]),
-        pods_of=by_namespace.__getitem__,
-        demand_if_started=lambda *_: {"gpus": Fraction(1)},
+        sums=SimpleNamespace(
+            waiting=by_namespace.__getitem__,
+            pods=by_namespace.__getitem__,
+            demand_if_started=lambda *_: {"gpus": Fraction(1)},
+        ),
     )
     cache: Any = SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
     line = a_line(cache)

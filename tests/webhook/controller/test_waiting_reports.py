@@ -241,6 +241,15 @@ def test_why_a_pod_waits(world: World, waiters: list[Waiter], fields: dict[str, 
     assert {*world.said()} == events
 
 
+def test_a_pod_of_a_budget_that_is_not_known_here() -> None:
+    assert waiting_reports._spent({}, quota_ledger()) == "it waits for the next period"
+
+
+@cases(("seconds", "want"), seconds=(12.4, "12 s"), minutes=(300, "5 min"), hours=(7500, "2 h 5 min"))
+def test_a_duration_in_words(seconds: float, want: str) -> None:
+    assert waiting_reports._duration(seconds) == want
+
+
 @cases(
     ("number", "place"),
     second=(2, "2nd in line"),

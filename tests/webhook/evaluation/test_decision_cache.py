@@ -21,6 +21,7 @@ from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 POLICIES = PolicySet(())
@@ -40,7 +41,7 @@ def decide(
     **tweaks: Any,
 ) -> Decision:
     seen = view(document)
-    by = Evaluator(cache=cache, now=NOW, nodes=lambda: nodes)
+    by = Evaluator(cache=cache, now=NOW, facts=Facts(nodes=lambda: nodes))
     return by.evaluate(phase, policy, seen, **{"fingerprint": cache.fingerprints.of(seen), **tweaks})
 
 

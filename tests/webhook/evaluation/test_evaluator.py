@@ -8,11 +8,11 @@ import pytest
 
 from policies.finding import TOO_LARGE, Finding
 from policies.policy import Binding, EffectivePolicy
-from policies.quota.demand import RULE_ID, Demand
+from policies.quota.demand import Demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.waiting import GATE
-from policies.registry import RULES_BY_ID
+from policies.registry import QUOTA_RULE, RULES_BY_ID
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
 from tests.builders import JSON, context, gpu_container, pod, view
@@ -22,11 +22,12 @@ from webhook.configuration.loader import load_objects
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator, without_line
+from webhook.evaluation.facts import Facts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CACHE = DecisionCache(load_objects([]))
 DENIES = Finding(rule="gpu-class", reason=TOO_LARGE, message="is refused")
-DEMAND = Demand({}, denials=(Finding(rule=RULE_ID, reason=TOO_LARGE, message="needs a class"),))
+DEMAND = Demand({}, denials=(Finding(rule=QUOTA_RULE.id, reason=TOO_LARGE, message="needs a class"),))
 REQUEST = QuotaRequest("request", "uid", context(), lambda _catalogues, _unclassified_pods: DEMAND)
 WANTS_QUOTA = "namespace team must have a GPUQuota for pods and claims that request GPUs"
 DENIED = (WANTS_QUOTA, Outcome.DENIED)
@@ -55,7 +56,7 @@ class Quota:
 def policy(mode: Mode = Mode.ENFORCE, *, denies_on_error: bool = True) -> EffectivePolicy:
     on_error = OnLedgerError.DENY if denies_on_error else OnLedgerError.ALLOW
     options = GPUQuotaOptions(mode=mode, required=True, on_ledger_error=on_error)
-    bindings = (Binding(RULES_BY_ID[RULE_ID], options, "test"),)
+    bindings = (Binding(RULES_BY_ID[QUOTA_RULE.id], options, "test"),)
     return EffectivePolicy(name="test", version="1", why="", namespace="team", bindings=bindings)
 
 
@@ -170,7 +171,7 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
         cache=cache,
         now=NOW,
         queues=lambda request: asked.append(request.in_gang),
-        has_admitted=lambda *_: True,
+        facts=Facts(has_admitted=lambda *_: True),
     )
     for seen in ({}, metadata):
         document = pod(gpu_container("1"))

@@ -122,12 +122,13 @@ def test_one_that_does_not_answer(tmp_path: Path) -> None:
 
 
 def test_an_authority_that_did_not_sign_is_not_trusted(tmp_path: Path) -> None:
-    with (
-        ApiServer(tmp_path, lambda _: vector()) as server,
-        pytest.raises(PrometheusError, match="has a certificate that is not accepted: its authority"),
-    ):
+    with ApiServer(tmp_path, lambda _: vector()) as server, pytest.raises(PrometheusError) as raised:
         Prometheus(server.url).query("up")
     assert not server.requests
+    assert str(raised.value) == (
+        f"Prometheus at {server.url} has a certificate that is not accepted: its authority is not the one that is trusted "
+        "here"
+    )
 
 
 @cases(
@@ -143,18 +144,33 @@ def test_a_file_without_a_token(content: str, want: str, tmp_path: Path) -> None
     assert str(raised.value) == f"Prometheus at HOST {want}"
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    no_token, no_authorities = Prometheus("https://p:1", missing), Prometheus("https://p:1", None, missing)
+@cases(
+    ("token", "authorities", "want"),
+    no_token=("missing", None, "the token of DIR/missing, which cannot be read: No such file or directory"),
+    no_authorities=(
+        None,
+        "missing",
+        "the authorities of DIR/missing, which cannot be read: No such file or directory",
+    ),
+    no_certificates=(
+        None,
+        "empty",
+        "the authorities of DIR/empty, which cannot be read: it must hold certificates in PEM",
+    ),
+)
+def test_files_that_cannot_be_used(
+    token: str | None, authorities: str | None, want: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").write_text("")
+    token_file, authorities_file = (
+        None if name is None else tmp_path / name for name in (token, authorities)
+    )
+    client = Prometheus("https://p:1", token_file, authorities_file)
 
-    with pytest.raises(
-        PrometheusError, match=f"^Prometheus at https://p:1 needs the token of {missing}, which cannot be "
-    ):
-        no_token.query("up")
-    with pytest.raises(
-        PrometheusError, match=f"^Prometheus at https://p:1 needs the authorities of {missing}, which "
-    ):
-        no_authorities.query("up")
+    with pytest.raises(PrometheusError) as raised:
+        client.query("up")
+
+    assert str(raised.value) == f"Prometheus at https://p:1 needs {want.replace('DIR', str(tmp_path))}"
 
 
 UNUSABLE = "the URL of Prometheus must be such as https://prometheus.monitoring:9090"

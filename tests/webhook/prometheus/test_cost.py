@@ -64,7 +64,6 @@ def test_a_round_for_many_gpus(tmp_path: Path) -> None:
                 measuring,
                 usage_cache,
                 quotas,
-                leads=lambda: True,
                 events=cast("EventQueue", SimpleNamespace(put=events.append)),
                 metrics=metrics,
             )

@@ -74,15 +74,30 @@ def test_a_note_is_written_again_after_a_conflict() -> None:
 
 
 @cases(
-    ("fails", "error"),
-    the_api_server_is_away=([None, AWAY], errors.Unreachable),
-    others_keep_writing=([None, errors.Conflict("modified")] * ATTEMPTS, errors.Conflict),
+    ("fails", "error", "want"),
+    the_api_server_is_away=([None, AWAY], errors.Unreachable, "connection refused"),
+    others_keep_writing=(
+        [None, errors.Conflict("modified")] * ATTEMPTS,
+        errors.Conflict,
+        "others kept writing to gpu-admission-budgets",
+    ),
 )
 def test_an_error_that_may_pass_is_raised(
-    fails: list[errors.ApiError | None], error: type[Exception]
+    fails: list[errors.ApiError | None], error: type[Exception], want: str
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         notes(ConfigMapApi(BUDGETS, {}, *fails)).put("team", SPENT)
+    assert str(raised.value) == want
+
+
+def test_a_config_map_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    api = ConfigMapApi(BUDGETS)
+    api.get = lambda *_, **__: b"<"  # type: ignore[method-assign]
+    notes(api).put("team", SPENT)
+    assert caplog.messages == [
+        "team: what is spent of its budget is lost: the ConfigMap gpu-admission-budgets cannot be read: JSON is malformed: "
+        "invalid character (byte 0)"
+    ]
 
 
 MISSING = errors.NotFound("not found")

@@ -17,7 +17,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.quota import catalogues
-from webhook.quota.catalogues import PublishedCatalogues
+from webhook.quota.catalogues import ATTEMPTS, PublishedCatalogues
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 THEIRS = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
@@ -71,8 +71,9 @@ def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
 @cases("failure", unreachable=AWAY, overloaded=errors.Unavailable("overloaded"))
 def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception) -> None:
     api = ConfigMapApi(CATALOGUES, {}, failure)
-    with pytest.raises(LedgerError, match="the class catalogue of the quota could not be read") as raised:
+    with pytest.raises(LedgerError) as raised:
         published(api).named_by(ledger(THEIR_DIGEST), 1.0)
+    assert str(raised.value) == f"the class catalogue of the quota could not be read: {failure}"
     assert raised.value.transient
 
 
@@ -109,8 +110,9 @@ def test_a_catalogue_is_published_once(
         assert api.calls == calls
         assert api.data == {"other": "of somebody else", OUR_DIGEST: write_catalogue(OURS)}
     else:
-        (message,) = caplog.messages
-        assert message.endswith(f"cannot be published: {fails[-1]}")
+        assert caplog.messages == [
+            f"ConfigMap gpu-admission-catalogues: catalogue {OUR_DIGEST} cannot be published: {fails[-1]}"
+        ]
 
 
 def test_an_api_server_that_is_away_may_publish_later() -> None:
@@ -118,6 +120,26 @@ def test_an_api_server_that_is_away_may_publish_later() -> None:
 
     with pytest.raises(errors.Unreachable):
         published(api).publish(OURS)
+
+
+def test_a_catalogue_that_others_always_write_first() -> None:
+    api = ConfigMapApi(CATALOGUES, {}, *[None, RACED] * ATTEMPTS)
+
+    with pytest.raises(errors.Conflict) as raised:
+        published(api).publish(OURS)
+
+    assert str(raised.value) == "others kept writing to gpu-admission-catalogues"
+
+
+def test_a_config_map_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    api = ConfigMapApi(CATALOGUES)
+    api.get = lambda *_, **__: b"<"  # type: ignore[method-assign]
+
+    assert not published(api).publish(OURS)
+    assert caplog.messages == [
+        f"ConfigMap gpu-admission-catalogues: catalogue {OUR_DIGEST} cannot be published: the ConfigMap "
+        "gpu-admission-catalogues cannot be read: JSON is malformed: invalid character (byte 0)"
+    ]
 
 
 @cases(

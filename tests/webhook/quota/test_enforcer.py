@@ -1,10 +1,12 @@
 """What a review learns of the quota of its namespace, and how often the ledger is read for it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 import msgspec
+import pytest
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line
@@ -17,8 +19,8 @@ from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.enforcer import (
-    ANEW,
-    SOON,
+    COUNT_SECONDS,
+    SKIP_SECONDS,
     WAITING,
     WAITING_OF_NAMESPACE,
     NamespaceQuota,
@@ -127,6 +129,40 @@ def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
     assert bench.store.reads == reads
 
 
+def test_without_time_nothing_is_read() -> None:
+    bench = Bench(gpus=8)
+    _, request = asked(bench)
+    late = QuotaEnforcer(bench.batches).of(NAMESPACE, bench.clock() - 1, dry_run=True)
+
+    with pytest.raises(LedgerError) as refused:
+        late.reserve(request)
+
+    assert str(refused.value) == "no time was left to read the quota"
+
+
+@cases(
+    ("happens", "known", "want"),
+    reserved=(lambda _bench: None, False, "reserved"),
+    without_a_quota=(without_quota, False, "no quota"),
+    known_to_have_no_quota=(without_quota, True, "no quota"),
+    a_ledger_that_cannot_be_read=(unreadable, False, "ledger error"),
+)
+def test_a_decision_is_counted_by_its_reason(
+    happens: Callable[[Bench], None], known: bool, want: str
+) -> None:
+    bench = Bench(gpus=8)
+    happens(bench)
+    if known:
+        bench.reserve("another")
+    quota, request = asked(bench)
+
+    with suppress(LedgerError):
+        quota.reserve(request)
+
+    labels = {"reason": want, "dry_run": "false"}
+    assert bench.registry.get_sample_value("gpu_admission_quota_decisions_total", labels) == 1
+
+
 @cases(
     ("own", "has_controller", "line", "want"),
     others_of_the_team_wait=(0, True, Line.BEHIND, "others wait"),
@@ -216,21 +252,21 @@ def test_a_review_waits_for_the_first_count_of_its_quota(found: Any, reads: int,
 
 @cases(
     ("first_met", "waits"),
-    a_moment_ago=(-SOON + 5, True),
-    so_long_ago_that_it_may_never_be_counted=(-SOON, False),
-    so_long_ago_that_it_may_be_another_quota=(-ANEW - 1, True),
+    a_moment_ago=(-COUNT_SECONDS + 5, True),
+    so_long_ago_that_it_may_never_be_counted=(-COUNT_SECONDS, False),
+    so_long_ago_that_it_may_be_another_quota=(-SKIP_SECONDS - 1, True),
 )
 def test_no_review_waits_for_a_quota_that_may_never_be_counted(first_met: float, waits: bool) -> None:
     """Such as that of the 501st namespace of a team."""
     bench = Bench(gpus=8)
     counted_after(bench, 2)
-    quota, request = asked(bench, met={NAMESPACE: monotonic() + first_met})
+    quota, request = asked(bench, first_met={NAMESPACE: monotonic() + first_met})
 
     outcome = quota.reserve(request)
 
     assert outcome.verdict is not None
     assert outcome.verdict.reason.value == ("reserved" if waits else "uncounted")
-    assert (NAMESPACE in quota.enforcer.met) is not waits, "once it is counted, that is forgotten"
+    assert (NAMESPACE in quota.enforcer.first_met) is not waits, "once it is counted, that is forgotten"
 
 
 def test_no_review_waits_for_a_count_where_the_quota_denies_nothing() -> None:

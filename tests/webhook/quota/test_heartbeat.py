@@ -28,7 +28,7 @@ class RenewedLease:
             return status(503, "no etcd", "ServiceUnavailable")
         if self.renewed is None:
             return status(404, "no Lease", "NotFound")
-        return Answer(json.dumps({"spec": {"renewTime": self.renewed}}).encode())
+        return Answer(json.dumps({"metadata": {}, "spec": {"renewTime": self.renewed}}).encode())
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from tests.cases import cases
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
 from tests.webhook.quota.world import NAMESPACE, SECONDS, vector
-from webhook.quota.store import LedgerConflict
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 
 @pytest.fixture
@@ -43,7 +43,11 @@ def test_a_namespace_whose_quota_is_gone(ledger: MemoryLedger) -> None:
     before = reserve(ledger, read(ledger), "pod1")
     ledger.configuration = configuration()
     assert ledger.store.read(NAMESPACE, SECONDS) is None
-    with pytest.raises(LedgerConflict, match="namespace ledgers has no GPUQuota any more"):
+    with pytest.raises(LedgerConflict) as gone:
         reserve(ledger, before, "pod2")
+    assert str(gone.value) == "namespace ledgers has no GPUQuota any more"
     ledger.grant(vector(gpus=4))
+    with pytest.raises(LedgerConflict) as changed:
+        reserve(ledger, VersionedLedger(before.ledger, "0"), "pod2")
+    assert str(changed.value) == f"version 0 has become {read(ledger).version}"
     assert [reservation.id for reservation in read(ledger).ledger.reservations] == ["pod1"]

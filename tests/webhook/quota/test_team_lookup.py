@@ -1,5 +1,6 @@
 """A namespace without a ledger is denied if it belongs to a team, and one without a team pays little."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -73,9 +74,29 @@ def test_a_list_of_another_epoch_serves_nobody() -> None:
 
 
 def test_a_namespace_that_is_not_there_is_no_answer() -> None:
-    with pytest.raises(LedgerError, match="the ClusterGPUQuotas could not be read: ") as raised:
+    with pytest.raises(LedgerError) as raised:
         TeamLookup(cast(ApiClient, world(SELECTED))).of("new", 1.0)
+    assert str(raised.value) == (
+        'the ClusterGPUQuotas could not be read: namespaces.gpu-admission.dev "new" not found'
+    )
     assert raised.value.transient
+
+
+def test_a_list_that_takes_too_long() -> None:
+    lookup = TeamLookup(cast(ApiClient, world(NAMED)))
+    lookup._listing.acquire()
+    with pytest.raises(LedgerError) as raised:
+        lookup.of("speech", 0.01)
+    assert str(raised.value) == "the ClusterGPUQuotas could not be read: the list took too long"
+
+
+def test_a_team_that_cannot_be_read() -> None:
+    api = SimpleNamespace(get=lambda *_, **__: b"<")
+    with pytest.raises(LedgerError) as raised:
+        TeamLookup(cast(ApiClient, api)).of("speech", 1.0)
+    assert str(raised.value) == (
+        "the ClusterGPUQuotas cannot be read: JSON is malformed: invalid character (byte 0)"
+    )
 
 
 def test_while_the_kind_is_not_served_no_namespace_has_a_team(caplog: pytest.LogCaptureFixture) -> None:
@@ -98,8 +119,9 @@ def test_while_the_kind_is_not_served_no_namespace_has_a_team(caplog: pytest.Log
 def test_no_other_error_means_that_there_are_no_teams(error: errors.ApiError, is_transient: bool) -> None:
     api = world(NAMED)
     api.teams_fail = error
-    with pytest.raises(LedgerError, match="the ClusterGPUQuotas could not be read: ") as raised:
+    with pytest.raises(LedgerError) as raised:
         TeamLookup(cast(ApiClient, api)).of("speech", 1.0)
+    assert str(raised.value) == f"the ClusterGPUQuotas could not be read: {error}"
     assert raised.value.transient is is_transient
 
 

@@ -13,7 +13,7 @@ from tests.builders import quota_ledger
 from tests.calls import calls
 from tests.policies.quota.ledger.teams import team
 from webhook.quota import ledger_objects
-from webhook.quota.ledger_objects import TeamObjects
+from webhook.quota.ledger_objects import LedgerObjectError, TeamObjects
 
 TEAM = team({"gpus": 9}, {"a": {"gpus": 2}})
 LEDGER = quota_ledger(
@@ -29,6 +29,14 @@ def stored(body: bytes, version: str = "1") -> bytes:
     document = msgspec.json.decode(body)
     document["metadata"] |= {"uid": "object", "resourceVersion": version}
     return msgspec.json.encode(document)
+
+
+def test_an_object_that_cannot_be_read() -> None:
+    with pytest.raises(LedgerObjectError) as raised:
+        TeamObjects().decode(b"<")
+    assert str(raised.value) == (
+        "the GPUQuotaLedger of a team cannot be read: JSON is malformed: invalid character (byte 0)"
+    )
 
 
 @pytest.mark.parametrize("seed", range(10))

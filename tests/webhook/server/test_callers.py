@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from cryptography import x509
@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.cases import cases
 from tests.controlplane.pki import Authority
-from tests.webhook.server.harness import Server, certificates, new_pair, replace, request, serving
+from tests.webhook.server.harness import Client, Server, certificates, new_pair, replace, request, serving
 from webhook.server.callers import CallerAuthentication
 from webhook.server.dispatcher import ServerMetrics
 from webhook.server.http import RefusedError
@@ -31,7 +31,7 @@ NO_CERTIFICATE = "gpu-admission takes reviews only from callers with a client ce
 REFUSED_TOTAL = "gpu_admission_callers_refused_total"
 SECOND = dt.timedelta(seconds=1)
 VALID_FOR = 6 * SECOND
-"""For a certificate that is used and then expires; to use it once takes some hundredths."""
+"""For certificates that are used and then expire; to use one takes some hundredths."""
 
 
 def issued(folder: Path, authority: Authority = AUTHORITY, *names: str, **fields: Any) -> Path:
@@ -216,7 +216,8 @@ def test_documented_commands_make_an_authority_and_a_caller(directory: Path, tmp
 
 # ---- resumed sessions
 
-each_version = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+VERSIONS = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+each_version = pytest.mark.parametrize("version", VERSIONS)
 
 
 def context(server: Server, version: ssl.TLSVersion, pem: Path | None = None) -> ssl.SSLContext:
@@ -246,13 +247,29 @@ def test_resumed_session_has_the_certificate_of_its_first_handshake(
         assert client.post("/body").status == want
 
 
+class Expired(NamedTuple):
+    """Sessions by version, each with its context, and an open connection of a client whose certificates have expired since."""
+
+    sessions: dict[ssl.TLSVersion, tuple[ssl.SSLContext, ssl.SSLSession]]
+    connection: Client
+
+
+@pytest.fixture(scope="module")
+def expired(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Expired]:
+    folder = tmp_path_factory.mktemp("expired")
+    contexts = {each: context(server, each, issued(folder, lifetime=VALID_FOR)) for each in VERSIONS}
+    sessions = {version: (made, session_of(server, made)) for version, made in contexts.items()}
+    with server.client(pem=issued(folder, lifetime=VALID_FOR)) as client:
+        assert client.post("/body").status == 200
+        time.sleep((VALID_FOR + SECOND / 2).total_seconds())
+        yield Expired(sessions, client)
+
+
 @each_version
 def test_resumed_session_does_not_outlive_its_certificate(
-    server: Server, tmp_path: Path, version: ssl.TLSVersion
+    server: Server, expired: Expired, version: ssl.TLSVersion
 ) -> None:
-    made = context(server, version, issued(tmp_path, lifetime=VALID_FOR))
-    session = session_of(server, made)
-    time.sleep((VALID_FOR + SECOND / 2).total_seconds())
+    made, session = expired.sessions[version]
     with server.client(context=made, session=session) as client:
         assert client.socket.session_reused, "OpenSSL does not look at the certificate again"
         assert client.post("/body").status == 503
@@ -276,11 +293,8 @@ def test_session_of_an_authority_that_is_gone_is_not_resumed(
 # ---- authorities that change
 
 
-def test_kept_connection_does_not_outlive_its_certificate(server: Server, tmp_path: Path) -> None:
-    with server.client(pem=issued(tmp_path, lifetime=VALID_FOR)) as client:
-        assert client.post("/body").status == 200
-        time.sleep((VALID_FOR + SECOND / 2).total_seconds())
-        answer = client.post("/body")
+def test_kept_connection_does_not_outlive_its_certificate(expired: Expired) -> None:
+    answer = expired.connection.post("/body")
     assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
     assert answer.body.decode() == "the client certificate must be verified again; try again\n"
 

@@ -16,6 +16,7 @@ from tests.cases import cases
 from tests.webhook.serving.served import DEPLOYMENT, POD, admission, lines_of, request
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import Document
+from webhook.evaluation.facts import Facts
 from webhook.serving import admission_review
 from webhook.serving.admission_review import AdmissionResponse
 from webhook.serving.deadline import deadline_of
@@ -269,7 +270,7 @@ def test_mutation_knows_the_nodes() -> None:
         label_sets=frozenset({(("accelerator", "nvidia-t4"), (zone, "a"))}),
     )
     by_default = Document("GPUPolicy", "default", {"rules": {"gpu-class": {"default": "nvidia-t4"}}})
-    served = admission(by_default, nodes=lambda: nodes)
+    served = admission(by_default, facts=lambda _: Facts(nodes=lambda: nodes))
 
     def patch(selected: str) -> str:
         sent = request(pod(gpu_container(), nodeSelector={zone: selected}))

@@ -70,8 +70,8 @@ def test_hundreds_of_findings_are_cut_and_counted() -> None:
 
 
 CONTACT = msgspec.structs.replace(POLICY, help="#gpu-support")
-ASKING = Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message="one", ask="for more").with_contact(
-    "#gpu-support"
+ASKING = Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message="one", ask="for more").of(
+    "some-rule", "#gpu-support"
 )
 
 

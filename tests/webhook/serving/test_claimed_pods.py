@@ -17,6 +17,7 @@ from tests.strategies import PODS
 from tests.webhook.serving.served import DEPLOYMENT, admission, cache_of, request
 from webhook.configuration.documents import Document
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.serving.dispatch import Admission
 
 RULES = {
@@ -59,7 +60,7 @@ def lookups() -> Lookups:
 
 @pytest.fixture
 def served(lookups: Lookups) -> Admission:
-    return admission(POLICY, claims=lookups)
+    return admission(POLICY, facts=lambda deadline: Facts(claims=lookups(deadline)))
 
 
 PROBE: JSON = {"readinessProbe": {"httpGet": {"path": "/", "port": 80}}}
@@ -149,7 +150,7 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(document: JS
     policy = CACHE.configuration.policies.for_namespace("ml-training")
 
     def decided(of: JSON) -> tuple[Any, ...]:
-        by = Evaluator(cache=CACHE, now=NOW, claims=lambda _name: frozenset({"dra.net"}))
+        by = Evaluator(cache=CACHE, now=NOW, facts=Facts(claims=lambda _name: frozenset({"dra.net"})))
         decisions = [by.evaluate(phase, policy, view(of)) for phase in Phase]
         return tuple((each.operations, each.violations) for each in decisions)
 

@@ -21,8 +21,9 @@ from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.field_paths import path_parts, with_edit
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
-from policies.quota.demand import RULE_ID, UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
+from policies.registry import QUOTA_RULE
 from policies.rule import Rule
 from policies.rules.gpu_class import CLASS_CONTRADICTION
 from policies.rules.gpu_isolation import PRIVILEGED_CONTAINER
@@ -38,6 +39,7 @@ from webhook.configuration.loader import Configuration, keys_to_know, load_objec
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.quota.enforcer import ReadOnlyQuota
 
@@ -164,7 +166,7 @@ def case(seed: int) -> Case:
     by = Evaluator(
         cache=DecisionCache(in_force),
         now=NOW,
-        nodes=lambda: nodes,
+        facts=Facts(nodes=lambda: nodes),
         quota_of=lambda _: ReadOnlyQuota(ledger, in_force, is_unused=True),
     )
     return Case(bounded(document(random), runs), by)
@@ -248,7 +250,7 @@ def identity(violation: Violation) -> tuple[str, ...]:
     """Return what it is about. Without indices: the items after a removed one move up."""
     finding = violation.finding
     path = re.sub(r"\[\d+\]", "[]", finding.path)
-    reason = "" if finding.rule == RULE_ID else finding.reason.name  # what can never fit also exceeds
+    reason = "" if finding.rule == QUOTA_RULE.id else finding.reason.name  # what can never fit also exceeds
     return finding.rule, reason, path, finding.container or "", violation.outcome.value
 
 
@@ -278,7 +280,7 @@ def failure(case: Case, before: Evaluation, violation: Violation) -> str:
         new = [each for each in new if each.finding.reason is not EXCEEDS_SHARE]
     if violation.finding.reason in INCOMPLETE:
         new = [each for each in new if each.finding.reason not in UNCOVERED]
-    brought = [each.finding.sentence() for each in new if is_asked or each.finding.rule != RULE_ID]
+    brought = [each.finding.sentence() for each in new if is_asked or each.finding.rule != QUOTA_RULE.id]
     return "; ".join(brought)
 
 

@@ -6,12 +6,13 @@ import pytest
 
 from policies.pods.limit_ranges import NamespaceLimits, ResourceBounds
 from policies.pods.quantity import parse_quantity
-from policies.rule import Phase
+from policies.rule import Need, Phase
 from tests.builders import gpu_container, pod, view
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SHARED = Document(
@@ -36,7 +37,7 @@ def configuration(mode: str) -> Configuration:
 def test_equal_pods_of_a_namespace_are_decided_again_when_its_limit_ranges_change() -> None:
     cache, found = DecisionCache(configuration("enforce")), []
     for limits in (NONE, AT_MOST_4, AT_MOST_4, NONE, None):
-        by = Evaluator(cache=cache, now=NOW, limits_of=lambda _namespace, limits=limits: limits)  # type: ignore[misc]
+        by = Evaluator(cache=cache, now=NOW, facts=Facts(limits_of=lambda _namespace, limits=limits: limits))  # type: ignore[misc]
         fingerprint = cache.fingerprints.of(POD)
         decision = by.evaluate(Phase.MUTATE, by.policy("team"), POD, fingerprint=fingerprint)
         found.append((decision.changes[-1].what, decision.pod is None))
@@ -56,12 +57,12 @@ def test_only_a_policy_with_the_rule_on_reads_them(mode: str, count: int) -> Non
         asked.append(namespace)
         return NONE
 
-    by = Evaluator(cache=DecisionCache(configuration(mode)), now=NOW, limits_of=limits_of)
+    by = Evaluator(cache=DecisionCache(configuration(mode)), now=NOW, facts=Facts(limits_of=limits_of))
     by.evaluate(Phase.MUTATE, by.policy("team"), POD)
 
     assert asked == ["team"] * count
-    assert by.cache.configuration.policies.reads_limit_ranges is bool(count)
+    assert (Need.LIMIT_RANGES in by.cache.configuration.policies.needs) is bool(count)
 
 
 def test_the_built_in_policy_reads_none() -> None:
-    assert not load_objects([]).policies.reads_limit_ranges
+    assert Need.LIMIT_RANGES not in load_objects([]).policies.needs

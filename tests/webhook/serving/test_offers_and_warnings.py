@@ -23,6 +23,7 @@ from webhook.configuration.loader import keys_to_know, load_objects
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.stored_objects import evaluate
 from webhook.quota.enforcer import ReadOnlyQuota
 
@@ -58,7 +59,12 @@ def seen(
     configuration = load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules})])
     facts = node_facts(keys_to_know(configuration), nodes, pools) if nodes else None
     quota = ReadOnlyQuota(ledger, configuration, is_unused=True)
-    by = Evaluator(cache=DecisionCache(configuration), now=NOW, nodes=lambda: facts, quota_of=lambda _: quota)
+    by = Evaluator(
+        cache=DecisionCache(configuration),
+        now=NOW,
+        facts=Facts(nodes=lambda: facts),
+        quota_of=lambda _: quota,
+    )
     group = document["apiVersion"].rpartition("/")[0]
     found = evaluate(group, document["kind"], "team", msgspec.json.encode(document), by).findings()
     return [each for each in found if each.outcome is not Outcome.AUDITED]

@@ -12,7 +12,7 @@ from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.served import admission, lines_of, request
 from webhook.configuration.documents import Document
-from webhook.evaluation.evaluator import OwnerUnread
+from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.serving.dispatch import Admission
 
 RUNTIMES = {"max-runtime": {"mode": "enforce", "default": "8h", "max": "72h"}}
@@ -45,7 +45,7 @@ def deadlines() -> Deadlines:
 
 @pytest.fixture
 def served(deadlines: Deadlines) -> Admission:
-    return admission(ON, owner_deadline=deadlines)
+    return admission(ON, facts=lambda deadline: Facts(owner_deadline=deadlines(deadline)))
 
 
 def owned(name: str = "train", kind: str = "Job", group: str = "batch", **spec: Any) -> JSON:
@@ -92,7 +92,10 @@ def test_nothing_is_asked_of(served: Admission, deadlines: Deadlines, document: 
 
 
 def test_nothing_is_asked_without_the_rule(deadlines: Deadlines) -> None:
-    assert added(admission(OFF, owner_deadline=deadlines), owned()) is None
+    assert (
+        added(admission(OFF, facts=lambda deadline: Facts(owner_deadline=deadlines(deadline))), owned())
+        is None
+    )
     assert deadlines.asked == []
 
 
@@ -111,7 +114,7 @@ def test_a_job_that_cannot_be_read(tmp_path: Path, deadlines: Deadlines) -> None
     def ask(served: Admission) -> None:
         said.extend(served.mutate(request(document), monotonic() + 10) for _ in range(2))
 
-    lines = lines_of(tmp_path, ask, ON, owner_deadline=deadlines)
+    lines = lines_of(tmp_path, ask, ON, facts=lambda deadline: Facts(owner_deadline=deadlines(deadline)))
 
     message = "max (72h) and no default (8h) is added, because Job/train-unread could not be read: jobs is forbidden"
     assert all(each.allowed and message in each.warnings[0] for each in said)

@@ -15,7 +15,7 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.disruption_budgets import MAX_BUDGETS_BYTES, budgets_by
 from webhook.configuration.loader import load_directory
-from webhook.evaluation.evaluator import OwnerUnread
+from webhook.evaluation.facts import OwnerUnread
 from webhook.serving import owner_deadlines
 from webhook.serving.owner_deadlines import OwnerDeadlines
 

@@ -15,6 +15,7 @@ from tests.cases import cases
 from tests.webhook.serving.served import admission, lines_of, request
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import Document
+from webhook.evaluation.facts import Facts
 from webhook.serving.admission_review import AdmissionResponse
 from webhook.serving.dispatch import Admission
 
@@ -141,7 +142,9 @@ def test_nothing_is_refused(stored: JSON, sent: JSON, tweaks: JSON, restored: bo
 def test_a_namespace_whose_labels_are_unknown_is_left_alone(stored: JSON) -> None:
     selected = {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}
     answer = update(
-        by_policy(selected, labels_of=Mock(side_effect=NamespaceUnknown("no route"))), stored, authored()
+        by_policy(selected, facts=lambda _: Facts(labels_of=Mock(side_effect=NamespaceUnknown("no route")))),
+        stored,
+        authored(),
     )
 
     assert (answer.allowed, answer.patch) == (True, None)

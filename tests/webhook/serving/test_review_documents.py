@@ -300,3 +300,20 @@ def test_a_fraction_annotation_that_the_registration_lacks_is_a_warning(
 
     assert {each.severity for each in found} == {Severity.WARNING}
     assert [each.path for each in found if each.path] == want
+
+
+def test_a_path_that_the_schema_of_its_kind_lacks_is_a_warning(source: DirectorySource) -> None:
+    row = {"group": "example.com", "kind": "TrainingJob", "pods": [{"path": "spec.wokers"}]}
+    document = Document("GPUResourceMapping", "ours", {"workloadKinds": [row]})
+    schema = {"properties": {"spec": {"properties": {"workers": {"type": "array"}}}}}
+
+    reviews = DocumentReviews(source, lambda: None, schemas=lambda kinds: {kinds[0].key: (schema,)})
+    found = reviews.findings(request(document), NOW)
+
+    assert [(each.severity, each.sentence()) for each in found if each.path] == [
+        (
+            Severity.WARNING,
+            "spec.workloadKinds[0].pods[0].path: correct the path, or install a CustomResourceDefinition that has it; must be a "
+            "path of the CustomResourceDefinition: spec has no field wokers; did you mean workers? [configuration]",
+        )
+    ]

@@ -161,6 +161,16 @@ def test_the_fields_by_which_an_object_makes_no_pods(
     assert list(dict.fromkeys(zeros(KINDS[group, kind], {"spec": spec}))) == want
 
 
+def test_a_field_that_stops_the_pods_whatever_it_holds() -> None:
+    data = {
+        "metadata": {"annotations": {"kubeflow-resource-stopped": "2026"}},
+        "spec": {"template": TEMPLATE},
+    }
+    assert list(zeros(KINDS["kubeflow.org", "Notebook"], data)) == [
+        "metadata.annotations.kubeflow-resource-stopped is set"
+    ]
+
+
 def test_a_template_makes_no_pods() -> None:
     assert list(zeros(KINDS["", "PodTemplate"], {"template": TEMPLATE})) == [
         "a PodTemplate is only a template: other objects make pods of it"

@@ -73,7 +73,7 @@ def test_objects_of_any_content(data: st.DataObject) -> None:
         if isinstance(place, Problem):
             assert place.message in {"must be a map", "must be a list", "must be text"}
             continue
-        for number in (place.count.running, place.count.most, place.count.gang):
+        for number in (place.count.running, place.count.maximum, place.count.gang):
             assert number is None or number >= 0
         if place.is_partial:
             assert place.replaced(body, place.data) is body

@@ -7,6 +7,7 @@ import pytest
 
 from policies.pods.field_paths import path_parts
 from tests.builders import JSON, gpu_container
+from tests.cases import cases
 from webhook.configuration.decoding import Problem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import PodForm
@@ -83,15 +84,23 @@ def test_a_quantity_that_a_parameter_fills_in_is_some_device() -> None:
     assert place.data["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1", "cpu": "1"}}
 
 
-def test_errors_carry_the_path_in_the_object() -> None:
-    data = at("spec.predictor.model", {"resources": {"limits": "many"}})
-
+@cases(
+    ("document", "want"),
+    no_map=(b"[]", "must be a map"),
+    too_deep=(b"[" * 100_000, "must not be nested this deeply"),
+    another_type_in_the_way=(
+        msgspec.json.encode(at("spec.predictor", "text")),
+        "must be a map - at `$.spec.predictor`",
+    ),
+    another_type_in_the_pod=(
+        msgspec.json.encode(at("spec.predictor.model", {"resources": {"limits": "many"}})),
+        "Expected `object | null`, got `str` - at `$.spec.predictor.model.resources.limits`",
+    ),
+)
+def test_errors_carry_the_path_in_the_object(document: bytes, want: str) -> None:
     with pytest.raises(msgspec.ValidationError) as error:
-        workload_pods(KINDS, "serving.kserve.io", "InferenceService", msgspec.json.encode(data))
-    assert (
-        str(error.value)
-        == "Expected `object | null`, got `str` - at `$.spec.predictor.model.resources.limits`"
-    )
+        workload_pods(KINDS, "serving.kserve.io", "InferenceService", document)
+    assert str(error.value) == want
 
 
 def test_an_object_with_endless_pods_is_looked_at_in_part() -> None:

@@ -13,7 +13,7 @@ from tests.webhook.serving.served import admission, request
 from webhook.commands import main
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
-from webhook.workloads.unread import MAX_VALUES, unread_gpus
+from webhook.workloads.unread import MAX_VALUES, misplaced_gpus, unread_gpus
 
 MAPPING = load_directory(None).resource_mapping
 KIND = {"group": "example.com", "version": "v1", "kind": "TrainingJob"}
@@ -57,6 +57,15 @@ def test_values_of_a_chart_are_for_the_chart_to_place(kind: str) -> None:
     (found,) = unread_gpus(kind, yaml.safe_load("spec: {values: {limits: {nvidia.com/gpu: 1}}}"), MAPPING)
 
     assert found.remedy == "render the chart, and check what it makes"
+
+
+def test_a_gpu_that_stands_beside_the_resources() -> None:
+    data = {"spec": {"containers": [{"name": "main", "nvidia.com/gpu": 1}]}}
+
+    assert [each.sentence() for each in misplaced_gpus(data, [()], MAPPING)] == [
+        "spec.containers[0][nvidia.com/gpu]: write it into resources.limits of the container; must not stand here: kubectl "
+        "refuses an unknown field, and other clients lose it [ineffective-fields]"
+    ]
 
 
 def test_only_so_many_values_are_searched() -> None:

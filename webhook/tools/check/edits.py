@@ -285,16 +285,16 @@ class _Place:
 
     @property
     def _line_end(self) -> str:
-        found = _LINE_END.search(self._text)
-        return found[0] if found else "\n"
+        match = _LINE_END.search(self._text)
+        return match[0] if match else "\n"
 
     def _line_start(self, at: int) -> int:
         return max(self._text.rfind("\n", 0, at), self._text.rfind("\r", 0, at)) + 1
 
     def _next_line(self, at: int) -> tuple[int, str]:
         """Return where the next line begins, and the end of this one, which the last line may lack."""
-        found = _LINE_END.search(self._text, at)
-        return (found.end(), found[0]) if found else (len(self._text), "")
+        match = _LINE_END.search(self._text, at)
+        return (match.end(), match[0]) if match else (len(self._text), "")
 
     def _begins_line(self, at: int) -> bool:
         return not self._text[self._line_start(at) : at].strip()
@@ -304,10 +304,10 @@ def _child(node: _Node, part: str | float) -> tuple[_Node, _Node] | None:
     """Return the key (of a list the item) and the value."""
     if isinstance(part, int):
         return node.members[part] if not node.is_map and part < len(node.members) else None
-    found = [member for member in node.members if node.is_map and member[0].text == part]
-    if len(found) > 1:
+    members = [member for member in node.members if node.is_map and member[0].text == part]
+    if len(members) > 1:
         raise NotEditableError(f'the key "{part}" stands twice in one map')
-    return found[0] if found else None
+    return members[0] if members else None
 
 
 def _scalar(value: str | float, style: str, is_quoted: bool) -> str:

@@ -38,18 +38,18 @@ class Repair(NamedTuple):
     @property
     def edits(self) -> list[TextEdit]:
         """The edits of the file."""
-        found = object_edits(self.manifest, self.violation)
-        return [TextEdit((*self.manifest.at, *path), value) for path, value in found]
+        edits_of_object = object_edits(self.manifest, self.violation)
+        return [TextEdit((*self.manifest.at, *path), value) for path, value in edits_of_object]
 
 
 def object_edits(manifest: Manifest, violation: Violation) -> Sequence[TextEdit]:
     """Return the fix as edits of the object as it is written."""
-    found = [TextEdit(path_parts(edit.path), edit.value) for edit in violation.finding.fix]
-    paths = [path for path, _ in found]
+    edits = [TextEdit(path_parts(edit.path), edit.value) for edit in violation.finding.fix]
+    paths = [path for path, _ in edits]
     # The path of a pod that a controller composes is not a path in the manifest.
     if any(place.at[: len(path)] == path for path in paths for place, _ in manifest.pods):
         return ()
-    return [each for each in found if not _is_default(manifest, each.parts, paths)]
+    return [each for each in edits if not _is_default(manifest, each.parts, paths)]
 
 
 def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> bool:
@@ -102,7 +102,7 @@ def fix(checked: Checked, check: Check) -> Fixes:
         return [each for each in found if each.edits]
 
     def attempt(repairs: Sequence[Repair]) -> bool:
-        current = [each._replace(manifest=fixes.results[each.position].manifest) for each in repairs]
+        current = [repair._replace(manifest=fixes.results[repair.position].manifest) for repair in repairs]
         is_made = _try(fixes, current, check)
         if not is_made and len(repairs) == 1:
             fixes.reasons.setdefault(repairs[0].key, INEFFECTIVE)
@@ -149,5 +149,5 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
 
 def _denials(result: ManifestResult) -> dict[tuple[str, str], str]:
     """Return the denials of an object, by rule and reason, in words."""
-    denied = (each.finding for each in result.findings() if each.outcome is Outcome.DENIED)
-    return {(each.rule, each.reason.name): each.sentence() for each in denied}
+    denied = (violation.finding for violation in result.findings() if violation.outcome is Outcome.DENIED)
+    return {(denial.rule, denial.reason.name): denial.sentence() for denial in denied}

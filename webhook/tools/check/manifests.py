@@ -8,6 +8,7 @@ there must be a number is not a problem: the file is a template.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -48,7 +49,6 @@ _OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA), (GRO
 _CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)
 _SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
 """The key of the document and all lines up to its next key."""
-
 
 LocatedPod = tuple[PodPlace, Pod]
 """A pod, and its path in the object."""
@@ -175,6 +175,14 @@ def read_manifests(
     if not (found.manifests or found.problems or found.to_render or found.other_documents or found.ignored):
         found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
+
+
+def whole_definition(manifest: Manifest) -> Any:
+    """Return a CustomResourceDefinition with its spec, which `read_manifests` leaves out."""
+    name = manifest.name
+    documents = load_documents(manifest.text, lambda text: text if name in text else _without_schema(text))
+    document = next(islice(documents, manifest.index, None))
+    return value_at(document.data, manifest.at) if isinstance(document, YamlDocument) else None
 
 
 def _without_schema(document: str) -> str:

@@ -21,9 +21,9 @@ from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
-from policies.quota.demand import RULE_ID
 from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
+from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
 from webhook.cluster.namespaces import NamespaceUnknown
@@ -31,23 +31,11 @@ from webhook.configuration.documents import GROUP
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import ADVISED, CLAIM
 from webhook.evaluation.workloads import evaluate_autoscaler
+from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
-from webhook.tools.check.run_context import (
-    CheckedCluster,
-    Key,
-    RunQuota,
-    applied_labels,
-    budgets_of,
-    default_labels,
-    is_quota,
-    limits_in,
-    manifest_context,
-    quota_findings,
-    run_quotas,
-    teams_in,
-)
 from webhook.tools.check.sources import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.gangs import starts_together
@@ -130,8 +118,8 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
-        found = chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
-        return tuple(dict.fromkeys(found))
+        placeholders = chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
+        return tuple(dict.fromkeys(placeholders))
 
     def admitted(self) -> dict[str, Any]:
         """Return the Pod as it would be admitted, or the workload with its templates as their pods would be."""
@@ -151,33 +139,39 @@ class Run:
         manifests: Sequence[Manifest],
         cache: DecisionCache,
         now: datetime,
-        cluster: CheckedCluster | None,
+        cluster: run_context.CheckedCluster | None,
     ) -> None:
         self._manifests, self._configuration, self._cluster = manifests, cache.configuration, cluster
-        labels, claims = manifest_context(manifests)
-        labels_of, claim = (cluster.labels_of, cluster.claim) if cluster else (default_labels, claims.get)
+        labels, claims = run_context.manifest_context(manifests)
+        labels_of, claim = (
+            (cluster.labels_of, cluster.claim) if cluster else (run_context.default_labels, claims.get)
+        )
         facts, index = cluster.nodes if cluster else (None, NO_NODES)
         self._by = Evaluator(
             cache=cache,
             now=now,
-            labels_of=lambda name: applied_labels(labels_of(name), labels.get(name, ())),
-            nodes=lambda: facts,
-            named_nodes=lambda: index,
-            claims=lambda name: claims[name] if name in claims else claim(name),
-            budgets=budgets_of(manifests, cluster),
-            limits_of=limits_in(manifests, cluster),
+            facts=Facts(
+                labels_of=lambda name: run_context.applied_labels(labels_of(name), labels.get(name, ())),
+                nodes=lambda: facts,
+                named_nodes=lambda: index,
+                claims=lambda name: claims[name] if name in claims else claim(name),
+                budgets=run_context.budgets_of(manifests, cluster),
+                limits_of=run_context.limits_in(manifests, cluster),
+            ),
         )
-        self._quota_of = run_quotas(manifests, cache.configuration, cluster, self._by.labels_of)
-        self._teams = teams_in(manifests)
+        self._quota_of = run_context.run_quotas(
+            manifests, cache.configuration, cluster, self._by.facts.labels_of
+        )
+        self._teams = run_context.teams_in(manifests)
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
-        self._workloads: dict[tuple[str, *Key], Workload] = {}
+        self._workloads: dict[tuple[str, *run_context.Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
         """Return the results in the order of the documents. Autoscalers are evaluated last: they scale other documents."""
         places = range(len(self._manifests))
         ordered = sorted(places, key=lambda at: self._manifests[at].group_kind in AUTOSCALERS)
-        found = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
-        return [found[at] for at in places]
+        results = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
+        return [results[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
         mapping = self._configuration.resource_mapping
@@ -191,7 +185,7 @@ class Run:
             return ManifestResult(manifest, (), unknown=str(error))
         pods = tuple(self._evaluate_pods(manifest, policy))
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
-        known = {each.finding.path for pod in pods for each in pod.findings}
+        known = {violation.finding.path for pod in pods for violation in pod.findings}
         misplaced = (each for each in self._misplaced(manifest, policy) if each.finding.path not in known)
         return ManifestResult(manifest, pods, (*warnings, *misplaced))
 
@@ -199,8 +193,8 @@ class Run:
         """Return amounts of GPUs where no rule reads them, and the API server knows no field."""
         is_built_in = GROUPS.get(manifest.kind) == manifest.group
         places = [()] if is_built_in else [place.at for place, _ in manifest.pods if not place.is_partial]
-        found = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
-        return Decision.of_findings(policy, found, Mode.WARN).violations
+        findings = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
+        return Decision.of_findings(policy, findings, Mode.WARN).violations
 
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
@@ -218,8 +212,8 @@ class Run:
             requested = demands(workload, configuration, quota.stored.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
-        if is_quota(manifest):
-            said = quota_findings(manifest, configuration, self._teams, self._kinds)
+        if run_context.is_quota(manifest):
+            said = run_context.quota_findings(manifest, configuration, self._teams, self._kinds)
             decisions.append(Decision.of_findings(policy, said, Mode.ENFORCE))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         is_unknown = kind not in configuration.workload_kinds and not decisions[0].violations
@@ -231,15 +225,15 @@ class Run:
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
         evaluated = (_as_known(each, quota) for decision in decisions for each in decision.violations)
-        is_denied_itself = kind == CLAIM or is_quota(manifest)
+        is_denied_itself = kind == CLAIM or run_context.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in evaluated if each.outcome in shown)
 
-    def _quota(self, manifest: Manifest, key: Key | None = None) -> RunQuota | None:
+    def _quota(self, manifest: Manifest, key: run_context.Key | None = None) -> run_context.RunQuota | None:
         quota = self._quota_of(manifest.namespace)
         return replace(quota, key=key or _key(manifest)) if quota else None
 
-    def _stored(self, manifest: Manifest, quota: RunQuota | None) -> dict[str, Any] | None:
+    def _stored(self, manifest: Manifest, quota: run_context.RunQuota | None) -> dict[str, Any] | None:
         """Return the object as the cluster has it, which counts in the quota already; only a quota asks for it."""
         if self._cluster is None or quota is None or not (manifest.pods or manifest.group_kind == CLAIM):
             return None
@@ -288,7 +282,7 @@ class Run:
         written = {key: value for key, value in target.data.items() if self._cluster or key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
-        pods = tuple(replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
+        pods = tuple(replace(pod, count=counts.get(pod.path, pod.count)) for pod in target.pods)
         return Workload(scales.group, scales.kind, manifest.namespace, data, pods)
 
     def _evaluate_pods(self, manifest: Manifest, policy: EffectivePolicy) -> Iterator[PodResult]:
@@ -325,28 +319,28 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     if not placeholders:
         return pod
     paths = {placeholder.path for placeholder in placeholders}
-    denied = (each for each in pod.findings if each.outcome is Outcome.DENIED)
+    denied = (violation for violation in pod.findings if violation.outcome is Outcome.DENIED)
     return replace(
         pod,
-        findings=tuple(each for each in denied if each.finding.path not in paths),
+        findings=tuple(denial for denial in denied if denial.finding.path not in paths),
         placeholders=() if has_parameters(manifest.group, manifest.kind) else tuple(placeholders),
     )
 
 
-def _key(manifest: Manifest) -> Key:
+def _key(manifest: Manifest) -> run_context.Key:
     """Return what identifies the object in its namespace: an object without a name is unique."""
     named = (manifest.data.get("metadata") or {}).get("name")
     return *manifest.group_kind, manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
-def _as_known(evaluated: Violation, quota: RunQuota | None) -> Violation:
+def _as_known(evaluated: Violation, quota: run_context.RunQuota | None) -> Violation:
     """Return a denial by a quota as a warning where the other pods of the namespace are not known."""
     is_known = quota is not None and quota.stored.used is not None
-    is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
+    is_denied = evaluated.finding.rule == QUOTA_RULE.id and evaluated.outcome is Outcome.DENIED
     return Violation(evaluated.finding, Outcome.WARNED) if is_denied and not is_known else evaluated
 
 
-def _combined(place: PodPlace, decisions: list[Decision], quota: RunQuota | None) -> PodResult:
+def _combined(place: PodPlace, decisions: list[Decision], quota: run_context.RunQuota | None) -> PodResult:
     first = decisions[0]
     located = (each for decision in decisions for each in decision.located(place.located).violations)
     operations = msgspec.json.decode(msgspec.json.encode(first.operations))

@@ -37,7 +37,7 @@ _RULES = {
 }
 
 
-def sarif_log(results: Sequence[ManifestResult], found: Manifests, version: str) -> dict[str, Any]:
+def sarif_log(results: Sequence[ManifestResult], manifests: Manifests, version: str) -> dict[str, Any]:
     """Return the log: one run, and one result for each finding, problem and placeholder."""
     driver = {
         "name": "gpu-admission",
@@ -47,8 +47,8 @@ def sarif_log(results: Sequence[ManifestResult], found: Manifests, version: str)
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(found)],
-        "results": [*_of_objects(results), *_of_input(found)],
+        "invocations": [_invocation(manifests)],
+        "results": [*_of_objects(results), *_of_input(manifests)],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -99,19 +99,19 @@ def _region(text: str, start: int, end: int) -> dict[str, int]:
     return {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
 
 
-def _invocation(found: Manifests) -> dict[str, Any]:
-    notes = [{"level": "note", "message": {"text": note}} for note in found.notes]
-    return {"executionSuccessful": not found.problems} | (
+def _invocation(manifests: Manifests) -> dict[str, Any]:
+    notes = [{"level": "note", "message": {"text": note}} for note in manifests.notes]
+    return {"executionSuccessful": not manifests.problems} | (
         {"toolExecutionNotifications": notes} if notes else {}
     )
 
 
-def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
-    for level, problems in (("error", found.problems), ("warning", found.warnings)):
+def _of_input(manifests: Manifests) -> Iterator[dict[str, Any]]:
+    for level, problems in (("error", manifests.problems), ("warning", manifests.warnings)):
         for problem in problems:
             message = ": ".join(filter(None, (problem.path, problem.message)))
             yield _result(MANIFEST, level, message, _location(problem.file, problem.line, problem.column))
-    for each in found.to_render:
+    for each in manifests.to_render:
         message = f"a {each.renderer.noun} {FIRST}: {each.renderer.remedy}"
         yield _result(MANIFEST, "note", message, _location(each.file, each.line))
 
@@ -134,25 +134,25 @@ def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:
     return {"physicalLocation": {"artifactLocation": {"uri": uri}, **({"region": region} if line else {})}}
 
 
-def json_document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, Any]:
+def json_document(results: Sequence[ManifestResult], manifests: Manifests) -> dict[str, Any]:
     """Return the content of `-o json`, which docs/tenants/check.md describes."""
     number = Counter(result.verdict for result in results)
     located = ("file", "line", "column", "path", "message")
     return {
         "objects": [_object_document(result) for result in results],
-        "problems": [_fields(problem, *located) for problem in found.problems],
-        "warnings": [_fields(warning, *located) for warning in found.warnings],
+        "problems": [_fields(problem, *located) for problem in manifests.problems],
+        "warnings": [_fields(warning, *located) for warning in manifests.warnings],
         "toRender": [
             {"file": each.file, "line": each.line, "what": each.renderer.noun, "remedy": each.renderer.remedy}
-            for each in found.to_render
+            for each in manifests.to_render
         ],
-        "notes": found.notes,
+        "notes": manifests.notes,
         "summary": {
             "objects": len(results),
             **{verdict.value: number[verdict] for verdict in ManifestVerdict},
             "warnings": sum(result.number_of_warnings for result in results),
-            "problems": len(found.problems),
-            "otherDocuments": found.other_documents,
+            "problems": len(manifests.problems),
+            "otherDocuments": manifests.other_documents,
             "skippedKinds": skipped_kinds(results),
         },
     }
@@ -182,7 +182,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
                 "count": pod.place.count.running,
                 "policy": _fields(pod.policy, "name", "version", "why", "templates"),
                 "exemption": pod.exemption and _fields(pod.exemption, "reason", "until"),
-                "findings": [_finding_document(manifest, found) for found in pod.findings],
+                "findings": [_finding_document(manifest, violation) for violation in pod.findings],
                 "changes": [_fields(change, "rule", "what", "operations") for change in pod.changes],
             }
             for pod in result.pods
@@ -190,15 +190,17 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
     }
 
 
-def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
-    finding = found.finding
+def _finding_document(manifest: Manifest, violation: Violation) -> dict[str, Any]:
+    finding = violation.finding
     return {
-        "outcome": found.outcome,
+        "outcome": violation.outcome,
         **_fields(finding, "rule", "path"),
         **_position(manifest, finding.path),
         **_fields(finding, "container", "value", "message"),
         "reason": finding.reason.name,
-        "fix": [{"path": field_path(path), "value": value} for path, value in object_edits(manifest, found)],
+        "fix": [
+            {"path": field_path(path), "value": value} for path, value in object_edits(manifest, violation)
+        ],
         "remedy": finding.advice,
         "ask": finding.escalation,
     }
@@ -221,7 +223,7 @@ _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SKIPPED = {ManifestVerdict.SKIPPED: "not known to have pods", ManifestVerdict.UNKNOWN: FIRST}
 
 
-def junit_report(results: Sequence[ManifestResult], found: Manifests) -> str:
+def junit_report(results: Sequence[ManifestResult], manifests: Manifests) -> str:
     suites: dict[str, list[ET.Element]] = {}
 
     def case(file: str, name: str) -> ET.Element:
@@ -231,11 +233,11 @@ def junit_report(results: Sequence[ManifestResult], found: Manifests) -> str:
 
     for result in results:
         _describe(case(result.manifest.file, result.manifest.title), result)
-    for problem in found.problems:
+    for problem in manifests.problems:
         _say(case(problem.file, _place(problem)), "error", str(problem), "problem")
-    for warning in found.warnings:
+    for warning in manifests.warnings:
         ET.SubElement(case(warning.file, _place(warning)), "system-out").text = _text(str(warning))
-    for each in found.to_render:
+    for each in manifests.to_render:
         unread = case(each.file, each.renderer.noun)
         ET.SubElement(unread, "skipped", message=f"{FIRST}: {each.renderer.remedy}")
     root = ET.Element("testsuites", name="gpu-admission")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache, cached_property, partial, reduce
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,30 +26,35 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
 from policies.quota.amounts import Vector, positive_difference, total
-from policies.quota.demand import RULE_ID
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from policies.quota.spec import INEFFECTIVE_QUOTA, LimitsSpec, QuotaSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
+from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.disruption_budgets import read_budgets
 from webhook.cluster.namespaces import NamespaceUnknown
+from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.documents import (
     CONFIGURATION,
     GROUP,
     QUOTA,
+    RESOURCE_MAPPING,
     TEAM,
     DocumentLocation,
     DocumentSet,
+    LocatedProblem,
     quota_problems,
     read_document,
 )
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.tools.check.manifests import Manifest
+from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
+from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.tools.check.manifests import Manifest, whole_definition
 from webhook.tools.check.run_teams import RunTeam, run_teams
 from webhook.tools.check.sources import is_placeholder
 from webhook.tools.status.permitted import Permitted
@@ -62,21 +67,30 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 
 DEVICE_CLASS = (DRA_GROUP, "DeviceClass")
 
+T = TypeVar("T")
+
 
 def manifest_context(
-    manifests: Iterable[Manifest],
+    manifests: Sequence[Manifest],
 ) -> tuple[dict[str, Labels], dict[ClaimName, DeviceClassNames | None]]:
     """Return the labels of namespaces, and the DeviceClasses of claims and their templates; what cannot be read is left out."""
-    labels: dict[str, Labels] = {}
-    claims: dict[ClaimName, DeviceClassNames | None] = {}
-    for manifest in manifests:
-        if manifest.group_kind == ("", "Namespace"):
-            labels[manifest.name] = _labels(manifest)
-        elif manifest.group == DRA_GROUP and manifest.kind in CLAIM_PLURALS:
-            with suppress(msgspec.ValidationError):
-                record = claim_record(manifest.kind, msgspec.json.encode(manifest.data))
-                claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
+    labels = {each.name: _labels(each) for each in manifests if each.group_kind == ("", "Namespace")}
+    claims = {
+        ClaimName(kind, claim.namespace, claim.name): record.device_classes
+        for kind in CLAIM_PLURALS
+        for claim, record in _decoded(manifests, (DRA_GROUP, kind), partial(claim_record, kind))
+    }
     return labels, claims
+
+
+def _decoded(
+    manifests: Iterable[Manifest], kind: tuple[str, str], decode: Callable[[bytes], T]
+) -> Iterator[tuple[Manifest, T]]:
+    """Yield the objects of a kind (API group, kind) that can be read."""
+    for manifest in manifests:
+        if manifest.group_kind == kind:
+            with suppress(msgspec.ValidationError):
+                yield manifest, decode(msgspec.json.encode(manifest.data))
 
 
 def budgets_of(
@@ -109,12 +123,7 @@ def default_labels(namespace: str) -> Labels:
 
 def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
     """Return the DeviceClasses among the manifests: the configuration needs them to know which devices are GPUs."""
-    found = []
-    for manifest in manifests:
-        if manifest.group_kind == DEVICE_CLASS:
-            with suppress(msgspec.ValidationError):
-                found.append(decode_device_class(msgspec.json.encode(manifest.data)))
-    return tuple(found)
+    return tuple(read for _, read in _decoded(manifests, DEVICE_CLASS, decode_device_class))
 
 
 def limits_in(
@@ -122,11 +131,8 @@ def limits_in(
 ) -> Callable[[str], NamespaceLimits | None]:
     """Return a function: of a namespace, what LimitRanges of manifests and cluster say of it; None where they may not be read."""
     written: dict[str, list[LimitRange]] = {}
-    for manifest in manifests:
-        if manifest.group_kind == ("", "LimitRange"):
-            with suppress(msgspec.ValidationError):
-                found = decode_limit_range(msgspec.json.encode(manifest.data))
-                written.setdefault(manifest.namespace, []).append(found)
+    for manifest, limit_range in _decoded(manifests, ("", "LimitRange"), decode_limit_range):
+        written.setdefault(manifest.namespace, []).append(limit_range)
 
     @cache
     def limits_of(namespace: str) -> NamespaceLimits | None:
@@ -176,11 +182,11 @@ class RunQuota(msgspec.Struct, frozen=True):
         return positive_difference(starting(able_to_start(requested, ledger.maximum_hard), left), held)
 
     def ledger(self) -> QuotaLedger:
-        others = (demand for other, demand in self.requested.items() if other != self.key)
+        by_others = (demand for other, demand in self.requested.items() if other != self.key)
         stored, share = self.stored, self.stored.share
         if self.team is not None and share is not None:
             stored = replace(stored, share=self.team.share(self.namespace, share))
-        return stored.using(total((stored.used or {}, *others)))
+        return stored.using(total((stored.used or {}, *by_others)))
 
     def count(self, demand: Vector) -> None:
         self.requested[self.key] = demand
@@ -202,8 +208,8 @@ def run_quotas(
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
-    found = map(_read, filter(is_quota, manifests))
-    read = [each for each in found if not each.problems]
+    documents = map(_read, filter(is_quota, manifests))
+    read = [document for document in documents if not document.problems]
     written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
     written_teams = {name: spec for each in read for name, spec in each.teams.items()}
     configured = never_counted(configuration.quotas)
@@ -250,15 +256,15 @@ def quota_findings(
 ) -> Iterator[Finding]:
     """Yield what the webhook would say of a GPUQuota or ClusterGPUQuota: a denial for each problem, else its warnings.
 
-    Of what is not known a problem is a warning: of what takes the place of a placeholder, and of names that a document of the run
-    may define. teams: the ClusterGPUQuotas of the run. kinds: of its documents.
+    A problem is only a warning where a placeholder stands for the value, and where a document of the run may define the name.
+    teams: the ClusterGPUQuotas of the run. kinds: of its documents.
     """
     read = _read(manifest)
     specs: list[LimitsSpec] = [*read.quotas.values(), *read.teams.values()]
     checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
     problems = [(problem.path, problem.message, "") for problem in read.problems]
     problems += [(each.path, each.message, kind) for each, kind in chain.from_iterable(checked)]
-    warning = partial(Finding, rule=RULE_ID, reason=INEFFECTIVE_QUOTA, severity=Severity.WARNING)
+    warning = partial(Finding, rule=QUOTA_RULE.id, reason=INEFFECTIVE_QUOTA, severity=Severity.WARNING)
     denial = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
     for path, message, kind in problems:
         parts = path_parts(path)
@@ -269,18 +275,46 @@ def quota_findings(
             yield warning(path=f"spec.{path}", message=message)
 
 
+def wrong_paths(
+    manifests: Sequence[Manifest], configuration: Configuration, cluster: "CheckedCluster | None"
+) -> Iterator[LocatedProblem]:
+    """Yield the paths that no CustomResourceDefinition has: of the manifests, or if they have none of the kind, of the cluster.
+
+    Checked are the workload kinds of the configuration, and those of GPUResourceMappings among the manifests.
+    """
+    crds = (manifest for manifest in manifests if (manifest.api_version, manifest.kind) == CUSTOM_RESOURCE)
+    definitions = {manifest.name: manifest for manifest in crds}
+
+    def schemas(row: WorkloadKind) -> Schemas:
+        if definition := definitions.get(row.definition):
+            return schemas_of(whole_definition(definition))
+        return cluster.schemas([row]) if cluster else {}
+
+    def problems(kinds: Sequence[WorkloadKind]) -> Iterator[tuple[str, str]]:
+        return kind_problems(kinds, dict(chain.from_iterable(schemas(row).items() for row in kinds)))
+
+    for name, kinds in configuration.own_workload_kinds.items():
+        for path, message in problems(kinds):
+            yield LocatedProblem(configuration.places[RESOURCE_MAPPING, name], 0, "", path, message)
+    for manifest in manifests:
+        if manifest.group_kind == (GROUP, RESOURCE_MAPPING):
+            for path, message in problems(_read(manifest).workload_kinds.get(manifest.name, ())):
+                line, column = manifest.position_of(path_parts(path))
+                yield LocatedProblem(manifest.file, line, "", path, message, column)
+
+
 def _read(manifest: Manifest) -> DocumentSet:
-    found = DocumentSet()
+    documents = DocumentSet()
     metadata = {"name": manifest.name}
     if manifest.kind == QUOTA:
         metadata["namespace"] = manifest.namespace
     document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
-    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), found)
-    return found
+    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), documents)
+    return documents
 
 
 class CheckedCluster:
-    """The facts by which the webhook of a cluster would evaluate manifests, as far as the caller may read them.
+    """The facts by which the webhook of a cluster would evaluate manifests. What the caller may not read is not known.
 
     The use of a quota comes from its status, since tenants read no ledger. Each fact is read when an object first needs it.
     Raises `errors.ApiError` for everything but a lack of rights.
@@ -292,6 +326,7 @@ class CheckedCluster:
         self._reader = Permitted(api)
         self._notes: list[str] = []
         self.limit_ranges = self._reader.limit_ranges
+        self.schemas = partial(read_schemas, api)
         self.unread_documents: Sequence[str] = ()
         """The missing rights, once the configuration was read."""
         self.configuration = cache(self._configuration)
@@ -316,9 +351,9 @@ class CheckedCluster:
     def _configuration(self, *, device_classes: tuple[DeviceClass, ...] = ()) -> Configuration:
         """Return the documents in force, with DeviceClasses that the manifests add. Raises ConfigurationError."""
         before = len(self._reader.omitted)
-        found = self._reader.configuration(self._config, device_classes)
+        configuration = self._reader.configuration(self._config, device_classes)
         self.unread_documents = self._reader.omitted[before:]
-        return found
+        return configuration
 
     @cached_property
     def nodes(self) -> tuple[NodeFacts | None, NodeIndex]:
@@ -326,17 +361,16 @@ class CheckedCluster:
 
     def _labels_of(self, namespace: str) -> Labels:
         """Return the labels of a namespace, none if it does not exist yet. Raises NamespaceUnknown without the right."""
-        right = f"get namespaces/{namespace}"
         try:
-            found = self._reader.attempt(right, partial(self._reader.labels_of, namespace))
+            labels = self._reader.namespace_labels(namespace)
         except errors.NotFound:
             note = f"namespace {namespace} does not exist yet: its labels are those of the manifests"
             self._notes.append(note)
             return ()
-        if found is None:
-            why = f"depends on its labels: you may not {right}"
+        if labels is None:
+            why = f"depends on its labels: you may not get namespaces/{namespace}"
             raise NamespaceUnknown(f"the policy of namespace {namespace} {why}")
-        return found
+        return labels
 
     def claim(self, name: ClaimName) -> DeviceClassNames | None:
         return self._claims(name.namespace).get(name)
@@ -377,5 +411,5 @@ class CheckedCluster:
         if served is None or not name:
             return None
         right = f"get {f'{served.plural}.{group}'.rstrip('.')} -n {namespace}"
-        found = self._reader.get(right, served.resource.path(namespace, name))
-        return None if found is None else msgspec.json.decode(found, type=dict[str, Any])
+        stored = self._reader.get(right, served.resource.path(namespace, name))
+        return None if stored is None else msgspec.json.decode(stored, type=dict[str, Any])

@@ -1,4 +1,4 @@
-"""The teams of one run of `check`: what the objects of all namespaces of a team request counts for each of them."""
+"""The teams of one run of `check`: each namespace of a team sees what the objects of the other namespaces request."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -20,9 +20,9 @@ from webhook.tools.status.teams import holding, ledger_by_team, ledgers_from_sta
 
 @dataclass(eq=False)
 class RunTeam:
-    """A team, with its ledgers as a status says them.
+    """A team, with its ledgers by its status.
 
-    `is_written`: its ClusterGPUQuota is among the manifests, so that what the status of a GPUQuota says of it does not hold.
+    `is_written`: its ClusterGPUQuota is among the manifests. Then the share in the status of a GPUQuota is out of date.
     """
 
     record: TeamRecord
@@ -53,18 +53,18 @@ class RunTeam:
     def count(self, namespace: str, requested: Vector) -> None:
         """Note what the objects of a namespace request together."""
         known, team = self.ledgers.ledgers.get(namespace), self.ledgers.team
-        # Of one that the status does not name, only what is idle of all guarantees may be left of its own.
+        # If the status does not name the namespace, at most the idle part of all guarantees is left of its own guarantee.
         guaranteed = team.guaranteed.get(namespace, {})
         unnamed = positive_difference(guaranteed, self.record.status.guaranteed_idle)
         used = (known.used or {}) if known else unnamed
         self._after = self._after.with_ledger(namespace, holding(team, total((used, requested))))
 
     def share(self, namespace: str, share: TeamShare) -> TeamShare:
-        """Return what a namespace sees of the team after what objects in the other namespaces request."""
+        """Return the share of a namespace after the requests of objects in the other namespaces."""
         before, after = share_of(self.ledgers, namespace), share_of(self._after, namespace)
         growth = positive_difference(after.taken_by_others, before.taken_by_others)
-        others = {key: amount + growth.get(key, NOTHING) for key, amount in share.taken_by_others.items()}
-        return replace(share, taken_by_others=others, taken=after.taken)
+        by_others = {key: amount + growth.get(key, NOTHING) for key, amount in share.taken_by_others.items()}
+        return replace(share, taken_by_others=by_others, taken=after.taken)
 
 
 def run_teams(

@@ -67,13 +67,13 @@ class ToRender(msgspec.Struct, frozen=True):
     line: int = 0
 
 
-def sentences(found: Iterable[ToRender]) -> Iterator[str]:
+def sentences(unrendered: Iterable[ToRender]) -> Iterator[str]:
     """Yield a sentence for each renderer, with the names of its first sources."""
-    found = list(found)
+    unrendered = list(unrendered)
     for renderer in Renderer:
         names = [
             f"{each.file}:{each.line}" if each.line else each.file
-            for each in found
+            for each in unrendered
             if each.renderer is renderer
         ]
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""

@@ -19,6 +19,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.threads import thread
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
@@ -54,7 +55,7 @@ class Observer(Generic[T]):
         self._condition = threading.Condition()
         self._observation: tuple[T | None, str] | None = None
         self._requested_at = monotonic()
-        self._thread: threading.Thread | None = None
+        self._is_observing = False
 
     def observation(self, *, waits: bool = True) -> tuple[T | None, str]:
         """Return what was read last, None before anything was, and why the reading after it failed, "" where none did.
@@ -63,21 +64,21 @@ class Observer(Generic[T]):
         """
         with self._condition:
             self._requested_at = monotonic()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
-                self._thread.start()
+            if not self._is_observing:
+                self._is_observing = True
+                thread("observer", self._run, threading.Event()).start()
             while waits and self._observation is None:
                 self._condition.wait()
             return self._observation or (None, "")
 
-    def _run(self) -> None:
+    def _run(self, _stopping: threading.Event) -> None:
         while True:
             began = monotonic()
             self._observe()
             pause = max(self._pause, SHARE * (monotonic() - began))
             with self._condition:
                 if monotonic() - self._requested_at > self._watched:
-                    self._thread = None  # the next caller starts another
+                    self._is_observing = False  # the next caller starts another
                     return
             sleep(pause)
 
@@ -123,7 +124,7 @@ def create_app(
         cluster=cluster,
         home=home,
         side=SIDE,
-        most=MAX_SHOWN,
+        max_shown=MAX_SHOWN,
         LOOKS=views.LOOKS,
         OK=Health.OK,
         ORDERS=list(views.Order),
@@ -209,8 +210,6 @@ def _answer(api: ApiClient, requested: str, namespace: str) -> Answer:
     except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
         return None, None, None, str(error)
 
-
-# ---- the server
 
 HOST = "127.0.0.1"
 IDLE_SECONDS = 60

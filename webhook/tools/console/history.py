@@ -17,10 +17,8 @@ SIDE = 1000
 HEADROOM = 1.15
 """The top of a chart, as a multiple of the largest amount: room for a label above the line."""
 
-
 QuotaDimension = tuple[str, str]
 """A namespace, and a key of its quota."""
-
 
 Step = tuple[float, QuotaRow]
 """From this time (seconds of any clock) on, the quota held this."""

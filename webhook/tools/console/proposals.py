@@ -16,7 +16,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.pods.field_paths import path_parts, with_edit
-from policies.quota.demand import RULE_ID
+from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.yaml_documents import dump_document
@@ -40,7 +40,6 @@ LASTING_SECONDS = 30.0
 _METADATA = ("name", "namespace", "labels", "annotations")
 """What authors write of metadata."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-
 
 DiffLine = tuple[str, str]
 """How a line of a difference looks (`plus`, `minus`, `place` or ""), and its text."""
@@ -109,7 +108,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
     rejected: set[Finding] = set()
 
     def wanted() -> list[Violation]:
-        found = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
+        found = (violation for violation in evaluation.findings() if violation.outcome is not Outcome.AUDITED)
         return [each for each in found if each.finding.fix and each.finding not in rejected][:MAX_FIXES]
 
     def attempt(violations: Sequence[Violation]) -> bool:
@@ -131,7 +130,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
 
 def _is_of_quota(found: Violation) -> bool:
     """Whether the quota denies a pod, or warns of the pods of a workload."""
-    return found.finding.rule == RULE_ID and found.outcome is not Outcome.AUDITED
+    return found.finding.rule == QUOTA_RULE.id and found.outcome is not Outcome.AUDITED
 
 
 class DenialProposals:

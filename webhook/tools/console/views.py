@@ -13,25 +13,19 @@ from markupsafe import Markup
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours
 from webhook.tools.doctor.check import DoctorSeverity
+from webhook.tools.status import summaries
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus
-from webhook.tools.status.summaries import (
-    DeniedOwner,
-    IdleOwner,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-    TeamSummary,
-)
 from webhook.tools.why.explanation import Answer
 from webhook.tools.why.problems import Problem
 
 T = TypeVar("T")
 
-LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
-    **dict.fromkeys(QuotaState, "bad"),
-    **dict.fromkeys((QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
+LOOKS: dict[summaries.QuotaState | Health | Answer | DoctorSeverity, str] = {
+    **dict.fromkeys(summaries.QuotaState, "bad"),
+    **dict.fromkeys((summaries.QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
     **dict.fromkeys(
-        (QuotaState.STALE, Answer.PENDING, Answer.GATED, Answer.WAITING, DoctorSeverity.WARNING), "warn"
+        (summaries.QuotaState.STALE, Answer.PENDING, Answer.GATED, Answer.WAITING, DoctorSeverity.WARNING),
+        "warn",
     ),
     **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
     **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
@@ -41,7 +35,7 @@ LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-def fill(row: QuotaRow) -> str:
+def fill(row: summaries.QuotaRow) -> str:
     """Return how full a row is, as a CSS class; "" if something is free."""
     if (row.used or NOTHING) > row.hard:
         return "over"
@@ -65,7 +59,7 @@ def ago(moment: datetime, now: datetime) -> str:
     return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
 
 
-def by_namespace(denials: Iterable[DeniedOwner]) -> list[tuple[str, int]]:
+def by_namespace(denials: Iterable[summaries.DeniedOwner]) -> list[tuple[str, int]]:
     """Return the number of denied pods of each namespace, the largest first."""
     counts = Counter[str]()
     for denial in denials:
@@ -98,17 +92,17 @@ def height(value: float | Fraction, top: float) -> str:
     return f"{100 - float(value) / top * 100:.4g}%"
 
 
-def words(state: QuotaState) -> str:
+def words(state: summaries.QuotaState) -> str:
     """Return a state as a word of a sentence: `not counted`."""
     return "".join(f" {each.lower()}" if each.isupper() else each for each in state.value).strip()
 
 
-def idle_gpus(quota: QuotaSummary) -> str:
+def idle_gpus(quota: summaries.QuotaSummary) -> str:
     """Return the GPUs of a quota that do no work, for its cell of the table."""
     return "?" if quota.idle_gpus is None else format_amount(quota.idle_gpus) if quota.idle_gpus else "–"
 
 
-def lost(owners: Sequence[IdleOwner], now: datetime) -> str:
+def lost(owners: Sequence[summaries.IdleOwner], now: datetime) -> str:
     """Return the GPU-hours that idle GPUs of these owners lost."""
     return f"{format_gpu_hours(sum((owner.lost(now) for owner in owners), NOTHING))} lost"
 
@@ -144,7 +138,7 @@ class MemberRow(NamedTuple):
     namespace: str
     gpus: Fraction
     of: Fraction
-    quota: QuotaSummary | None
+    quota: summaries.QuotaSummary | None
 
 
 def members(status: ClusterStatus, name: str) -> list[MemberRow]:
@@ -158,8 +152,8 @@ def members(status: ClusterStatus, name: str) -> list[MemberRow]:
         each.namespace: each for each in status.quotas if each.team is not None and each.team.name == name
     }
     gpus = {namespace: each.row.held if each.row else NOTHING for namespace, each in quotas.items()}
-    for each in team.largest if team else ():
-        gpus[each.name] = each.held.get(GPUS, NOTHING)
+    for member in team.largest if team else ():
+        gpus[member.name] = member.held.get(GPUS, NOTHING)
     for quota in quotas.values():
         granted = granted or (quota.team.hard.get(GPUS, NOTHING) if quota.team else NOTHING)
     rows = (MemberRow(namespace, held, granted, quotas.get(namespace)) for namespace, held in gpus.items())
@@ -213,39 +207,41 @@ def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
 
 def problem_page(problems: Sequence[Problem], arguments: Mapping[str, str]) -> Page[Problem]:
     """Return a page of the problems whose owner or message contains each word of `search`."""
-    found = [problem for problem in problems if _matches(f"{problem.owner} {problem.message}", arguments)]
-    return page_of(found, arguments)
+    matching = [problem for problem in problems if _matches(f"{problem.owner} {problem.message}", arguments)]
+    return page_of(matching, arguments)
 
 
 def _matches(text: str, arguments: Mapping[str, str]) -> bool:
     return all(word in text.lower() for word in arguments.get("search", "").lower().split())
 
 
-def quota_page(quotas: Sequence[QuotaSummary], arguments: Mapping[str, str]) -> Page[QuotaSummary]:
+def quota_page(
+    quotas: Sequence[summaries.QuotaSummary], arguments: Mapping[str, str]
+) -> Page[summaries.QuotaSummary]:
     """Return a page of the quotas: filtered by `search` (namespace or holder), `problems` and `idle`, in the order of `sort`."""
-    found = [
+    matching = [
         quota
         for quota in quotas
         if _matches(" ".join([quota.namespace, *(holder.name for holder in quota.holders)]), arguments)
         if quota.has_problem or not arguments.get("problems")
         if quota.idle_gpus or not arguments.get("idle")
     ]
-    return page_of(sorted(found, key=lambda quota: _key(quota, order_of(arguments))), arguments)
+    return page_of(sorted(matching, key=lambda quota: _key(quota, order_of(arguments))), arguments)
 
 
-def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[TeamSummary]:
+def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[summaries.TeamSummary]:
     """Return a page of the teams, the worst first. `search`: words in the name of the team, or of a namespace that is known."""
     known: dict[str, list[str]] = defaultdict(list)
     for quota in status.quotas:
         if quota.team is not None:
             known[quota.team.name].append(quota.namespace)
-    found = [
+    matching = [
         team
         for team in status.teams or ()
-        for names in [[team.name, *(each.name for each in team.largest), *known[team.name]]]
+        for names in [[team.name, *(member.name for member in team.largest), *known[team.name]]]
         if any(_matches(name, arguments) for name in names)
     ]
-    return page_of(sorted(found, key=lambda team: team.urgency), arguments)
+    return page_of(sorted(matching, key=lambda team: team.urgency), arguments)
 
 
 def order_of(arguments: Mapping[str, str]) -> Order:
@@ -255,7 +251,7 @@ def order_of(arguments: Mapping[str, str]) -> Order:
         return Order.WORST
 
 
-def _key(quota: QuotaSummary, order: Order) -> tuple[Any, ...]:
+def _key(quota: summaries.QuotaSummary, order: Order) -> tuple[Any, ...]:
     size: Fraction | int
     match order:
         case Order.NAMESPACE:

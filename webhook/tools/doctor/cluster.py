@@ -12,26 +12,18 @@ import msgspec
 from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by, without_other_claims
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
-from policies.quota.demand import RULE_ID
 from policies.quota.team_spec import Teams
+from policies.registry import QUOTA_RULE
 from policies.rule import Mode
-from policies.rules.gpu_quota import queues
-from webhook.cluster import errors
+from webhook.cluster import errors, objects
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import StoredNode, decode_node
-from webhook.cluster.objects import (
-    CANARY_NAMESPACE,
-    CERTIFICATE_SECRET,
-    CONTROLLER,
-    NAMESPACE,
-    WEBHOOK_CONFIGURATION,
-    ObjectMeta,
-    decode_metadata,
-)
+from webhook.cluster.objects import ObjectMeta, decode_metadata
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.quota.documents import QUOTAS, QuotaRecord, decode_quota
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
@@ -67,10 +59,10 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    namespace: str = NAMESPACE
-    canary_namespace: str = CANARY_NAMESPACE
-    secret: str = CERTIFICATE_SECRET
-    lease: str = CONTROLLER
+    namespace: str = objects.NAMESPACE
+    canary_namespace: str = objects.CANARY_NAMESPACE
+    secret: str = objects.CERTIFICATE_SECRET
+    lease: str = objects.CONTROLLER
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -127,7 +119,7 @@ class InstalledCluster:
         return found
 
     def decoded(self, path: str, decode: Callable[[msgspec.Raw], T | None]) -> list[T]:
-        """Return the objects of a collection, as far as `decode` reads them. Empty if its API does not exist."""
+        """Return the objects of a collection, those that `decode` keeps. Empty if its API does not exist."""
         try:
             return self.api.list(path, decode).items
         except errors.NotFound:
@@ -135,7 +127,7 @@ class InstalledCluster:
 
     def webhook_configuration(self, kind: str) -> Any:
         """Return our object of this resource, such as `mutatingwebhookconfigurations`. None if it does not exist."""
-        return self.get(f"{ADMISSION}/{kind}/{WEBHOOK_CONFIGURATION}")
+        return self.get(f"{ADMISSION}/{kind}/{objects.WEBHOOK_CONFIGURATION}")
 
     def webhooks(self, kind: str) -> list[dict[str, Any]]:
         """Return the list `webhooks` of our object of this resource."""
@@ -150,8 +142,8 @@ class InstalledCluster:
     @cached_property
     def namespaces(self) -> dict[str, dict[str, str]]:
         """Return the labels of all namespaces by name."""
-        found = (each["metadata"] for each in self.items("/api/v1/namespaces"))
-        return {metadata["name"]: metadata.get("labels") or {} for metadata in found}
+        every_metadata = (item["metadata"] for item in self.items("/api/v1/namespaces"))
+        return {metadata["name"]: metadata.get("labels") or {} for metadata in every_metadata}
 
     @cached_property
     def teams(self) -> list[TeamRecord]:
@@ -162,11 +154,16 @@ class InstalledCluster:
     def members(self) -> dict[str, list[str]]:
         """Return the namespaces of each team, by its name."""
         teams = Teams(each.match for each in self.teams)
-        found: dict[str, list[str]] = defaultdict(list)
+        members: dict[str, list[str]] = defaultdict(list)
         for namespace, labels in self.namespaces.items() if self.teams else ():
             if (team := teams.of(namespace, labels)) is not None:
-                found[team.name].append(namespace)
-        return found
+                members[team.name].append(namespace)
+        return members
+
+    @cached_property
+    def quotas(self) -> list[QuotaRecord]:
+        """Return the GPUQuotas."""
+        return self.decoded(QUOTAS.path(), decode_quota)
 
     @cached_property
     def nodes(self) -> list[StoredNode]:
@@ -185,10 +182,10 @@ class InstalledCluster:
     @property
     def configuration(self) -> Configuration:
         """Return the configuration in force. Raises Unknown."""
-        found = self.documents.configuration
-        if found is None:
+        configuration = self.documents.configuration
+        if configuration is None:
             raise Unknown("the configuration cannot be used: see check `documents`")
-        return found
+        return configuration
 
     @cached_property
     def usable_configuration(self) -> Configuration:
@@ -234,5 +231,5 @@ class InstalledCluster:
 
     def lets_wait(self, namespace: str) -> bool:
         """Whether pods that exceed the quota of the namespace wait in line."""
-        held = self.policy_of(namespace).in_force(RULE_ID, self.now)
-        return held is not None and held[1] is Mode.ENFORCE and queues(held[0].options)
+        held = self.policy_of(namespace).in_force(QUOTA_RULE.id, self.now)
+        return held is not None and held[1] is Mode.ENFORCE and held[0].options.queues

@@ -180,11 +180,8 @@ def _never_exported(binding: Binding) -> Iterator[Unsupported]:
     yield from (Unsupported(binding.rule.id, what, why) for what, why in found.items())
 
 
-# ---- as text
-
-
 def as_text(exported: AdmissionPolicies) -> str:
-    return "".join([header(exported), *(f"---\n{dump_document(each)}" for each in exported.objects)])
+    return "".join([header(exported), *(f"---\n{dump_document(policy)}" for policy in exported.objects)])
 
 
 def header(exported: AdmissionPolicies) -> str:
@@ -204,7 +201,7 @@ def header(exported: AdmissionPolicies) -> str:
 
 def summary(exported: AdmissionPolicies) -> Iterator[str]:
     """Yield lines about the export: its size, what expires, and what is not in it."""
-    policies = sum("Binding" not in each["kind"] for each in exported.objects)
+    policies = sum("Binding" not in policy["kind"] for policy in exported.objects)
     yield f"Policies, each with its binding: {policies}. Rules in here: {', '.join(exported.rules) or 'none'}."
     for title, items in (
         ("CEL has no clock. Export again when this ends:", exported.ending),

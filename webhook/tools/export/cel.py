@@ -47,9 +47,6 @@ def indented(expression: str, spaces: int) -> str:
     return expression.replace("\n", "\n" + " " * spaces)
 
 
-# ---- names
-
-
 def escaped(literal: str) -> str:
     """Return the text as part of a regular expression; of what names hold, only these characters mean anything there."""
     return re.sub(r"([\\.^$*+?()\[\]{}|])", r"\\\1", literal)
@@ -122,7 +119,7 @@ def names_gpu(
 
 
 def _any_pattern(name: str, patterns: Iterable[ResourcePattern]) -> str:
-    plain = [each.pattern for each in patterns if "*" not in each.pattern]
+    plain = [pattern.pattern for pattern in patterns if "*" not in pattern.pattern]
     # Here a * stands for one or more characters, unlike in globs.
     regexes = [escaped(each.pattern).replace(r"\*", ".+") for each in patterns if "*" in each.pattern]
     return " ||\n".join(_fitting(name, plain, regexes))

@@ -12,24 +12,8 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
-from webhook.tools.export.cel import (
-    CONTAINERS,
-    LISTS,
-    NOT_A_MIRROR_POD,
-    POD,
-    REQUESTS_GPUS,
-    Named,
-    fraction_container,
-    gpu_names,
-    indented,
-    of_each,
-    pod_requests_gpus,
-    quoted_value,
-    sentence,
-    text,
-    texts,
-    tolerates_value,
-)
+from webhook.tools.export import cel
+from webhook.tools.export.cel import CONTAINERS, LISTS, NOT_A_MIRROR_POD, POD, REQUESTS_GPUS, Named
 from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Fragment
 from webhook.workloads.creators import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 
@@ -38,11 +22,11 @@ EPHEMERAL = "ephemeralContainers"
 
 def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Iterator[Fragment]:
     """Yield the fragments; `gpu_taints` are the taints of GPU nodes, as tolerations."""
-    requesting = f"({CONTAINERS}).filter(c,\n  {indented(REQUESTS_GPUS, 2)}).map(c, c.?name.orValue(''))"
+    requesting = f"({CONTAINERS}).filter(c,\n  {cel.indented(REQUESTS_GPUS, 2)}).map(c, c.?name.orValue(''))"
     having_gpus = (
-        gpu_names(CONTAINERS, resource_mapping),
+        cel.gpu_names(CONTAINERS, resource_mapping),
         ("requesting", requesting),
-        ("fractionContainer", fraction_container(resource_mapping)),
+        ("fractionContainer", cel.fraction_container(resource_mapping)),
     )
     existing = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield Fragment(
@@ -91,7 +75,7 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         severity=Severity.WARNING,
         variables=(
             *having_gpus,
-            pod_requests_gpus(resource_mapping),
+            cel.pod_requests_gpus(resource_mapping),
             *_EXPOSURE[:1],
             ("tolerated", _tolerated(gpu_taints)),
             ("madeByDaemonSet", _MADE_BY_DAEMONSET),
@@ -100,44 +84,41 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
     )
 
 
-# ---- variables
-
-
 def _void(containers: str) -> str:
     """Return the operations that add the variable to the containers of a list, except those in `exempt`."""
-    variable = f"{{'name': {text(rule.VARIABLE)}, 'value': {text(VOID)}}}"
+    variable = f"{{'name': {cel.text(rule.VARIABLE)}, 'value': {cel.text(VOID)}}}"
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  !(c.?name.orValue('') in variables.exempt) && !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)}),
+  !(c.?name.orValue('') in variables.exempt) && !c.?env.orValue([]).exists(e, e.name == {cel.text(rule.VARIABLE)}),
   c.?env.hasValue()
     ? JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env/-', value: {variable}}}
     : JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env', value: [{variable}]}})"""
 
 
 def _shown(containers: str) -> str:
-    hiding, best = texts(HIDING), text(HIDING[-1])
+    hiding, best = cel.texts(HIDING), cel.text(HIDING[-1])
     for vendor in VENDORS:
         if vendor.visible_devices and vendor.hiding != HIDING:
-            is_its_own = f"e.name in {texts(vendor.visible_devices)}"
-            hiding = f"({is_its_own} ? {texts(vendor.hiding)} : {hiding})"
-            best = f"({is_its_own} ? {text(vendor.hiding[-1])} : {best})"
+            is_its_own = f"e.name in {cel.texts(vendor.visible_devices)}"
+            hiding = f"({is_its_own} ? {cel.texts(vendor.hiding)} : {hiding})"
+            best = f"({is_its_own} ? {cel.text(vendor.hiding[-1])} : {best})"
     has_gpus = "(c.name in variables.requesting || c.name == variables.fractionContainer)"
     (before, beside), (_, without) = rule.REPLACED, rule.EXPOSED
-    finding = sentence(
+    finding = cel.sentence(
         f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
-        f"""e.name + {text(f'{before}"')} + {best} + '"' +
-      ({has_gpus} ? {text(beside)} : {text(without)})""",
+        f"""e.name + {cel.text(f'{before}"')} + {best} + '"' +
+      ({has_gpus} ? {cel.text(beside)} : {cel.text(without)})""",
         rule.ID,
         container="c.name",
-        value=f"(e.?value.hasValue() ? {quoted_value('e.value')} : '')",
-        remedy=f"({has_gpus} ? {text(rule.REMOVE_VARIABLE)} : {text(rule.EXPOSED_REMEDY)})",
+        value=f"(e.?value.hasValue() ? {cel.quoted_value('e.value')} : '')",
+        remedy=f"({has_gpus} ? {cel.text(rule.REMOVE_VARIABLE)} : {cel.text(rule.EXPOSED_REMEDY)})",
     )
-    found = f"""\
+    findings = f"""\
 c.?env.orValue([]).transformList(j, e,
-    (e.name in variables.visibleDevices || e.name.startsWith({text(exposure.DOCKER_RESOURCE)})) &&
+    (e.name in variables.visibleDevices || e.name.startsWith({cel.text(exposure.DOCKER_RESOURCE)})) &&
       (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding})),
     {finding})"""
-    return of_each(containers, "!(c.name in variables.existing)", found)
+    return cel.of_each(containers, "!(c.name in variables.existing)", findings)
 
 
 # ---- files of the node
@@ -154,45 +135,45 @@ def _mounts(containers: str) -> str:
 
 
 _EXPOSURE: tuple[Named, ...] = (
-    ("visibleDevices", texts(exposure.VISIBLE_DEVICES)),
-    ("nodePaths", texts(exposure.NODE_PATHS)),
+    ("visibleDevices", cel.texts(exposure.VISIBLE_DEVICES)),
+    ("nodePaths", cel.texts(exposure.NODE_PATHS)),
 )
 _NOT_OF_THE_GPU_STACK: Named = (
     "not-of-the-gpu-stack",
     f"""\
 !{POD}.spec.?volumes.orValue([]).exists(v, {_mounts(CONTAINERS)} &&
   [{_canonical("v.?hostPath.?path.orValue('')")}].exists(p,
-    {texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
+    {cel.texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
 )
 _ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.existing))"
 
 
 def _listed(containers: str) -> str:
-    finding = sentence(
+    finding = cel.sentence(
         f"'spec.{containers}[' + string(i) + '].volumeMounts[' + string(j) + '].mountPath'",
-        text(rule.LISTED),
+        cel.text(rule.LISTED),
         rule.ID,
         container="c.name",
-        value=quoted_value("m.mountPath"),
-        remedy=text(rule.REQUEST_INSTEAD),
+        value=cel.quoted_value("m.mountPath"),
+        remedy=cel.text(rule.REQUEST_INSTEAD),
     )
-    found = f"""\
+    findings = f"""\
 c.?volumeMounts.orValue([]).transformList(j, m,
-    m.mountPath.contains({text(exposure.DEVICE_LIST)}),
+    m.mountPath.contains({cel.text(exposure.DEVICE_LIST)}),
     {finding})"""
-    return of_each(containers, "!(c.name in variables.existing)", found)
+    return cel.of_each(containers, "!(c.name in variables.existing)", findings)
 
 
 def _mounted(containers: str) -> str:
     path = "v.hostPath.path"
-    before, after = map(text, rule.LEADS_TO_GPUS)
-    finding = sentence(
+    before, after = map(cel.text, rule.LEADS_TO_GPUS)
+    finding = cel.sentence(
         "'spec.volumes[' + string(i) + '].hostPath.path'",
         f"""{before} +
       ({containers}).filter(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name))[0].name + {after}""",
         rule.ID,
-        value=quoted_value(path),
-        remedy=text(rule.REQUEST_INSTEAD),
+        value=cel.quoted_value(path),
+        remedy=cel.text(rule.REQUEST_INSTEAD),
     )
     return f"""\
 {POD}.spec.?volumes.orValue([]).transformList(i, v,
@@ -204,12 +185,12 @@ def _mounted(containers: str) -> str:
 
 
 def _annotated(condition: str = "true") -> str:
-    finding = sentence(
+    finding = cel.sentence(
         "'metadata.annotations[' + key + ']'",
-        text(rule.ANNOTATED),
+        cel.text(rule.ANNOTATED),
         rule.ID,
-        value=quoted_value("value"),
-        remedy=text(rule.REQUEST_INSTEAD),
+        value=cel.quoted_value("value"),
+        remedy=cel.text(rule.REQUEST_INSTEAD),
     )
     return f"""\
 {POD}.metadata.?annotations.orValue({{}}).transformList(key, value,
@@ -217,14 +198,11 @@ def _annotated(condition: str = "true") -> str:
   {finding})"""
 
 
-# ---- advice
-
-
 def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
     """Return the indexes of the tolerations that admit the pod to GPU nodes (`gpu_isolation.admits`)."""
     fields = ("key", "operator", "value", "effect")
     literals = (
-        ", ".join(f"{text(name)}: {text(getattr(taint, name) or '')}" for name in fields)
+        ", ".join(f"{cel.text(name)}: {cel.text(getattr(taint, name) or '')}" for name in fields)
         for taint in gpu_taints
     )
     taints = ",\n    ".join(f"{{{literal}}}" for literal in dict.fromkeys(literals))
@@ -237,48 +215,48 @@ def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
     (t.?key.orValue('') == ''
       ? t.?operator.orValue('') == 'Exists'
       : t.key == taint.key && (t.?operator.orValue('') == 'Exists' || taint.operator == 'Exists' ||
-                               ({tolerates_value("t", "taint.value")})))),
+                               ({cel.tolerates_value("t", "taint.value")})))),
   i)"""
 
 
 _MADE_BY_DAEMONSET = f"""\
-request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
-(request.userInfo.username == {text(CONTROLLER_MANAGER)} &&
+request.userInfo.username == {cel.text(DAEMONSET_CONTROLLER)} ||
+(request.userInfo.username == {cel.text(CONTROLLER_MANAGER)} &&
  {POD}.metadata.?ownerReferences.orValue([]).exists(o,
    o.?controller.orValue(false) && o.kind == 'DaemonSet' && o.apiVersion.startsWith('apps/')))"""
 
 
 def _unread(containers: str) -> str:
     """Return warnings about variables whose values a container with a request takes from elsewhere."""
-    prefix = text(exposure.DOCKER_RESOURCE)
+    prefix = cel.text(exposure.DOCKER_RESOURCE)
 
     def finding(field: str, remedy: str) -> str:
         path = f"'spec.{containers}[' + string(i) + '].{field}[' + string(j) + ']'"
-        return sentence(path, text(rule.UNREAD), rule.ID, remedy=text(remedy), container="c.name")
+        return cel.sentence(path, cel.text(rule.UNREAD), rule.ID, remedy=cel.text(remedy), container="c.name")
 
-    found = f"""\
+    findings = f"""\
 (c.?env.orValue([]).transformList(j, e,
     c.name in variables.requesting && e.?valueFrom.hasValue() &&
       (e.name in variables.visibleDevices || e.name.startsWith({prefix})),
     {finding("env", rule.REMOVE_VARIABLE)}) +
   c.?envFrom.orValue([]).transformList(j, f,
-    (c.name in variables.requesting || !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)})) &&
+    (c.name in variables.requesting || !c.?env.orValue([]).exists(e, e.name == {cel.text(rule.VARIABLE)})) &&
       (f.?prefix.orValue('').startsWith({prefix}) ||
         (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
     {finding("envFrom", rule.NAME_VARIABLES)}))"""
-    return of_each(
-        containers, "c.name in variables.requesting || c.name == variables.fractionContainer", found
+    return cel.of_each(
+        containers, "c.name in variables.requesting || c.name == variables.fractionContainer", findings
     )
 
 
 def _privileged(containers: str) -> str:
-    finding = sentence(
+    finding = cel.sentence(
         f"'spec.{containers}[' + string(i) + '].securityContext.privileged'",
-        text(rule.PRIVILEGED),
+        cel.text(rule.PRIVILEGED),
         rule.ID,
         container="c.name",
         value="""' = "true"'""",
-        remedy=text(rule.REMOVE_PRIVILEGED),
+        remedy=cel.text(rule.REMOVE_PRIVILEGED),
     )
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
@@ -289,4 +267,4 @@ def _privileged(containers: str) -> str:
 _FIRST_TOLERATION = "'spec.tolerations[' + string(variables.tolerated[0]) + ']'"
 _TOLERATING = f"""\
 (variables.requestsGPUs || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [
-  {sentence(_FIRST_TOLERATION, text(rule.TOLERATED), rule.ID, remedy=text(rule.REMOVE_TOLERATION))}])"""
+  {cel.sentence(_FIRST_TOLERATION, cel.text(rule.TOLERATED), rule.ID, remedy=cel.text(rule.REMOVE_TOLERATION))}])"""

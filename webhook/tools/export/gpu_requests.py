@@ -8,28 +8,13 @@ does not check them.
 
 from collections.abc import Iterator, Mapping
 
-from policies.gpus.amount import ID, NAME
+from policies.gpus.amount import NAME
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.rules import gpu_requests as rule
-from webhook.tools.export.cel import (
-    CONTAINERS,
-    LISTS,
-    NOT_A_MIRROR_POD,
-    POD,
-    Named,
-    bound,
-    fits,
-    gpu_names,
-    indented,
-    may_request_gpus,
-    names_gpu,
-    of_each,
-    quoted_value,
-    sentence,
-    text,
-)
+from webhook.tools.export import cel
+from webhook.tools.export.cel import CONTAINERS, LISTS, NOT_A_MIRROR_POD, POD, Named
 from webhook.tools.export.objects import Fragment
 
 MAX_AMOUNT = "9223372036854775807m"
@@ -45,7 +30,7 @@ def fragment(
     return Fragment(
         part="gpu-requests",
         description="GPU requests are whole numbers, and at most what the policy allows.",
-        conditions=(NOT_A_MIRROR_POD, may_request_gpus(resource_mapping)),
+        conditions=(NOT_A_MIRROR_POD, cel.may_request_gpus(resource_mapping)),
         variables=tuple(_variables(resource_mapping, options, catalogue)),
         findings=f"{found}.filter(finding, finding != '')",
     )
@@ -55,16 +40,16 @@ def _variables(
     resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
 ) -> Iterator[Named]:
     """Yield the variables. `amounts` and `totals` are lists of findings."""
-    yield gpu_names(CONTAINERS, resource_mapping)
-    counted = names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
+    yield cel.gpu_names(CONTAINERS, resource_mapping)
+    counted = cel.names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
     # CEL has no sets, so keep each name only at its first index.
     yield (
         "counted",
         "variables.gpus.transformList(i, name, i == variables.gpus.indexOf(name) && (\n"
-        f"  {indented(counted, 2)}), name)",
+        f"  {cel.indented(counted, 2)}), name)",
     )
-    percentages = names_gpu("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
-    yield "percentages", f"variables.gpus.filter(name,\n  {indented(percentages, 2)})"
+    percentages = cel.names_gpu("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
+    yield "percentages", f"variables.gpus.filter(name,\n  {cel.indented(percentages, 2)})"
     per_container = _limit(options.max_per_container, catalogue)
     yield "amounts", " +\n".join(_amounts(each, per_container) for each in LISTS)
     if options.max_per_pod is not None:
@@ -79,33 +64,33 @@ def _limit(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
     if not isinstance(limits, Mapping):
         return str(-1 if limits is None else limits)
     patterns = limits_by_pattern(limits)
-    cases = [(fits("name", [name]), maximum) for name, maximum in patterns]
+    cases = [(cel.fits("name", [name]), maximum) for name, maximum in patterns]
     by_class = {each.resource for each in catalogue if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
         each_class = [[each] for each in catalogue if each.resource == resource]
         class_limits = [limit_of(limits, requested, classes) for classes in (*each_class, [])]
         known = [maximum for maximum in class_limits if maximum is not None]
-        cases.insert(0, (fits("name", [resource]), max(known) if len(known) == len(class_limits) else -1))
+        cases.insert(0, (cel.fits("name", [resource]), max(known) if len(known) == len(class_limits) else -1))
     return " ".join([*(f"{condition} ? {maximum} :" for condition, maximum in cases), "-1"])
 
 
 def _amounts(containers: str, limit: str) -> str:
     """Return a CEL list of findings, one for each container with invalid amounts: of a limit, or of a request without one."""
-    finding = sentence(
+    finding = cel.sentence(
         f"'spec.{containers}[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
-        ID,
+        rule.ID,
         container="c.name",
-        value=quoted_value("amount"),
+        value=cel.quoted_value("amount"),
     )
-    said = bound("problem", _problem(limit), f"problem == '' ? '' : {finding}")
+    said = cel.bound("problem", _problem(limit), f"problem == '' ? '' : {finding}")
     joined = "filter(finding, finding != '').join('; ')"
-    found = f"""\
+    findings = f"""\
 ['limits', 'requests'].map(kind, c.?resources[?kind].orValue({{}}).transformList(name, amount,
     name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()),
-    {indented(said, 4)}).{joined}).filter(finding, finding != '')"""
-    return of_each(containers, "c.?resources.hasValue()", found)
+    {cel.indented(said, 4)}).{joined}).filter(finding, finding != '')"""
+    return cel.of_each(containers, "c.?resources.hasValue()", findings)
 
 
 def _problem(limit: str) -> str:
@@ -114,9 +99,9 @@ def _problem(limit: str) -> str:
     whole = f"set {NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
     too_large, too_much = ("; ".join(reversed(each[1:])) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
     too_many = "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'"
-    of_policy = bound("most", limit, f"most >= 0 && {over('string(most)')} ? {too_many} : ''")
+    of_policy = cel.bound("most", limit, f"most >= 0 && {over('string(most)')} ? {too_many} : ''")
     return f"""\
-{over(text(MAX_AMOUNT))} ? {_message(too_large)} :
+{over(cel.text(MAX_AMOUNT))} ? {_message(too_large)} :
 !quantity(amount).isInteger() ? {_message(whole)} :
 name in variables.percentages && {over("'100'")} ? {_message(too_much)} :
 name in variables.counted ? {of_policy} : ''"""
@@ -124,7 +109,7 @@ name in variables.counted ? {of_policy} : ''"""
 
 def _message(message: str) -> str:
     """Return a CEL expression for the message, with the name of the resource in place of NAME."""
-    return " + name + ".join(text(part) for part in message.split(NAME))
+    return " + name + ".join(cel.text(part) for part in message.split(NAME))
 
 
 def _totals(limit: str) -> str:
@@ -133,11 +118,11 @@ def _totals(limit: str) -> str:
     It is evaluated only if every amount is valid. As in the scheduler, app containers and sidecars are added; an init container
     runs together with the sidecars before it; overhead is added at the end.
     """
-    finding = sentence(
+    finding = cel.sentence(
         "'spec'",
         "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
         "' per pod by policy'",
-        ID,
+        rule.ID,
         remedy="'request ' + name + ': ' + string(most) + ' or less'",
     )
     apps, inits = (f"{POD}.spec.?{each}.orValue([])" for each in LISTS)
@@ -147,8 +132,10 @@ def _totals(limit: str) -> str:
     apps_and_sidecars = f"[{apps}.map(c, {_count('c')}).sum() + {sidecars}]"
     each_init = f"{inits}.transformList(i, c, !({is_sidecar('c')}), {_count('c')} + {sidecars_before})"
     total = f"({apps_and_sidecars} +\n  {each_init}).max() +\n  {_whole(f'{POD}.spec.?overhead[?name]')}"
-    said = bound("most", limit, f"most >= 0 && total > most ? {finding} : ''")
-    return f"variables.amounts.size() > 0 ? [] : variables.counted.map(name, {bound('total', total, said)})"
+    said = cel.bound("most", limit, f"most >= 0 && total > most ? {finding} : ''")
+    return (
+        f"variables.amounts.size() > 0 ? [] : variables.counted.map(name, {cel.bound('total', total, said)})"
+    )
 
 
 def _count(container: str) -> str:

@@ -13,19 +13,8 @@ from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMappin
 from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration
 from policies.rules.gpu_toleration import GPUTolerationOptions, resource_taint
-from webhook.tools.export.cel import (
-    CONTAINERS,
-    NOT_A_MIRROR_POD,
-    POD,
-    Named,
-    gpu_names,
-    indented,
-    may_request_gpus,
-    names_gpu,
-    text,
-    texts,
-    tolerates_value,
-)
+from webhook.tools.export import cel
+from webhook.tools.export.cel import CONTAINERS, NOT_A_MIRROR_POD, POD, Named
 from webhook.tools.export.objects import Fragment
 
 
@@ -37,14 +26,14 @@ def fragment(
     return Fragment(
         part="gpu-toleration",
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
-        conditions=(NOT_A_MIRROR_POD, may_request_gpus(resource_mapping)),
+        conditions=(NOT_A_MIRROR_POD, cel.may_request_gpus(resource_mapping)),
         variables=(
-            gpu_names(CONTAINERS, resource_mapping),
+            cel.gpu_names(CONTAINERS, resource_mapping),
             ("requested", _REQUESTED),
             ("parts", _fractions(resource_mapping)),
             (
                 "cards",
-                f"(variables.requested.map(name,\n  {indented(_card(resource_mapping), 2)}) + variables.parts)",
+                f"(variables.requested.map(name,\n  {cel.indented(_card(resource_mapping), 2)}) + variables.parts)",
             ),
             *(_pinning(catalogue) if of_classes else ()),
             ("listed", _listed(options, of_classes)),
@@ -77,13 +66,13 @@ def cards(resource_mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]
         if pattern.resource is not None or (pattern.measure.is_count and not is_implicit):
             named[pattern.resource].add(pattern)
     for card, patterns in named.items():
-        yield names_gpu("name", resource_mapping, patterns.__contains__), card
+        yield cel.names_gpu("name", resource_mapping, patterns.__contains__), card
 
 
 def _card(resource_mapping: ResourceMapping) -> str:
     """Return the expression for the resource of the whole cards that `name` requests, or requests a part of; '' if not known."""
     lines = [
-        f"({indented(condition, 1)})\n  ? {'name' if card is None else text(card)} :"
+        f"({cel.indented(condition, 1)})\n  ? {'name' if card is None else cel.text(card)} :"
         for condition, card in cards(resource_mapping)
     ]
     return "\n".join([*lines, "''"])
@@ -93,16 +82,16 @@ def _fractions(resource_mapping: ResourceMapping) -> str:
     """Return the expression for the cards that the first fraction annotation of the pod shares."""
     keys = [key for key in resource_mapping.fraction_annotations if not key.measure.is_count]
     has = f"{POD}.metadata.?annotations[?{{}}].hasValue()".format
-    return " ".join([*(f"{has(text(key.key))} ? [{text(key.resource)}] :" for key in keys), "[]"])
+    return " ".join([*(f"{has(cel.text(key.key))} ? [{cel.text(key.resource)}] :" for key in keys), "[]"])
 
 
 def _listed(options: GPUTolerationOptions, of_classes: dict[str, tuple[Toleration, ...]]) -> str:
     parts = [_literals(options.tolerations)]
     for domain, tolerations in options.by_vendor.items():
-        of_vendor = f"variables.cards.exists(k, k.startsWith({text(domain + '/')}))"
+        of_vendor = f"variables.cards.exists(k, k.startsWith({cel.text(domain + '/')}))"
         parts.append(f"({of_vendor} ? {_literals(tolerations)} : [])")
     for name, tolerations in of_classes.items():
-        is_pinned = f"variables.pins && {text(name)} in variables.pinned"
+        is_pinned = f"variables.pins && {cel.text(name)} in variables.pinned"
         parts.append(f"({is_pinned} ? {_literals(tolerations)} : [])")
     joined = " +\n  ".join(parts)
     return f"variables.requested.size() + variables.parts.size() == 0 ? [] : ({joined})"
@@ -118,15 +107,15 @@ def _covers(existing: str, wanted: str) -> str:
 ({t("key")} == ''
   ? {t("operator")} == 'Exists'
   : {t("key")} == {w("key")} && ({t("operator")} == 'Exists' ||
-      ({w("operator")} != 'Exists' && ({tolerates_value(existing, w("value"))}))))"""
+      ({w("operator")} != 'Exists' && ({cel.tolerates_value(existing, w("value"))}))))"""
 
 
 _MISSING = f"""\
 variables.wanted.transformList(i, w,
   !{POD}.spec.?tolerations.orValue([]).exists(t,
-    {indented(_covers("t", "w"), 4)}) &&
+    {cel.indented(_covers("t", "w"), 4)}) &&
   variables.wanted.transformList(j, v, j < i &&
-    {indented(_covers("v", "w"), 4)}, v).size() == 0,
+    {cel.indented(_covers("v", "w"), 4)}, v).size() == 0,
   w)"""
 """What is wanted, without what the pod or an earlier one covers."""
 
@@ -139,7 +128,9 @@ def _literals(tolerations: Sequence[Toleration]) -> str:
 def _literal(toleration: Toleration) -> str:
     """Return the toleration as a map; its values are of several types, so each is `dyn`."""
     fields = msgspec.to_builtins(toleration)
-    members = (f"{text(name)}: dyn({text(v) if isinstance(v, str) else v})" for name, v in fields.items())
+    members = (
+        f"{cel.text(name)}: dyn({cel.text(v) if isinstance(v, str) else v})" for name, v in fields.items()
+    )
     return f"{{{', '.join(members)}}}"
 
 
@@ -176,7 +167,7 @@ def _pinning(catalogue: ClassCatalogue) -> tuple[Named, ...]:
         ("pins", "variables.selectors.size() > 0 || variables.affinityPins"),
         (
             "pinned",
-            f"{texts(each.name for each in catalogue)}.filter(c,\n"
+            f"{cel.texts(each.name for each in catalogue)}.filter(c,\n"
             "  variables.selectors.all(classes, c in classes) &&\n"
             "  (!variables.affinityPins || variables.terms.exists(t,\n"
             "    t.all(e, e.values.exists(value, c in variables.labels[e.key][value])))))",
@@ -193,8 +184,10 @@ def _label_classes(catalogue: ClassCatalogue) -> str:
         values |= {each.family for each in catalogue}
         named = {value: classes_of_label(key, value, catalogue) for value in values}
         entries = ",\n    ".join(
-            f"{text(value)}: {texts(sorted(classes))}" for value, classes in sorted(named.items()) if classes
+            f"{cel.text(value)}: {cel.texts(sorted(classes))}"
+            for value, classes in sorted(named.items())
+            if classes
         )
-        lines.append(f"  {text(key)}: {{\n    {entries}}}")
+        lines.append(f"  {cel.text(key)}: {{\n    {entries}}}")
     joined = ",\n".join(lines)
     return f"{{\n{joined}}}"

@@ -113,8 +113,6 @@ def _label(key: str) -> str:
     return f"{NAMESPACE_LABELS}[?{text(key)}]"
 
 
-# ---- the objects
-
 GROUP = "admissionregistration.k8s.io"
 LABELS = {**objects.LABELS, "app.kubernetes.io/component": "admission-policies"}
 """On every object, so that all of them can be listed, pruned and deleted at once."""

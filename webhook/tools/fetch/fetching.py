@@ -151,9 +151,6 @@ class ModelCache:
             return None
 
 
-# ---- a run
-
-
 def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) -> NoReturn:
     """Fetch a model unless the directory has it, and end the process. `options` are fields of `_Run`."""
     report = FetchReport(uri.shown, uri.query)

@@ -172,10 +172,10 @@ def _gs_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
 def _claim_files(uri: ModelURI, mount: Path) -> Iterator[RemoteFile]:
     root = mount.resolve()
     top = root / uri.path.strip("/")
-    found = [top] if top.is_file() else sorted(top.rglob("*"))
-    if linked := [file for file in found if file.is_symlink() and not file.is_file()]:
+    files = [top] if top.is_file() else sorted(top.rglob("*"))
+    if linked := [file for file in files if file.is_symlink() and not file.is_file()]:
         raise PermanentError(f"has {str(linked[0])!r}, a link to no file, which is not followed")
-    closed = [file for file in found if file.is_dir() and not os.access(file, os.R_OK | os.X_OK)]
+    closed = [file for file in files if file.is_dir() and not os.access(file, os.R_OK | os.X_OK)]
     if any(file.name != "lost+found" for file in closed):  # which every ext4 volume has
         raise PermanentError(f"has folders that user {os.getuid()} may not read: {closed[0].name!r}")
 
@@ -184,7 +184,7 @@ def _claim_files(uri: ModelURI, mount: Path) -> Iterator[RemoteFile]:
             stream.seek(offset)
             shutil.copyfileobj(stream, file, BUFFER)
 
-    for file in filter(Path.is_file, found):
+    for file in filter(Path.is_file, files):
         source, path = file.resolve(), str(file.relative_to(top.parent if file == top else top))
         if root not in source.parents:
             raise PermanentError(f"has {path!r}, which leads out of claim {uri.host}")

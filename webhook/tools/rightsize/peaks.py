@@ -31,17 +31,12 @@ class Measured(NamedTuple):
     hours: int
 
 
-class MeasuredPods(NamedTuple):
-    """By namespace and name of a pod. by_hour: whether the hourly rules were read, and not the whole series."""
+def read_peaks(
+    prometheus: Prometheus, hours: int, now: datetime
+) -> tuple[dict[tuple[str, str], Measured], bool]:
+    """Return the peaks of all pods in the hours before `now` by namespace and name, and whether they are from the hourly rules.
 
-    pods: dict[tuple[str, str], Measured]
-    by_hour: bool
-
-
-def read_peaks(prometheus: Prometheus, hours: int, now: datetime) -> MeasuredPods:
-    """Read the peaks of all pods in the hours before `now`, by the hourly rules, without them by all values.
-
-    Raises PrometheusError.
+    Without these rules all values are read. Raises PrometheusError.
     """
     of_pods = f"min by ({NAMESPACE}, {POD})"
     counted = prometheus.query(f"{of_pods} (count_over_time({USE_BY_HOUR}{UNFORGED}[{hours}h]))", now)
@@ -49,20 +44,20 @@ def read_peaks(prometheus: Prometheus, hours: int, now: datetime) -> MeasuredPod
     if not by_hour:
         # A subquery of one step an hour: its points are the hours with a value.
         counted = prometheus.query(f"{of_pods} (count_over_time({USE}{UNFORGED}[{hours}h:1h]))", now)
-    found: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
+    pods: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
     for sample in counted:
         # Both ends of a range count before Prometheus 3.
-        found[_pod(sample)] = Measured([], [], min(int(sample.value), hours))
+        pods[_pod(sample)] = Measured([], [], min(int(sample.value), hours))
     names = (MEMORY_BY_HOUR, USE_BY_HOUR) if by_hour else (MEMORY, USE)
     memory, use = (
         prometheus.query(f"max by ({', '.join(LABELS)}) (max_over_time({name}{UNFORGED}[{hours}h]))", now)
         for name in names
     )
     for sample in filter(_is_number, memory):
-        found[_pod(sample)].memory.append(Fraction(int(sample.value), GIB))
+        pods[_pod(sample)].memory.append(Fraction(int(sample.value), GIB))
     for sample in filter(_is_number, use):
-        found[_pod(sample)].use.append(Fraction(round(sample.value * PRECISION), PRECISION))
-    return MeasuredPods(dict(found), by_hour)
+        pods[_pod(sample)].use.append(Fraction(round(sample.value * PRECISION), PRECISION))
+    return dict(pods), by_hour
 
 
 def _is_number(sample: Sample) -> bool:

@@ -110,7 +110,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
         now = self.classes.get(size.gpu_class)
         if now is None:
             return ()
-        found = []
+        sufficient = []
         for other, because, remark in (
             *_fewer(size, peaks),
             *self._slices(size, peaks, now),
@@ -118,7 +118,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
         ):
             saved = self._saved_cents(size, other, pod_hours)
             if saved is None or saved > 0:
-                found.append(
+                sufficient.append(
                     Suggestion(
                         size=other,
                         because=because,
@@ -128,7 +128,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
                         remark=remark,
                     )
                 )
-        return tuple(sorted(found, key=_order))
+        return tuple(sorted(sufficient, key=_order))
 
     def _slices(self, size: Size, peaks: Peaks, now: GPUClass) -> Iterator[Candidate]:
         """Yield the smallest slice that would do in place of one GPU, if there is one; those that nodes offer come first."""
@@ -190,14 +190,14 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
 
 def slice_size(classes: ClassCatalogue, gpu_class: GPUClass, profile: str) -> Size:
     """Return one MIG slice of a class. An A30 has four sevenths of compute, which are all of it."""
-    found = gpu_class.mig_profiles[profile]
+    slice_profile = gpu_class.mig_profiles[profile]
     all_of_it = max(mig_profile.sevenths for mig_profile in gpu_class.mig_profiles.values())
     return Size(
         gpu_class=gpu_class.name,
         resource=f"{MIG_SLICE}{profile}",
         gpus=1,
-        memory_gib=found.memory_gib,
-        compute=Fraction(found.sevenths, all_of_it),
+        memory_gib=slice_profile.memory_gib,
+        compute=Fraction(slice_profile.sevenths, all_of_it),
         weight=classes.mig_weight(gpu_class, profile),
     )
 

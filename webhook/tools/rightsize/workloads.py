@@ -232,7 +232,7 @@ def _ran_long_enough(pod: GPUPod, measured: Measured) -> bool:
 
 def _peaks(pods: Sequence[Measured]) -> Peaks:
     return Peaks(
-        memory_gib=max(max(each.memory) for each in pods),
+        memory_gib=max(max(pod.memory) for pod in pods),
         use=max(max(each.use) for each in pods),
         memory_gib_of_pod=max(sum(each.memory, NOTHING) for each in pods),
         use_of_pod=max(sum(each.use, NOTHING) for each in pods),

@@ -216,14 +216,14 @@ def _toleration(taint: Toleration) -> dict[str, str]:
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:
     """Return the taints that neither the rule by itself nor a class of the node tolerates, with the nodes that have them."""
     cards = [gpu_toleration.resource_taint(each) for each in configuration.resource_mapping.whole_cards]
-    found: dict[Toleration, list[str]] = {}
+    untolerated: dict[Toleration, list[str]] = {}
     for node in nodes:
         classes = configuration.classes.named(node.classes)
         offered = [*cards, *chain.from_iterable(each.tolerations for each in classes)]
         for taint in filter(is_lasting, node.taints):
-            if not any(tolerates(each, taint) for each in offered):
-                found.setdefault(taint, []).append(node.name)
-    return found
+            if not any(tolerates(toleration, taint) for toleration in offered):
+                untolerated.setdefault(taint, []).append(node.name)
+    return untolerated
 
 
 def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:
@@ -262,11 +262,11 @@ def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> I
             products = {product for text in each.expressions for product in _PRODUCT_NAME.findall(text)}
             # GPU Feature Discovery writes the product name with "-" for spaces.
             values = {product.strip("\"'").replace(" ", "-") for product in products}
-            found = {
+            class_names = {
                 c.name for value in values for c in known.classes.matching_label(PRODUCT_LABELS[0], value)
             }
-            if len(values) == len(found) == 1:
-                names[found.pop()].append(each.name)
+            if len(values) == len(class_names) == 1:
+                names[class_names.pop()].append(each.name)
     for name, devices in sorted(names.items()):
         gpu_class = known.classes.get(name)
         spec = msgspec.json.decode(msgspec.json.encode(gpu_class))
@@ -282,15 +282,15 @@ def _class_name(product: str) -> str | None:
 
 def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
     """Return the smallest memory of the nodes' cards in GiB, rounded because drivers report a little less; None if unknown."""
-    found = []
+    sizes = []
     for labels in (node.labels for node in nodes):
         mib = next((labels[key] for key in MEMORY_MIB_LABELS if labels.get(key, "").isdecimal()), None)
         gigabytes = next((labels[key] for key in MEMORY_GB_LABELS if key in labels), "")
         if mib is not None:
-            found.append(round(Fraction(int(mib), 1024)))
+            sizes.append(round(Fraction(int(mib), 1024)))
         elif gigabytes.removesuffix("G").isdecimal():
-            found.append(int(gigabytes.removesuffix("G")))
-    return min(found, default=0) or None
+            sizes.append(int(gigabytes.removesuffix("G")))
+    return min(sizes, default=0) or None
 
 
 def _whole_card(nodes: Iterable[GPUNode], mapping: ResourceMapping) -> str | None:
@@ -303,11 +303,11 @@ def _mig_profiles(nodes: Iterable[GPUNode], memory: int) -> dict[str, dict[str, 
     """Return the MIG profiles of the nodes. `perGPU` is how many fit on a card by compute and memory."""
     profiles = {}
     for resource in sorted({name for node in nodes for name in node.allocatable}):
-        found = _PROFILE.fullmatch(resource)
-        if found is not None and int(found["memory"]) <= memory:
-            sevenths, gib = int(found["gpu"]), int(found["memory"])
+        match = _PROFILE.fullmatch(resource)
+        if match is not None and int(match["memory"]) <= memory:
+            sevenths, gib = int(match["gpu"]), int(match["memory"])
             # Only one slice of a card has the media engines (+me).
-            per_gpu = 1 if found["media"] else min(SEVENTHS // sevenths, memory // gib)
-            name = found["name"] + ("+me" if found["media"] else "")
+            per_gpu = 1 if match["media"] else min(SEVENTHS // sevenths, memory // gib)
+            name = match["name"] + ("+me" if match["media"] else "")
             profiles[name] = {"sevenths": sevenths, "memoryGiB": gib, "perGPU": per_gpu}
     return profiles

@@ -53,10 +53,10 @@ MAX_FINDINGS = 20
 
 def by_sentence(problems: Iterable[FoundProblem]) -> dict[str, list[FoundProblem]]:
     """Group the problems by their sentence, in their order: hundreds of owners make the same mistake."""
-    found: dict[str, list[FoundProblem]] = {}
+    grouped: dict[str, list[FoundProblem]] = {}
     for problem in problems:
-        found.setdefault(problem.sentence, []).append(problem)
-    return found
+        grouped.setdefault(problem.sentence, []).append(problem)
+    return grouped
 
 
 class PlannedChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -33,6 +33,7 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.quota.counted_records import PODS, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
@@ -74,12 +75,11 @@ class ClusterFacts:
     def labels(self) -> dict[str, Labels]:
         """The labels of the namespaces that may be read."""
         if self._namespace:
-            read = partial(self._reader.labels_of, self._namespace)
-            labels = self._attempt(f"get namespaces/{self._namespace}", read)
+            labels = self._reader.namespace_labels(self._namespace)
             return {} if labels is None else {self._namespace: labels}
         read_all = partial(self._api.list, "/api/v1/namespaces", decode_metadata, accept=METADATA_LIST)
         listed = self._attempt("list namespaces", read_all)
-        return {each.name: each.sorted_labels for each in listed.items} if listed else {}
+        return {item.name: item.sorted_labels for item in listed.items} if listed else {}
 
     @cached_property
     def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
@@ -95,7 +95,7 @@ class ClusterFacts:
             return {}
         if listed is None:
             return None
-        return never_counted({each.namespace: each.spec for each in listed.items if each.spec})
+        return never_counted({item.namespace: item.spec for item in listed.items if item.spec})
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}
@@ -103,11 +103,13 @@ class ClusterFacts:
         return Evaluator(
             cache=DecisionCache(configuration),
             now=now,
-            labels_of=lambda namespace: labels.get(namespace, ()),
-            nodes=lambda: facts,
-            named_nodes=lambda: index,
-            claims=self.claims.get,
-            limits_of=self._reader.limits_of,
+            facts=Facts(
+                labels_of=lambda namespace: labels.get(namespace, ()),
+                nodes=lambda: facts,
+                named_nodes=lambda: index,
+                claims=self.claims.get,
+                limits_of=self._reader.limits_of,
+            ),
             quota_of=self._quota_of(configuration),
         )
 
@@ -191,8 +193,8 @@ class Scan:
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
         read = partial(gpu_node, catalogues=self._configuration)
-        found = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
-        return tuple(sorted(found.items, key=lambda node: node.name)) if found else ()
+        listed = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
+        return tuple(sorted(listed.items, key=lambda node: node.name)) if listed else ()
 
     def _source(self) -> str:
         if self._config is not None:
@@ -230,9 +232,8 @@ class Scan:
             self._progress(served.plural)
 
             def read(raw: msgspec.Raw, group: str = group, kind: str = kind) -> None:
-                stored = decode_owned(raw)
-                metadata, owner = stored.metadata, stored.controller
-                namespace = metadata.namespace or ""
+                metadata = decode_owned(raw).metadata
+                owner, namespace = metadata.controller, metadata.namespace or ""
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
                     # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
@@ -250,7 +251,7 @@ class Scan:
             record = reader.read_pod(raw)
             used: Vector = {}
             if record is not None and record.holds_quota:
-                nodes = by.named_nodes()
+                nodes = by.facts.named_nodes()
                 # A node that cannot be read could be of any class, and its pod would count for each.
                 counted = replace(record, node_name="") if nodes is NO_NODES else record
                 used = reader.demand_of_pod(counted, UnclassifiedPods.TOTAL_ONLY, nodes)
@@ -289,11 +290,11 @@ class Scan:
     def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
         """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
-        found = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
+        findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         uncounted = {"unmapped-resource", "unmapped-device-class"}
-        resources = tuple(_remark(each) for each in found if each.id in uncounted)
+        resources = tuple(_remark(each) for each in findings if each.id in uncounted)
         return resources, tuple(
-            _remark(each) for each in found if each.object.startswith(("Node ", "Nodes "))
+            _remark(each) for each in findings if each.object.startswith(("Node ", "Nodes "))
         )
 
 
@@ -303,8 +304,8 @@ def enforced(configuration: Configuration) -> Configuration:
     # The namespaces that no policy matches get one, too; it comes after all others.
     spec = replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
     rest = Policy(name=BUILT_IN, version=BUILT_IN, spec=spec)
-    found = [_enforced(each, policies) for each in (*policies.policies, rest)]
-    return replace(configuration, policies=PolicySet(found))
+    enforced_policies = [_enforced(each, policies) for each in (*policies.policies, rest)]
+    return replace(configuration, policies=PolicySet(enforced_policies))
 
 
 def _enforced(policy: Policy, policies: PolicySet) -> Policy:

@@ -67,15 +67,15 @@ class Tally:
         """Count a pod, and the GPUs that it uses now as quotas count them."""
         self.pods += 1
         self.gpu_pods += requests_gpus
-        found = self.namespaces[evaluation.namespace]
-        found.pods += 1
-        found.gpu_pods += requests_gpus
+        namespace = self.namespaces[evaluation.namespace]
+        namespace.pods += 1
+        namespace.gpu_pods += requests_gpus
         self.add_use(evaluation.namespace, used)
         for pod in evaluation.pods:
-            found.policy = pod.policy.name
+            namespace.policy = pod.policy.name
         by_rule = _by_rule(evaluation)
         effects = {effect for _, effect in by_rule}
-        found.effects.update(effects)
+        namespace.effects.update(effects)
         self.pod_effects.update(effects)
         for rule, effect in by_rule:
             self.rules[rule][effect] += 1
@@ -85,9 +85,9 @@ class Tally:
         self._add(evaluation, owner, is_pod=True)
 
     def add_use(self, namespace: str, used: Vector) -> None:
-        found = self.namespaces[namespace]
-        found.used = total((found.used, used))
-        found.largest = max(found.largest, used.get(GPUS, NOTHING))
+        tallied = self.namespaces[namespace]
+        tallied.used = total((tallied.used, used))
+        tallied.largest = max(tallied.largest, used.get(GPUS, NOTHING))
 
     def _add(self, evaluation: Evaluation, owner: str, *, is_pod: bool) -> None:
         namespace = evaluation.namespace
@@ -98,7 +98,7 @@ class Tally:
         )
         denials = self.stack_denials if of_stack else self.other_denials
         # With the path of the pod in the object; what is about the object itself has none.
-        placed = [(pod.place.path, each) for pod in evaluation.pods for each in pod.violations]
+        placed = [(pod.place.path, violation) for pod in evaluation.pods for violation in pod.violations]
         for path, evaluated in (*placed, *(("", each) for each in evaluation.advice)):
             finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
             rule = finding.rule
@@ -164,7 +164,7 @@ def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
 
 def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
     violations = {(each.finding.rule, _EFFECT_OF[each.outcome]) for each in evaluation.findings()}
-    return violations | {(each.rule, Effect.CHANGED) for pod in evaluation.pods for each in pod.changes}
+    return violations | {(change.rule, Effect.CHANGED) for pod in evaluation.pods for change in pod.changes}
 
 
 def _about(finding: Finding, pod_path: str) -> str:

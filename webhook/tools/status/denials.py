@@ -120,10 +120,10 @@ def denials_in_events(
     said: returns what an Event says of a denial, "" for other Events. made_by: the controllers of ReplicaSets by namespace and
       name; the controller of another ReplicaSet is read.
     """
-    found = read_events(api, namespace, lambda event: event.is_of_quota or bool(said(event)))
+    events = read_events(api, namespace, lambda event: event.is_of_quota or bool(said(event)))
     reasons = {
         (event.involved_object.namespace, event.message.partition(": ")[0]): event.reason
-        for event in found
+        for event in events
         if event.is_of_quota
     }
 
@@ -135,7 +135,7 @@ def denials_in_events(
         return (known if kind == "ReplicaSet" else "") or f"{kind}/{name}"
 
     denied = []
-    for event in found:
+    for event in events:
         about, text = event.involved_object, said(event)
         if event.last is None or event.last < now - WINDOW or not text:
             continue
@@ -162,10 +162,10 @@ def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str:
     """Return what made the ReplicaSet, whose Events name no Deployment; "" if nothing did, or that cannot be read."""
     try:
         path = api_path("/apis/apps/v1", "namespaces", namespace, "replicasets", replicaset)
-        found = api.get(path, accept=METADATA)
+        replica_set = api.get(path, accept=METADATA)
     except (errors.Forbidden, errors.NotFound):
         return ""
-    return decode_owned(found).metadata.controlled_by
+    return decode_owned(replica_set).metadata.controlled_by
 
 
 def denials_in_logs(
@@ -181,7 +181,7 @@ def denials_in_logs(
             first=at,
             last=at,
             message=_message(line),
-            reason=", ".join(dict.fromkeys(each.reason or each.rule for each in _denied(line))),
+            reason=", ".join(dict.fromkeys(denial.reason or denial.rule for denial in _denied(line))),
         )
         for line in audit_lines(files, counts, lambda line: b'"verdict":"denied"' in line)
         if line.verdict == DENIED and line.kind == "Pod" and not line.dry_run
@@ -204,8 +204,8 @@ def _denied(line: AuditLine) -> list[Finding]:
 
 def _message(line: AuditLine) -> str:
     """Return the first finding, what to write before why; a request that could not be read has none."""
-    found = next(iter(_denied(line)), Finding())
-    return "; ".join(filter(None, (found.remedy, found.message))) or "denied by the webhook"
+    finding = next(iter(_denied(line)), Finding())
+    return "; ".join(filter(None, (finding.remedy, finding.message))) or "denied by the webhook"
 
 
 def _by_owner(denied: Iterable[DeniedOwner]) -> tuple[DeniedOwner, ...]:

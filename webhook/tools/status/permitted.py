@@ -96,20 +96,20 @@ class Permitted:
     ) -> tuple[GPUNode, ...] | None:
         """Return the GPU nodes; where they may not be listed, a node for each class by what the controller has published."""
         nodes = self.gpu_nodes(catalogues)
-        found = self._instead_of_nodes(now) if nodes is None else None
-        return found.nodes(catalogues) if found and (old_too or not found.is_old(now)) else nodes
+        published = self._instead_of_nodes(now) if nodes is None else None
+        return published.nodes(catalogues) if published and (old_too or not published.is_old(now)) else nodes
 
     def _instead_of_nodes(self, now: datetime) -> PublishedCapacity | None:
         """Return what the controller has published of the nodes, which may not be listed."""
-        found = self.published()
-        if found is not None:
-            at = f"at {found.observed:%Y-%m-%d %H:%M:%S} UTC"
+        published = self.published()
+        if published is not None:
+            at = f"at {published.observed:%Y-%m-%d %H:%M:%S} UTC"
             self.nodes_from = f"nodes by class as the controller counted them {at}, without taints"
-            if found.is_old(now):
+            if published.is_old(now):
                 self.nodes_from = f"the controller counted nodes last {at}: what is free now is not known"
             if LIST_NODES in self.omitted:
                 self.omitted.remove(LIST_NODES)
-        return found
+        return published
 
     def _published(self) -> PublishedCapacity | None:
         # The controller counts by the documents of the cluster.
@@ -131,14 +131,14 @@ class Permitted:
         listed = self.attempt(LIST_NODES, read)
         pools = self.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api, keys)))
         if listed is None:
-            found = self._instead_of_nodes(now) if now else None
-            if found is None or pools is None or (now and found.is_old(now)):
+            published = self._instead_of_nodes(now) if now else None
+            if published is None or pools is None or (now and published.is_old(now)):
                 return None, NO_NODES
-            return found.facts(pools, configuration.classes), NO_NODES
+            return published.facts(pools, configuration.classes), NO_NODES
         index = NodeIndex(keys.names, listed.items)
         if pools is None:
             return None, index
-        return node_facts(keys, ((each.labels, each.state) for each in listed.items), pools), index
+        return node_facts(keys, ((item.labels, item.state) for item in listed.items), pools), index
 
     def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
         """Return the policy of the namespace; None where the caller may not read policies or labels."""
@@ -147,16 +147,20 @@ class Permitted:
             return None
         if not policies.asks_labels(namespace):
             return policies.for_namespace(namespace)
-        labels = self.attempt(f"get namespaces/{namespace}", partial(self.labels_of, namespace))
+        labels = self.namespace_labels(namespace)
         return None if labels is None else policies.for_namespace(namespace, labels)
+
+    def namespace_labels(self, namespace: str) -> Labels | None:
+        """Return the labels of the namespace; None where the caller may not read it."""
+        return self.attempt(f"get namespaces/{namespace}", partial(self.labels_of, namespace))
 
     def labels_of(self, namespace: str) -> Labels:
         return decode_metadata(self.api.get(api_path("/api/v1", "namespaces", namespace))).sorted_labels
 
     def _limits_of(self, namespace: str) -> NamespaceLimits | None:
         """Return what the LimitRanges of the namespace say; None where the caller may not list them."""
-        found = self.limit_ranges(namespace)
-        return None if found is None else namespace_limits(found)
+        limit_ranges = self.limit_ranges(namespace)
+        return None if limit_ranges is None else namespace_limits(limit_ranges)
 
     def limit_ranges(self, namespace: str) -> Sequence[LimitRange] | None:
         read = partial(self.api.list, LIMIT_RANGES.path(namespace), decode_limit_range)
@@ -165,8 +169,8 @@ class Permitted:
 
     def quota(self, namespace: str) -> QuotaRecord | None:
         """Return the GPUQuota of the namespace; None where there is none, or the caller may not read it."""
-        found = self.get(f"get {PLURAL}.{GROUP} -n {namespace}", quota_path(namespace))
-        return decode_quota(found) if found else None
+        stored = self.get(f"get {PLURAL}.{GROUP} -n {namespace}", quota_path(namespace))
+        return decode_quota(stored) if stored else None
 
     def documents(self, added: Sequence[DeviceClass] = ()) -> EvaluatedDocuments:
         """Return the documents of the cluster; kinds that the caller may not list have none."""

@@ -32,22 +32,14 @@ from webhook.tools.granted import key_order
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.pod_demand import demand_of_pod
-from webhook.tools.status.summaries import (
-    BudgetRow,
-    BudgetSummary,
-    DeniedOwner,
-    QuotaHolder,
-    QuotaRow,
-    QuotaState,
-    QuotaSummary,
-)
+from webhook.tools.status import summaries
 
 
-def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[QuotaRow, ...]:
+def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[summaries.QuotaRow, ...]:
     """Return a row for each dimension that is limited. `pending`: the part of `used` that pending pods hold, if known."""
     status, hard = record.status, record.hard if record.spec else {}
     return tuple(
-        QuotaRow(
+        summaries.QuotaRow(
             key=key,
             hard=hard[key],
             used=None if status.used is None else status.used.get(key),
@@ -60,21 +52,21 @@ def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[Quo
 
 def quota_status(
     record: QuotaRecord,
-    denials: Sequence[DeniedOwner] | None,
+    denials: Sequence[summaries.DeniedOwner] | None,
     pending: Sequence[PendingOwner] | None = None,
     held_up_before: datetime | None = None,
     *,
     is_stale: bool = False,
-) -> QuotaSummary:
+) -> summaries.QuotaSummary:
     """Return the status of a stored quota. `denials` and `pending`: of its namespace, None if unreadable.
 
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
-    held = None if pending is None else total(each.held for each in pending)
+    held = None if pending is None else total(pending_owner.held for pending_owner in pending)
     state, message = limits_state(record)
-    return QuotaSummary(
+    return summaries.QuotaSummary(
         namespace=record.namespace,
-        state=QuotaState.STALE if is_stale and state is QuotaState.READY else state,
+        state=summaries.QuotaState.STALE if is_stale and state is summaries.QuotaState.READY else state,
         message=message,
         denied=None if denials is None else sum(denial.count for denial in denials),
         denied_since=min((denial.first for denial in denials or ()), default=None),
@@ -89,22 +81,22 @@ def quota_status(
     )
 
 
-def _budget(status: QuotaStatus) -> BudgetSummary | None:
-    found = status.budget
-    if found is None:
+def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
+    budget = status.budget
+    if budget is None:
         return None
     said = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
-    used, unknown = _hours(found.used), _hours(found.unknown)
-    return BudgetSummary(
-        period=found.period,
-        start=datetime.fromisoformat(found.start),
-        end=datetime.fromisoformat(found.end),
-        until=datetime.fromisoformat(found.until),
+    used, unknown = _hours(budget.used), _hours(budget.unknown)
+    return summaries.BudgetSummary(
+        period=budget.period,
+        start=datetime.fromisoformat(budget.start),
+        end=datetime.fromisoformat(budget.end),
+        until=datetime.fromisoformat(budget.until),
         rows=tuple(
-            BudgetRow(
+            summaries.BudgetRow(
                 key=key, granted=granted, used=used.get(key, NOTHING), unknown=unknown.get(key, NOTHING)
             )
-            for key, granted in sorted(_hours(found.granted).items(), key=lambda each: key_order(each[0]))
+            for key, granted in sorted(_hours(budget.granted).items(), key=lambda each: key_order(each[0]))
         ),
         message=next((each.message for each in said if each), ""),
     )
@@ -138,8 +130,8 @@ def _team_share(status: ShareStatus | None, held: Vector) -> TeamShare | None:
         return None
     namespaces: dict[str, Vector] = defaultdict(dict)
     for key, largest in status.largest.items():
-        for each in largest:
-            namespaces[each.name][key] = parse_amount(each.amount)
+        for member in largest:
+            namespaces[member.name][key] = parse_amount(member.amount)
     return TeamShare(
         team=Team(name=status.name, uid="", generation=0, hard=status.hard, contact=status.contact),
         taken_by_others={
@@ -151,7 +143,7 @@ def _team_share(status: ShareStatus | None, held: Vector) -> TeamShare | None:
     )
 
 
-def _spending(budget: BudgetSummary | None, now: datetime) -> Spending | None:
+def _spending(budget: summaries.BudgetSummary | None, now: datetime) -> Spending | None:
     """Return what is spent in the present period; None after its end, when nobody knows."""
     if budget is None or now >= budget.end:
         return None
@@ -169,38 +161,38 @@ def quota_from_status(
     return ReadOnlyQuota(ledger, configuration) if ledger else None
 
 
-def limits_state(record: LimitsRecord) -> tuple[QuotaState, str]:
+def limits_state(record: LimitsRecord) -> tuple[summaries.QuotaState, str]:
     """Return the most urgent state of a GPUQuota or ClusterGPUQuota, and why it is not Ready."""
     if record.spec is None:
-        return QuotaState.UNREADABLE, record.problem
+        return summaries.QuotaState.UNREADABLE, record.problem
     ready = record.status.condition(READY)
     if ready is None or ready.status != TRUE:
-        is_unreadable = ready is not None and ready.reason == QuotaState.UNREADABLE.value
-        state = QuotaState.UNREADABLE if is_unreadable else QuotaState.NOT_COUNTED
+        is_unreadable = ready is not None and ready.reason == summaries.QuotaState.UNREADABLE.value
+        state = summaries.QuotaState.UNREADABLE if is_unreadable else summaries.QuotaState.NOT_COUNTED
         return state, ready.message if ready else "not counted yet: GPU pods are denied"
     for state in (
-        QuotaState.EXCEEDED,
-        QuotaState.TOO_MANY_NAMESPACES,
-        QuotaState.TOO_LARGE,
-        QuotaState.STALE,
+        summaries.QuotaState.EXCEEDED,
+        summaries.QuotaState.TOO_MANY_NAMESPACES,
+        summaries.QuotaState.TOO_LARGE,
+        summaries.QuotaState.STALE,
     ):
         if condition := record.status.true(state.value):
             return state, condition.message
-    return QuotaState.READY, ""
+    return summaries.QuotaState.READY, ""
 
 
-def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolder, ...]:
+def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[summaries.QuotaHolder, ...]:
     held: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(dict)
     for key, holders in by_key:
         for holder in holders:
             held[holder.name, holder.idle_since][key] = parse_amount(holder.amount)
-    found = (
-        QuotaHolder(
+    quota_holders = (
+        summaries.QuotaHolder(
             name=name, held=amounts, idle_since=datetime.fromisoformat(idle_since) if idle_since else None
         )
         for (name, idle_since), amounts in held.items()
     )
-    return tuple(sorted(found, key=lambda each: each.order))
+    return tuple(sorted(quota_holders, key=lambda each: each.order))
 
 
 class HolderOfQuota(JsonStruct, frozen=True, kw_only=True):
@@ -222,7 +214,7 @@ def holders_of_quota(
 ) -> list[HolderOfQuota]:
     """Return what holds the quota of a namespace, most GPUs first. Raises `errors.ApiError`."""
     reader, counted = RecordReader(configuration), {}
-    found: list[HolderOfQuota] = []
+    holders: list[HolderOfQuota] = []
 
     def read(raw: msgspec.Raw) -> None:
         pod = reader.read_pod(raw)
@@ -232,7 +224,7 @@ def holders_of_quota(
         counted[pod.uid, pod.extended_claim] = demand
         is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
         since = datetime.fromisoformat(pod.since) if is_pending else None
-        found.append(
+        holders.append(
             HolderOfQuota(kind="Pod", name=pod.name, node=pod.node_name, demand=demand, pending_since=since)
         )
 
@@ -241,6 +233,6 @@ def holders_of_quota(
     if resource is not None:
         for claim in api.list(resource.path(namespace), reader.read_claim).items:
             demand = reader.demand_of_claim(claim, unclassified_pods, counted)
-            found.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
-    holding = (each for each in found if each.demand)
+            holders.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
+    holding = (holder for holder in holders if holder.demand)
     return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))

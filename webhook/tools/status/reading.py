@@ -122,8 +122,8 @@ def read_status(
 
 def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
     """Return the teams of these namespaces."""
-    found = (team_of_namespace(reader, namespace) for namespace in namespaces)
-    return list({each.name: each for each in found if each}.values())
+    teams = (team_of_namespace(reader, namespace) for namespace in namespaces)
+    return list({team.name: team for team in teams if team}.values())
 
 
 def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Callable[[], ClusterStatus]:
@@ -180,7 +180,7 @@ def read_summaries(
     denials: ByNamespace[DeniedOwner],
 ) -> tuple[tuple[QuotaSummary, ...], datetime | None]:
     """Return the status of these quotas, and `figures_until` of ClusterStatus."""
-    counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
+    counts_as = {quota.namespace: quota.spec.unclassified_pods for quota in quotas if quota.spec is not None}
     read = partial(pending_owners, reader.api, configuration, counts_as, nodes)
     pending = reader.by_namespace("pods", namespaces, read) if counts_as else {}
     until = _figures_until(reader, names, now)
@@ -203,8 +203,8 @@ def _figures_until(reader: Permitted, names: Names, now: datetime) -> datetime |
     None while a controller leads, and where no Lease can be read.
     """
     path = api_path("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
-    found = reader.get(f"get leases/{names.lease} -n {names.namespace}", path)
-    spec = msgspec.json.decode(found)["spec"] if found else {}
+    lease = reader.get(f"get leases/{names.lease} -n {names.namespace}", path)
+    spec = msgspec.json.decode(lease)["spec"] if lease else {}
     if not spec.get("renewTime"):
         return None
     renewed = datetime.fromisoformat(spec["renewTime"])

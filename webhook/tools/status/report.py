@@ -16,14 +16,7 @@ from webhook.cluster.capacity import ClassCapacity
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
-from webhook.tools.status.summaries import (
-    DeniedOwner,
-    IdleOwner,
-    QuotaRow,
-    QuotaSummary,
-    TeamSummary,
-    idle_gpus,
-)
+from webhook.tools.status import summaries
 
 
 class ClassStatus(JsonStruct, frozen=True):
@@ -69,14 +62,14 @@ class ClusterTotals(JsonStruct, frozen=True):
     free: Fraction | None = None
 
     @property
-    def row(self) -> QuotaRow:
+    def row(self) -> summaries.QuotaRow:
         """The sum of the quotas."""
-        return QuotaRow(
+        return summaries.QuotaRow(
             key=GPUS, hard=self.granted, used=self.used, reserved=self.reserved, pending=self.pending
         )
 
 
-def quota_totals(quotas: Iterable[QuotaSummary]) -> ClusterTotals:
+def quota_totals(quotas: Iterable[summaries.QuotaSummary]) -> ClusterTotals:
     rows = [quota.row for quota in quotas if quota.row is not None]
     pending = [row.pending for row in rows]
     return ClusterTotals(
@@ -139,15 +132,15 @@ class ClusterStatus(JsonStruct, frozen=True):
     namespaces: tuple[str, ...]
     installation: InstallationStatus
     policies: tuple[PolicyStatus, ...] | None
-    quotas: tuple[QuotaSummary, ...]
+    quotas: tuple[summaries.QuotaSummary, ...]
     quotas_are_known: bool
     totals: ClusterTotals
     figures_until: datetime | None
     classes: tuple[ClassStatus, ...]
-    denials: tuple[DeniedOwner, ...] | None
+    denials: tuple[summaries.DeniedOwner, ...] | None
     denials_from: str
     omitted: tuple[str, ...] = ()
-    teams: tuple[TeamSummary, ...] | None = None
+    teams: tuple[summaries.TeamSummary, ...] | None = None
     nodes_from: str = ""
 
     @property
@@ -156,32 +149,32 @@ class ClusterStatus(JsonStruct, frozen=True):
         return min((denial.first for denial in self.denials or ()), default=None)
 
     @property
-    def waiting(self) -> tuple[QuotaSummary, ...]:
+    def waiting(self) -> tuple[summaries.QuotaSummary, ...]:
         """The quotas for which pods wait in line, the longest wait first."""
-        found = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
-        return tuple(quota for _, _, quota in sorted(found, key=lambda each: each[:2]))
+        by_wait = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
+        return tuple(quota for _, _, quota in sorted(by_wait, key=lambda each: each[:2]))
 
     @property
     def idle_gpus(self) -> Fraction | None:
         """The GPUs of all quotas that do no work; None where none of them is measured."""
-        return idle_gpus(self.quotas)
+        return summaries.idle_gpus(self.quotas)
 
     @property
-    def idle(self) -> tuple[IdleOwner, ...]:
+    def idle(self) -> tuple[summaries.IdleOwner, ...]:
         """The owners of GPUs that do no work, by GPU-hours lost, descending."""
-        found = (each for quota in self.quotas for each in quota.idle_owners)
-        return tuple(sorted(found, key=lambda each: (-each.lost(self.at), each.namespace, each.owner)))
+        owners = (owner for quota in self.quotas for owner in quota.idle_owners)
+        return tuple(sorted(owners, key=lambda each: (-each.lost(self.at), each.namespace, each.owner)))
 
     @property
     def not_measured(self) -> str:
         """Why the controller cannot measure the use of GPUs; "" if it can, and where it is not to."""
-        return next((each.idle.measured for each in self.quotas if each.idle and each.idle.measured), "")
+        return next((quota.idle.measured for quota in self.quotas if quota.idle and quota.idle.measured), "")
 
     @property
     def pending(self) -> tuple[PendingOwner, ...]:
         """The owners of pending pods that hold quota, the longest first."""
-        found = (each for quota in self.quotas for each in quota.pending)
-        return tuple(sorted(found, key=lambda each: each.order))
+        owners = (pending_owner for quota in self.quotas for pending_owner in quota.pending)
+        return tuple(sorted(owners, key=lambda each: each.order))
 
 
 def only_problems(status: ClusterStatus) -> ClusterStatus:
@@ -194,7 +187,7 @@ def only_problems(status: ClusterStatus) -> ClusterStatus:
         ),
         policies=status.policies
         and tuple(policy for policy in status.policies if policy.paused_until or not policy.in_force),
-        quotas=tuple(each for each in status.quotas if each.has_problem),
+        quotas=tuple(quota for quota in status.quotas if quota.has_problem),
         teams=status.teams and tuple(team for team in status.teams if team.has_problem),
         classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
     )

@@ -116,8 +116,8 @@ class QuotaHolder(JsonStruct, frozen=True):
     @property
     def main_amount(self) -> tuple[str, Fraction]:
         """The dimension to show, and its amount: GPUs if it holds any, else the dimension with the largest amount."""
-        found = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
-        return max(found.items(), key=lambda each: each[1])
+        amounts = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
+        return max(amounts.items(), key=lambda each: each[1])
 
     @property
     def amount(self) -> str:
@@ -224,7 +224,7 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
 
     @property
     def pending_gpus(self) -> Fraction:
-        return sum((each.gpus for each in self.pending), NOTHING)
+        return sum((pending_owner.gpus for pending_owner in self.pending), NOTHING)
 
     @property
     def waiting_gpus(self) -> Fraction:
@@ -270,5 +270,5 @@ class TeamSummary(LimitsSummary, frozen=True, kw_only=True):
 
 def idle_gpus(quotas: Iterable[QuotaSummary]) -> Fraction | None:
     """Return the GPUs of these quotas that do no work; None where none of them is measured."""
-    measured = [each.idle_gpus for each in quotas if each.idle_gpus is not None]
+    measured = [quota.idle_gpus for quota in quotas if quota.idle_gpus is not None]
     return sum(measured, NOTHING) if measured else None

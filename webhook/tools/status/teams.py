@@ -12,7 +12,7 @@ from policies.quota.amounts import NOTHING, Vector, format_amount, positive_diff
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team, TeamShare, team_title
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from policies.quota.team_spec import Teams
 from webhook.cluster import errors
 from webhook.configuration.documents import GROUP
@@ -25,7 +25,7 @@ from webhook.tools.status.quotas import ledger_from_status, limit_rows, limits_s
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
-"""The name of the ledger with what all namespaces hold that a status does not name."""
+"""The name of the ledger of all namespaces that the status does not name."""
 NAMED = 3
 """Namespaces that a sentence names."""
 TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
@@ -34,31 +34,27 @@ TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
 def read_teams(reader: Permitted) -> Sequence[TeamRecord] | None:
     """Return all ClusterGPUQuotas by name, none where their kind is not installed; None where the caller may not list them."""
     try:
-        found = reader.attempt(f"list {TEAM_KIND}", partial(reader.api.list, team_path(), decode_team))
+        listed = reader.attempt(f"list {TEAM_KIND}", partial(reader.api.list, team_path(), decode_team))
     except errors.NotFound:
         return ()
-    return None if found is None else sorted(found.items, key=lambda each: each.name)
+    return None if listed is None else sorted(listed.items, key=lambda each: each.name)
 
 
 def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
     """Return the ClusterGPUQuota of a namespace; None if it has none, or the caller may not read that."""
     records = read_teams(reader) or ()
     try:
-        labels = (
-            reader.attempt(f"get namespaces/{namespace}", partial(reader.labels_of, namespace))
-            if records
-            else ()
-        )
+        labels = reader.namespace_labels(namespace) if records else ()
     except errors.NotFound:
         labels = ()
-    found = Teams(record.match for record in records).of(namespace, dict(labels or ()))
-    return next((record for record in records if found and record.name == found.name), None)
+    match = Teams(record.match for record in records).of(namespace, dict(labels or ()))
+    return next((record for record in records if match and record.name == match.name), None)
 
 
 def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     """Return the ledgers of a team as its status says them. None if its spec cannot be read.
 
-    A status names the namespaces that use the most. One ledger, named OTHERS, has what all others hold.
+    A status names the namespaces that use the most. The ledger OTHERS has what all other namespaces hold together.
     """
     team, status = record.team, record.status
     if team is None:
@@ -77,7 +73,7 @@ def holding(team: Team, used: Vector) -> QuotaLedger:
 
 
 def share_of(ledgers: TeamLedgers, namespace: str) -> TeamShare:
-    """Return what a namespace sees of the ledgers that a status says."""
+    """Return the share of a namespace in the team, by the ledgers of a status."""
     share = ledgers.share(namespace)
     return replace(share, taken={name: taken for name, taken in share.taken.items() if name != OTHERS})
 

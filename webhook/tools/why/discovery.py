@@ -44,10 +44,10 @@ class ServedKinds:
     def find(self, word: str) -> ServedKind:
         """Return the kind that the word means, the first in the order of the API server. Raises UnknownKindError."""
         name = word.lower()
-        found = next((kind for kind in self._kinds if name in kind.names), None)
-        if found is None:
+        served = next((kind for kind in self._kinds if name in kind.names), None)
+        if served is None:
             raise UnknownKindError(f'the API server serves no namespaced kind "{word}"')
-        return found
+        return served
 
     def of_reference(self, api_version: str, kind: str) -> ServedKind | None:
         """Return the kind that a reference in an object means, None if it is not served."""

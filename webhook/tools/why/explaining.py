@@ -30,6 +30,7 @@ from webhook.configuration.dynamic_resources import read_claims
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import POD
 from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.evaluation.workloads import EvaluatedPod
@@ -151,8 +152,8 @@ class _Case:
 
     def _template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
         """Return the first GPU pod that the object would make, as it would be admitted."""
-        found = self.evaluation.pods if self.evaluation else ()
-        pods = [each.admitted for each in found] or [pod for _, pod in places]
+        evaluated = self.evaluation.pods if self.evaluation else ()
+        pods = [each.admitted for each in evaluated] or [pod for _, pod in places]
         is_gpu_pod = self.configuration.resource_mapping.pod_requests_gpus
         return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
 
@@ -182,11 +183,13 @@ class _Case:
         return Evaluator(
             cache=DecisionCache(configuration),
             now=self.now,
-            labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
-            nodes=lambda: facts,
-            named_nodes=lambda: self.index,
-            claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
-            limits_of=self.reader.limits_of,
+            facts=Facts(
+                labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
+                nodes=lambda: facts,
+                named_nodes=lambda: self.index,
+                claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
+                limits_of=self.reader.limits_of,
+            ),
             quota_of=lambda _namespace: quota,
         )
 
@@ -237,7 +240,7 @@ class _Case:
             fits = node_fits(pod, of_classes, requested)
         if evaluation is not None:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
-            rule_denials = tuple(each.finding for each in denied)
+            rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
             no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
         is_held = is_stored and not waits(pod)
@@ -312,17 +315,17 @@ class _Case:
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
         allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
-            found = self.configuration.classes.get(kind)
-            if found is not None and class_matches(found, allowed):
+            known_class = self.configuration.classes.get(kind)
+            if known_class is not None and class_matches(known_class, allowed):
                 yield kind
 
 
 def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
     if evaluation is not None and evaluation.unreadable:
         yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
-    for each in evaluation.findings() if evaluation else ():
-        found = each.finding
-        yield RuleSentence(outcome=each.outcome.value, sentence=found.sentence(), reason=found.reason.name)
+    for violation in evaluation.findings() if evaluation else ():
+        outcome, finding = violation.outcome.value, violation.finding
+        yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)
 
 
 def _scaled_by(data: Any) -> str:

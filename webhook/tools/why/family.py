@@ -1,4 +1,4 @@
-"""The pods of an object, whoever made them for it: a Deployment's by its ReplicaSets, a CronJob's by its Jobs.
+"""The pods of an object, also through objects between: a Deployment's by its ReplicaSets, a CronJob's by its Jobs.
 
 Owners are followed upwards from the pods, and from the objects whose pods were denied, by one list of metadata for each kind of
 owner. So the number of calls depends on the number of kinds alone.
@@ -25,7 +25,7 @@ def read_author(
 ) -> tuple[ServedKind, bytes]:
     """Return the object that people wrote: the last controller above this one that is served and readable, else this one."""
     for _ in range(MAX_LEVELS):
-        owner = decode_owned(document).controller
+        owner = decode_owned(document).metadata.controller
         above = kinds.of_reference(owner.api_version, owner.kind) if owner else None
         if owner is None or above is None:
             break
@@ -73,7 +73,7 @@ def _follow(
     reader: Permitted, kinds: ServedKinds, namespace: str, of: list[tuple[str, str]], parents: dict[str, str]
 ) -> dict[str, tuple[str, str]]:
     """Add the owners of all objects of these kinds to `parents`; return the owners with their kinds."""
-    found: dict[str, tuple[str, str]] = {}
+    owners: dict[str, tuple[str, str]] = {}
     for api_version, kind in of:
         served = kinds.of_reference(api_version, kind)
         if served is None:
@@ -81,12 +81,12 @@ def _follow(
         path = served.resource.path(namespace)
         read = partial(reader.api.list, path, decode_stored, accept=METADATA_LIST)
         listed = reader.attempt_list(f"{served.plural}.{served.group}".rstrip("."), namespace, read)
-        for each in listed.items if listed else ():
-            owner = each.metadata.owner
-            parents[each.metadata.uid] = owner.uid if owner else ""
+        for item in listed.items if listed else ():
+            owner = item.metadata.owner
+            parents[item.metadata.uid] = owner.uid if owner else ""
             if owner is not None:
-                found[owner.uid] = owner.api_version, owner.kind
-    return found
+                owners[owner.uid] = owner.api_version, owner.kind
+    return owners
 
 
 def _belongs(each: str, uid: str, parents: Mapping[str, str]) -> bool:

@@ -35,8 +35,8 @@ def in_words(requested: Mapping[str, Fraction]) -> str:
 
 def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
-    found = candidate_classes(pod, catalogues.classes, nodes)
-    return tuple(gpu_class.name for gpu_class in found.classes) if found.is_known else ()
+    candidates = candidate_classes(pod, catalogues.classes, nodes)
+    return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_known else ()
 
 
 def quota_fit(
@@ -73,15 +73,15 @@ def quota_fit(
 def idle_owner(quota: QuotaRecord | None, names: Collection[str]) -> IdleOwner | None:
     """Return the idle holder that has one of these names, such as `Notebook/ana`; None if none is known to be idle."""
     owners = quota_status(quota, None).idle_owners if quota else ()
-    return next((each for each in owners if each.owner in names), None)
+    return next((owner for owner in owners if owner.owner in names), None)
 
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:
     """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first."""
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
-    found = (_node_fit(pod, node, requested) for node in nodes)
-    return tuple(sorted(found, key=lambda each: (len(each.against), each.name)))
+    fits = (_node_fit(pod, node, requested) for node in nodes)
+    return tuple(sorted(fits, key=lambda each: (len(each.against), each.name)))
 
 
 def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFit:
@@ -102,7 +102,7 @@ Obstacle = tuple[str, str]
 
 
 def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
-    """Yield why the scheduler would not put the pod there, as far as GPUs, labels and taints say it."""
+    """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
     lacking = dict(_lacking(node, requested))
     if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
         # Whatever else is changed, this node never takes it.

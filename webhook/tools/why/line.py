@@ -6,7 +6,7 @@ from policies.pods.pod import Pod
 from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger.team import team_title
 from policies.quota.line import Standing
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import GATE
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.pods.pod import Metadata
-from policies.quota.demand import RULE_ID
+from policies.registry import QUOTA_RULE
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.quota.counted_records import PODS
@@ -24,15 +24,8 @@ from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_e
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.stored_pod import StoredPod, decode_stored
+from webhook.tools.why import reasons
 from webhook.tools.why.explanation import Answer
-from webhook.tools.why.reasons import (
-    FAILED_CREATE,
-    REPLICA_FAILURE,
-    has_ended,
-    pod_cause,
-    terminating_cause,
-    true_condition,
-)
 
 _WORST_FIRST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
 
@@ -40,7 +33,7 @@ _WORST_FIRST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
 class Problem(JsonStruct, frozen=True):
     """Pods of one owner that are denied (`refused`), or that do not run.
 
-    count: denials that were seen, 0 where only a condition tells of them; or pods. first and last: of the denials; of pods that
+    count: denials that were seen, 0 where only a condition reports them; or pods. first and last: of the denials; of pods that
       do not run, the creation of the oldest one, and now.
     """
 
@@ -69,7 +62,7 @@ class Problem(JsonStruct, frozen=True):
 class Problems(JsonStruct, frozen=True):
     """Everything of a namespace, of all if it is "", that is denied, or pending for longer than PENDING_AFTER; the worst first.
 
-    since: the first denial that conditions and Events still tell of, None without any. omitted: what the caller may not read.
+    since: the first denial that conditions and Events still report, None without any. omitted: what the caller may not read.
     """
 
     namespace: str
@@ -89,7 +82,7 @@ _OWNER = msgspec.json.Decoder(_Owner)
 
 
 def _failure_of(owner: _Owner) -> dict[str, Any] | None:
-    return true_condition(owner.status or {}, REPLICA_FAILURE)
+    return reasons.true_condition(owner.status or {}, reasons.REPLICA_FAILURE)
 
 
 def _lacks_replicas(owner: _Owner) -> bool:
@@ -101,7 +94,7 @@ def _lacks_pods_of_a_job(owner: _Owner) -> bool:
     wanted = spec.get("parallelism", 1)
     if (completions := spec.get("completions")) is not None:
         wanted = min(wanted, completions - status.get("succeeded", 0))
-    return not (has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
+    return not (reasons.has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
 
 
 _LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], object]]] = {
@@ -113,7 +106,6 @@ _LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], object]]] = {
 }
 """By kind, whether an object still lacks pods. Of other kinds only their Events are known."""
 
-
 Owners = dict[str, dict[tuple[str, str], _Owner]]
 """By kind, then by namespace and name; without the kinds that may not be listed."""
 
@@ -121,7 +113,7 @@ Owners = dict[str, dict[tuple[str, str], _Owner]]
 def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     """Return what is denied or pending in the namespace now, in all if it is "".
 
-    Raises `errors.ApiError`, but for a lack of rights.
+    Raises `errors.ApiError` for everything but a lack of rights.
     """
     reader = Permitted(api)
     owners = dict(_owners(reader, namespace))
@@ -149,11 +141,11 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
 
 
 def _failure(event: ClusterEvent) -> str:
-    return event.denial or (event.message if event.reason == FAILED_CREATE else "")
+    return event.denial or (event.message if event.reason == reasons.FAILED_CREATE else "")
 
 
 def _unfinished(document: bytes) -> StoredPod | None:
-    """Return a pod that may be a problem, so that a list of all namespaces keeps no others in memory."""
+    """Return a pod that may be a problem, so that a list of all namespaces keeps only these in memory."""
     pod = decode_stored(document)
     return None if pod.has_ended or pod.is_running else pod
 
@@ -165,20 +157,20 @@ def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[tuple
         read = partial(reader.api.list, resource.path(namespace), _OWNER.decode)
         listed = reader.attempt_list(".".join(filter(None, (resource.plural, group))), namespace, read)
         if listed is not None:
-            named = ((each.metadata, each) for each in listed.items)
+            named = ((item.metadata, item) for item in listed.items)
             yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in named}
 
 
 def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
     """Yield the owners that lack pods: by their Events and, where these are gone, by the conditions."""
     seen: dict[tuple[str, str], DeniedOwner] = {}
-    for each in denied:
-        kind, _, name = each.owner.partition("/")
+    for denial in denied:
+        kind, _, name = denial.owner.partition("/")
         if kind in owners:
-            owner = owners[kind].get((each.namespace, name))
+            owner = owners[kind].get((denial.namespace, name))
             if owner is None or not _LACKS_PODS[kind][1](owner):
                 continue
-        seen[each.namespace, each.owner] = each
+        seen[denial.namespace, denial.owner] = denial
     for kind, objects in owners.items():
         for (namespace, name), owner in objects.items():
             condition = _failure_of(owner)
@@ -206,8 +198,8 @@ def _naming_old_pods(
     }
     for problem in problems:
         pod = ending.get((problem.namespace, problem.owner))
-        if pod is not None and problem.message.endswith(f"[{RULE_ID}]"):
-            why = terminating_cause(pod, now).message
+        if pod is not None and problem.message.endswith(f"[{QUOTA_RULE.id}]"):
+            why = reasons.terminating_cause(pod, now).message
             message = f"exceeded quota until its old pods have ended: Pod {pod.metadata.name} {why}"
             problem = replace(problem, message=message)  # noqa: PLW2901
         yield problem
@@ -220,7 +212,7 @@ def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
         meta = pod.metadata
         # A pod that is being deleted is a problem once its grace period is over.
         since = meta.deletion_timestamp if pod.is_terminating else meta.created
-        cause = None if pod.has_ended else pod_cause(pod, now)
+        cause = None if pod.has_ended else reasons.pod_cause(pod, now)
         if cause is not None and since is not None and now - since > PENDING_AFTER:
             owner = meta.controlled_by or f"Pod/{meta.name}"
             gated = Answer.GATED if pod.gates else Answer.PENDING

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
 from policies.placement.class_choice import UNKNOWN_CLASS
-from policies.quota.demand import RULE_ID
 from policies.quota.ledger.team import team_title
+from policies.registry import QUOTA_RULE
 from policies.rules.gpu_class import CLASS_CONTRADICTION
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
@@ -118,7 +118,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_quota_denial(self) -> bool:
         """Whether the quota was the last that denied a pod. Otherwise a rule did, which the caller may not be able to read."""
-        return all(f"[{RULE_ID}]" in denial_event.denial for denial_event in self.denial_events[:1])
+        return all(f"[{QUOTA_RULE.id}]" in denial_event.denial for denial_event in self.denial_events[:1])
 
     @property
     def outdated(self) -> int:
@@ -210,8 +210,8 @@ def _failures(situation: Situation) -> Iterator[Cause]:
 
 def true_condition(status: Mapping[str, Any], *types: str) -> dict[str, Any] | None:
     """Return the first condition of a status that is true and of one of these types."""
-    found = (each for each in status.get("conditions") or () if each.get("status") == "True")
-    return next((each for each in found if each.get("type") in types), None)
+    true = (condition for condition in status.get("conditions") or () if condition.get("status") == "True")
+    return next((each for each in true if each.get("type") in types), None)
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:
@@ -339,7 +339,7 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
     """
     denials = situation.denial_events
     if denials:
-        last, number = denials[0], sum(each.times for each in denials)
+        last, number = denials[0], sum(denial.times for denial in denials)
         at = f", last at {timestamp(last.last)}" if last.last else ""
         text = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
         is_over = not is_explained and situation.rule_denials is not None

@@ -1,7 +1,7 @@
 """Model URIs: what is usable, what is refused with which advice, and that no secret is ever shown."""
 
 from policies.models.warming.model_uri import ModelURI, parse_model_uri, shown
-from policies.pods.annotations import BadAnnotation
+from policies.pods.annotations import MODEL_URI, BadAnnotation
 from tests.cases import cases
 
 SHA256 = "0123456789abcdef" * 4
@@ -45,47 +45,57 @@ SECRET_REMEDY = (
 
 
 IN_QUERY = "a signature or token in its query"
-NO_SOURCE, NO_MODEL = "is not from a supported source", "does not name a model of the hub"
-NO_FILE, NO_CHARACTER = "does not name a file", "holds a space"
 LONG = "s3://" + "m/" * 1100
+NO_SOURCE = (
+    "is not from a supported source",
+    "write s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path",
+)
+NO_MODEL = "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
+NO_FILE = "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
+NO_CHARACTER = (
+    "holds a space, a quote, $ or another character that no URI may hold",
+    "write such characters %-encoded in an https:// URI, or rename the object",
+)
 
 
 @cases(
-    ("text", "message", "remedy"),
-    empty=("", NO_SOURCE, "write s3://bucket/prefix"),
-    no_scheme=("models/llama", NO_SOURCE, "write s3://"),
-    ftp=("ftp://h/m", NO_SOURCE, "hf://owner/name"),
-    upper_case=("S3://models/m", NO_SOURCE, "s3://"),
+    ("text", "want"),
+    empty=("", NO_SOURCE),
+    no_scheme=("models/llama", NO_SOURCE),
+    ftp=("ftp://h/m", NO_SOURCE),
+    upper_case=("S3://models/m", NO_SOURCE),
     plain_http=(
         "http://h/m",
-        "is plain http, over which anyone on the way can replace the model",
-        "use https://",
+        ("is plain http, over which anyone on the way can replace the model", "use https://"),
     ),
-    no_bucket=("s3:///m", "does not name a valid bucket", "write s3://bucket/…"),
-    claim_name=("pvc://Claim/m", "does not name a valid claim", "pvc://claim/…"),
-    parent=("pvc://c/a/../b", 'holds ".."', "without it"),
-    hub_owner=("hf://gpt2", NO_MODEL, "write hf://owner/name or hf://owner/name@revision"),
-    hub_file=("hf://a/b/c", NO_MODEL, "write hf://owner/name or hf://owner/name@revision"),
-    https_folder=("https://h/d/", NO_FILE, "fetched from s3"),
-    https_host_only=("https://h", NO_FILE, "name one file"),
+    no_bucket=("s3:///m", ("does not name a valid bucket", "write s3://bucket/…")),
+    no_bucket_of_google=("gs:///m", ("does not name a valid bucket", "write gs://bucket/…")),
+    no_owner=("hf:///m", ("does not name a valid owner", "write hf://owner/…")),
+    no_host=("https:///m", ("does not name a valid host", "write https://host/…")),
+    claim_name=("pvc://Claim/m", ("does not name a valid claim", "write pvc://claim/…")),
+    parent=("pvc://c/a/../b", ('holds ".." as part of its path', "write the path without it")),
+    hub_owner=("hf://gpt2", NO_MODEL),
+    hub_file=("hf://a/b/c", NO_MODEL),
+    https_folder=("https://h/d/", NO_FILE),
+    https_host_only=("https://h", NO_FILE),
     query_on_s3=(
         "s3://models/a?b",
-        "has a query or fragment (? or #), which only https:// may have",
-        "leave it out",
+        ("has a query or fragment (? or #), which only https:// may have", "leave it out"),
     ),
-    bad_checksum=("https://h/m#sha256=12", "has a fragment that is not a checksum", "64 hexadecimal"),
-    expansion=("s3://models/$(HF_TOKEN)", NO_CHARACTER, "rename"),
-    space=("s3://models/a b", NO_CHARACTER, "%-encoded"),
-    not_ascii=("s3://models/ä", NO_CHARACTER, "%-encoded"),
-    long=(LONG, "is longer than 2048", "shorter"),
+    bad_checksum=(
+        "https://h/m#sha256=12",
+        (
+            "has a fragment that is not a checksum",
+            "write #sha256= and 64 hexadecimal digits, or leave it out",
+        ),
+    ),
+    expansion=("s3://models/$(HF_TOKEN)", NO_CHARACTER),
+    space=("s3://models/a b", NO_CHARACTER),
+    not_ascii=("s3://models/ä", NO_CHARACTER),
+    long=(LONG, ("is longer than 2048 characters", "use a shorter path")),
 )
-def test_unusable(text: str, message: str, remedy: str) -> None:
-    found = parse_model_uri(text)
-
-    assert isinstance(found, BadAnnotation)
-    assert found.value == shown(text)
-    assert message in found.message
-    assert remedy in found.remedy
+def test_unusable(text: str, want: tuple[str, str]) -> None:
+    assert parse_model_uri(text) == BadAnnotation(MODEL_URI, shown(text), *want)
 
 
 @cases(

@@ -12,16 +12,18 @@ from policies.models.warming.options import (
 from tests.builders import JSON
 from tests.cases import cases
 
-ONLY = "has no effect on {}; it is for {}"
-
 
 @cases(
     ("scheme", "source", "want"),
     a_key=("gs", {"credentialsKey": "a/b"}, ['credentialsKey: "a/b" is not a valid key of a Secret']),
+    an_image=("hf", {"image": "a b"}, ['image: "a b" is not a valid image name']),
     claim_login=(
         "pvc",
-        {"credentialsSecret": "x"},
-        [f"credentialsSecret: {ONLY.format('pvc', 's3, gs, hf, https')}"],
+        {"credentialsSecret": "X"},
+        [
+            'credentialsSecret: "X" is not a valid Secret name',
+            "credentialsSecret: has no effect on pvc; it is for s3, gs, hf, https",
+        ],
     ),
     credentials_for_any_host=(
         "https",
@@ -42,14 +44,26 @@ ONLY = "has no effect on {}; it is for {}"
     ),
     variables_of_a_bucket=(
         "s3",
-        {"env": {"1": "y", "AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL_S3": "z"}},
+        {
+            "env": {
+                "1": "y",
+                "AWS_REGION": "eu-west-1",
+                "AWS_ENDPOINT_URL_S3": "z",
+                "NVIDIA_VISIBLE_DEVICES": "all",
+            }
+        },
         [
             "env[1]: is not a valid variable name",
             "env[AWS_ENDPOINT_URL_S3]: is not read; set endpoint instead",
+            "env[NVIDIA_VISIBLE_DEVICES]: is set by this rule itself",
         ],
     ),
-    hosts_of_a_bucket=("s3", {"hosts": ["h"]}, [f"hosts: {ONLY.format('s3', 'https')}"]),
-    https=("https", {"endpoint": "https://h"}, [f"endpoint: {ONLY.format('https', 's3, gs, hf')}"]),
+    hosts_of_a_bucket=("s3", {"hosts": ["h"]}, ["hosts: has no effect on s3; it is for https"]),
+    https=(
+        "https",
+        {"endpoint": "https://h"},
+        ["endpoint: has no effect on https; it is for s3, gs, hf"],
+    ),
     a_token_over_plain_http=(
         "hf",
         {"endpoint": "http://hub", "credentialsSecret": "hub"},

@@ -217,3 +217,25 @@ def test_a_line_that_cannot_be_read_goes_by_the_bound_alone(
     assert isinstance(counted, Reconciled)
     assert counted.ledger.reservations.unreadable == left
     assert (counted.unreadable, counted.expired, counted.confirmed) == (dropped, (), ())
+
+
+@cases(
+    ("reason", "want"),
+    older=(Refused.OLDER, "one of the lists is older than one that was counted already"),
+    uncounted=(
+        Refused.UNCOUNTED,
+        "the quota, or a dimension of it, was never counted: it must be initialised",
+    ),
+    other_catalogue=(
+        Refused.OTHER_CATALOGUE,
+        "the ledger is counted by another catalogue version, and is not moving to this one",
+    ),
+    unmarked=(
+        Refused.UNMARKED,
+        "the ledger is moving to this catalogue version, but reservations are left that were not counted under it",
+    ),
+    too_early=(Refused.TOO_EARLY, "replicas may still believe that there is no quota"),
+)
+def test_a_refusal_in_words(reason: Refused, want: str) -> None:
+    """The controller logs it."""
+    assert reason.value == want

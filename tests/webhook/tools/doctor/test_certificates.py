@@ -91,8 +91,10 @@ LATE = timedelta(days=330)
 EXPIRED = server(OURS, begun=YEAR, lifetime=timedelta(days=300))
 
 
-WRONG_BUNDLE = "ca-bundle-does-not-verify: caBundle does not verify the served certificate "
+WRONG_BUNDLE = (
+    "ca-bundle-does-not-verify: caBundle does not verify the served certificate "
     "(unable to get local issuer certificate)"
+)
 WRONG_NAME = (
     f"certificate-name: the served certificate must carry the name {NAME}, by which the API server calls"
 )

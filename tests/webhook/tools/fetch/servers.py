@@ -56,6 +56,7 @@ class Store:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else the body waits 40 ms until the client has acknowledged the head
     server: "Server"
 
     def log_message(self, *_: object) -> None:

@@ -68,21 +68,21 @@ RECORDED = [
 
 @pytest.mark.parametrize("stored", [RECORDED], indirect=True)
 def test_hourly_peaks(stored: Prometheus) -> None:
-    found = read_peaks(stored, 14 * 24, NOW)
+    pods, by_hour = read_peaks(stored, 14 * 24, NOW)
 
-    assert found.by_hour
-    measured = found.pods["ml", "chat"]
+    assert by_hour
+    measured = pods["ml", "chat"]
     assert sorted(measured.memory) == [5, 9]
     assert sorted(measured.use) == [Fraction(3, 100), Fraction(1, 10)]
     assert measured.hours == 48
-    assert len(found.pods) == 1
+    assert len(pods) == 1
 
 
 @pytest.mark.parametrize("stored", [RECORDED], indirect=True)
 def test_peaks_of_a_shorter_window(stored: Prometheus) -> None:
-    assert read_peaks(stored, 6, NOW).pods["ml", "chat"] == Measured(
-        [Fraction(4)] * 2, [Fraction(1, 50), Fraction(1, 100)], 6
-    )
+    pods, _ = read_peaks(stored, 6, NOW)
+
+    assert pods["ml", "chat"] == Measured([Fraction(4)] * 2, [Fraction(1, 50), Fraction(1, 100)], 6)
 
 
 BY_MINUTE = [
@@ -95,10 +95,10 @@ BY_MINUTE = [
 @pytest.mark.parametrize("stored", [BY_MINUTE], indirect=True)
 def test_without_hourly_series_a_day_has_its_hours_and_its_average(stored: Prometheus) -> None:
     """The average of 1, 0, 1 and 0.5 is 0.625; the day lies in two of the days that are read."""
-    found = read_peaks(stored, 48, NOW)
+    pods, by_hour = read_peaks(stored, 48, NOW)
     use = read_use(stored, NOW - 2 * DAY, NOW)
 
-    assert not found.by_hour
-    assert (found.pods["ml", "train"].memory, found.pods["ml", "train"].use) == ([Fraction(7)], [Fraction(1)])
-    assert found.pods["ml", "train"].hours == pytest.approx(24, abs=1)
+    assert not by_hour
+    assert (pods["ml", "train"].memory, pods["ml", "train"].use) == ([Fraction(7)], [Fraction(1)])
+    assert pods["ml", "train"].hours == pytest.approx(24, abs=1)
     assert use == {("ml", "train"): pytest.approx(0.625, abs=0.001)}

@@ -111,9 +111,9 @@ def test_nodes_and_pools(
         reader = Permitted(server.client())
         by = ClusterFacts(reader, "").evaluator(load_directory(None), datetime(2026, 11, 21, tzinfo=UTC))
 
-    found = by.named_nodes().find(("metadata.name", "a"))
+    found = by.facts.named_nodes().find(("metadata.name", "a"))
     assert found == ({(("accelerator", "nvidia-t4"),)} if knows_nodes else frozenset())
-    nodes = by.nodes()
+    nodes = by.facts.nodes()
     assert (nodes is not None) is knows_all
     if nodes is not None:
         assert nodes.label_sets == {(("accelerator", "nvidia-t4"),)}

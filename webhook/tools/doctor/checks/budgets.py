@@ -5,32 +5,29 @@ from datetime import datetime, timedelta
 
 from policies.quota.amounts import GPUS
 from webhook.cluster.objects import CONTROLLER
-from webhook.quota.documents import QUOTAS, QuotaRecord, decode_quota
+from webhook.quota.documents import QuotaRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure
-from webhook.tools.doctor.checks.control_plane import controller_age
+from webhook.tools.doctor.checks.control_plane import OURS, controller_age
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 COUNTED_WITHIN = timedelta(minutes=15)
 """A controller counts a budget every 5 minutes while GPUs are used."""
 
 
-@doctor_check(
-    "budgets",
-    "Budgets of GPU-hours are counted",
-    Permission("list", "gpuquotas", "gpu-admission.dev"),
-)
+@doctor_check("budgets", "Budgets of GPU-hours are counted", Permission("list", "gpuquotas", OURS))
 def _budgets(cluster: InstalledCluster) -> Iterator[Observation]:
-    quotas = cluster.decoded(QUOTAS.path(), decode_quota)
-    budgets = [each for each in quotas if each.spec is not None and each.spec.budget is not None]
-    if not budgets:
+    with_budget = [
+        quota for quota in cluster.quotas if quota.spec is not None and quota.spec.budget is not None
+    ]
+    if not with_budget:
         return
     age = controller_age(cluster)
     leads = age is not None and age <= COUNTED_WITHIN
-    for each in budgets:
-        if (problem := _problem(cluster, each, leads=leads)) is not None:
+    for quota in with_budget:
+        if (problem := _problem(cluster, quota, leads=leads)) is not None:
             message = f"has a budget of GPU-hours, and {problem}"
             remedy = f"start the controller ({CONTROLLER}) of this version, and see its log"
-            yield failure("budget-not-counted", f"GPUQuota in {each.namespace}", message, remedy)
+            yield failure("budget-not-counted", f"GPUQuota in {quota.namespace}", message, remedy)
 
 
 def _problem(cluster: InstalledCluster, quota: QuotaRecord, *, leads: bool) -> str | None:

@@ -92,11 +92,11 @@ def _target(client: dict[str, Any], names: Names) -> Target:
 
 
 def _trusted(cluster: InstalledCluster) -> list[CABundle]:
-    found: dict[tuple[bytes, Target], CABundle] = {}
+    by_target: dict[tuple[bytes, Target], CABundle] = {}
     for bundle in _bundles(cluster):
         if isinstance(bundle, CABundle):
-            found.setdefault((bundle.pem, bundle.target), bundle)
-    return list(found.values())
+            by_target.setdefault((bundle.pem, bundle.target), bundle)
+    return list(by_target.values())
 
 
 @doctor_check("ca-bundle", "Every webhook has a readable caBundle", *READS)
@@ -246,7 +246,7 @@ def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: s
 
 def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> bool:
     """Whether the controller issues the certificate, rather than cert-manager or `--self-signed`."""
-    subjects = [each.subject.rfc4514_string() for bundle in bundles for each in bundle.authorities]
+    subjects = [authority.subject.rfc4514_string() for bundle in bundles for authority in bundle.authorities]
     ours = any(subject.startswith(f"CN={COMMON_NAME} ") for subject in subjects)
     return not has_cert_manager(cluster) and (ours or not subjects)
 
@@ -380,7 +380,7 @@ def _limiting(cluster: InstalledCluster, deployment: dict[str, Any]) -> list[str
 
 
 def _admits_everybody(rule: dict[str, Any]) -> bool:
-    ports = [each.get("port") for each in rule.get("ports") or ()]
+    ports = [port.get("port") for port in rule.get("ports") or ()]
     concerns_us = not ports or not PORTS.isdisjoint(ports)
     return concerns_us and (not rule.get("from") or any(peer in ANYWHERE for peer in rule["from"]))
 

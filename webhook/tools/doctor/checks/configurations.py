@@ -9,14 +9,8 @@ from typing import Any
 
 import msgspec
 
+from webhook.cluster import objects
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import (
-    NAMESPACE,
-    SERVICE,
-    WEBHOOK,
-    WEBHOOK_CONFIGURATION,
-    WEBHOOK_CONFIGURATION_KINDS,
-)
 from webhook.configuration.registered_annotations import (
     REMEDY,
     UNREGISTERED,
@@ -32,9 +26,9 @@ NEW_PODS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
 """The webhooks from which webhooks.matchConditions of the chart takes their conditions."""
 CUSTOM_WORKLOADS = "custom-workloads.validate.gpu-admission.dev"
 """The webhook to which webhooks.extraWorkloads of the chart adds rules."""
-KINDS = {f"{kind.lower()}s": kind for kind in WEBHOOK_CONFIGURATION_KINDS}
+KINDS = {f"{kind.lower()}s": kind for kind in objects.WEBHOOK_CONFIGURATION_KINDS}
 GROUP = "admissionregistration.k8s.io"
-READS = tuple(Permission("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
+READS = tuple(Permission("get", kind, GROUP, name=objects.WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
 NOT_INSTALLED = "not-installed"
 INSTALL = (
@@ -83,15 +77,17 @@ class ExpectedObjects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def expected_objects(namespace: str = NAMESPACE) -> ExpectedObjects:
+def expected_objects(namespace: str = objects.NAMESPACE) -> ExpectedObjects:
     """Return the objects that this version installs in this namespace."""
     text = (resources.files("webhook.tools.doctor") / "expected.json").read_bytes()
-    found = msgspec.json.decode(text, type=ExpectedObjects)
-    for webhooks in found.configurations.values():
+    expected = msgspec.json.decode(text, type=ExpectedObjects)
+    for webhooks in expected.configurations.values():
         for webhook in webhooks.values():
             for expression in webhook.get("namespaceSelector", {}).get("matchExpressions", ()):
-                expression["values"] = [namespace if v == NAMESPACE else v for v in expression["values"]]
-    return found
+                expression["values"] = [
+                    namespace if v == objects.NAMESPACE else v for v in expression["values"]
+                ]
+    return expected
 
 
 def schema_digest(definition: Mapping[str, Any]) -> str:
@@ -101,7 +97,7 @@ def schema_digest(definition: Mapping[str, Any]) -> str:
 
 
 def entry_title(kind: str, entry: str = "") -> str:
-    return f"{KINDS[kind]}/{WEBHOOK_CONFIGURATION}" + (f" webhooks[{entry}]" if entry else "")
+    return f"{KINDS[kind]}/{objects.WEBHOOK_CONFIGURATION}" + (f" webhooks[{entry}]" if entry else "")
 
 
 def has_cert_manager(cluster: InstalledCluster) -> bool:
@@ -123,7 +119,7 @@ def _configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 def _stored_service(cluster: InstalledCluster) -> Any:
-    return cluster.get("/api/v1", "namespaces", cluster.names.namespace, "services", SERVICE)
+    return cluster.get("/api/v1", "namespaces", cluster.names.namespace, "services", objects.SERVICE)
 
 
 @doctor_check("service-reference", "Every webhook calls our Service", *READS)
@@ -137,7 +133,7 @@ def _service_reference(cluster: InstalledCluster) -> Iterator[Observation]:
             service = client.get("service") or {}
             called = _address(service) if service else client.get("url", "nothing")
             path = expected[entry["name"]]["path"]
-            ours = _address({"namespace": names.namespace, "name": SERVICE, "path": path})
+            ours = _address({"namespace": names.namespace, "name": objects.SERVICE, "path": path})
             if called != ours:
                 message = f"must call {ours}, and calls {called}"
                 remedy = f"{APPLY}; for an installation in another namespace use --namespace"
@@ -152,7 +148,7 @@ def _address(service: Mapping[str, Any]) -> str:
 @doctor_check("service", "The Service exists and has a ready endpoint")
 def _service(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
-    where = f"Service/{SERVICE} in {own}"
+    where = f"Service/{objects.SERVICE} in {own}"
     service = _stored_service(cluster)
     if service is None:
         message = "does not exist: the API server cannot find the webhook"
@@ -162,14 +158,14 @@ def _service(cluster: InstalledCluster) -> Iterator[Observation]:
         yield failure("service-port", where, f"must have port {PORT}", APPLY)
     endpoints = (
         endpoint
-        for each in cluster.items(api_path("/apis/discovery.k8s.io/v1", "namespaces", own, "endpointslices"))
-        if (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == SERVICE
-        for endpoint in each.get("endpoints") or ()
+        for item in cluster.items(api_path("/apis/discovery.k8s.io/v1", "namespaces", own, "endpointslices"))
+        if (item["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == objects.SERVICE
+        for endpoint in item.get("endpoints") or ()
     )
     # "Nil should be interpreted as true" (k8s.io/api discovery/v1 EndpointConditions).
     if all((endpoint.get("conditions") or {}).get("ready") is False for endpoint in endpoints):
         message = "has no ready endpoint: no replica of the webhook is ready"
-        remedy = f"kubectl -n {own} get pods; kubectl -n {own} logs deployment/{WEBHOOK}"
+        remedy = f"kubectl -n {own} get pods; kubectl -n {own} logs deployment/{objects.WEBHOOK}"
         yield failure("no-endpoints", where, message, remedy)
 
 
@@ -198,7 +194,7 @@ def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
         more, has = (f" and {len(entries) - 1} more", "have") if len(entries) > 1 else ("", "has")
         yield warning(identity, entries[0] + more, f"{has} {message}", remedy)
     if not any(cluster.webhooks(kind) for kind in KINDS):
-        yield NotChecked(f"there is no configuration {WEBHOOK_CONFIGURATION}")
+        yield NotChecked(f"there is no configuration {objects.WEBHOOK_CONFIGURATION}")
 
 
 def _failure_policy(entry: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+from policies.rule import Need
 from webhook.canary.probe import probe
 from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
@@ -25,10 +26,10 @@ def _version(cluster: InstalledCluster) -> Iterator[Observation]:
     version = cluster.get("/version") or {}
     try:
         # Clouds write "30+".
-        found = int(version["major"]), int(version["minor"].rstrip("+"))
+        numbers = int(version["major"]), int(version["minor"].rstrip("+"))
     except (KeyError, ValueError):
         raise Unknown("the API server reports no version") from None
-    if found < OLDEST:
+    if numbers < OLDEST:
         where = f"API server {version.get('gitVersion', '')}"
         message = "must be 1.30 or newer: older ones may ask the webhook about every pod"
         yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.30 or newer")
@@ -65,7 +66,7 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
     where = f"canary in {cluster.names.canary_namespace}"
     outcome = probe(cluster.api, cluster.names.canary_namespace)
     if outcome.ok:
-        yield from (NotChecked(f"it is not proved {each}") for each in outcome.open)
+        yield from (NotChecked(f"it is not proved {each}") for each in outcome.unproved)
     elif outcome.reason in {"api-server", "forbidden"}:
         yield NotChecked(f"{where}: {outcome.message}", for_administrators=outcome.reason == "forbidden")
     else:
@@ -161,7 +162,7 @@ def needed(
 def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
     entries = cluster.webhooks("validatingwebhookconfigurations")
     configuration = cluster.usable_configuration
-    reads_owners = configuration.policies.reads_owners
+    reads_owners = Need.OWNER in configuration.policies.needs
     permissions_of = needed(
         cluster.names,
         karpenter=cluster.get("/apis/karpenter.sh") is not None,

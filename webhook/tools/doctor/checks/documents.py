@@ -8,7 +8,7 @@ from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.quota.catalogues import digests_of
-from webhook.quota.documents import QUOTAS, UNREADABLE, LimitsRecord, QuotaRecord, decode_quota
+from webhook.quota.documents import QUOTAS, UNREADABLE, LimitsRecord, QuotaRecord
 from webhook.quota.ledger_objects import EPOCH_OBJECT, is_team_object, ledger_objects_path
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
@@ -77,7 +77,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
 )
 def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.usable_configuration.resource_mapping
-    with_quota = {record.namespace for record in cluster.decoded(QUOTAS.path(), decode_quota)}
+    with_quota = {record.namespace for record in cluster.quotas}
     for quota in cluster.items("/api/v1/resourcequotas"):
         metadata, hard = quota["metadata"], quota.get("spec", {}).get("hard") or {}
         where = f"ResourceQuota/{metadata['name']} in {metadata['namespace']}"
@@ -94,7 +94,7 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     Permission("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
-    for record in cluster.decoded(QUOTAS.path(), decode_quota):
+    for record in cluster.quotas:
         where = f"GPUQuota/default in {record.namespace}"
         edit = f"correct it: kubectl -n {record.namespace} edit gpuquota default"
         spec = record.spec
@@ -136,13 +136,13 @@ def _fields_ever_set(quota: Any) -> frozenset[str]:
 )
 def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
-    found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
-    published = frozenset(found.get("data") or ())
+    catalogues = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
+    published = frozenset(catalogues.get("data") or ())
     records = list(cluster.decoded(ledger_objects_path(installation), LedgerReader().read))
     ledgers = {record.namespace: record for record in records if record.namespace != EPOCH_OBJECT}
     # In the object of a team are ledgers of namespaces whose own objects say so.
     left = {name for name, record in ledgers.items() if not record.moved_to and not is_team_object(name)}
-    for quota in cluster.decoded(QUOTAS.path(), decode_quota):
+    for quota in cluster.quotas:
         where, record = f"GPUQuota/default in {quota.namespace}", ledger_of(quota.namespace, ledgers.get)
         left.discard(quota.namespace)
         if record is None:

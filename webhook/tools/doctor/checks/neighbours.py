@@ -8,7 +8,6 @@ import msgspec
 from policies.pods.label_selector import LabelSelector
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
-from webhook.quota.documents import QUOTAS, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import (
     APPLY,
@@ -101,7 +100,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
 )
 def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
-    for quota in cluster.decoded(QUOTAS.path(), decode_quota):
+    for quota in cluster.quotas:
         if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
             entry = entry_title(MUTATING, PODS_ENTRY)
             message = f"does not hold: {entry} does not choose the namespace, so its pods are not reviewed"
@@ -114,7 +113,7 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 
 def _selector(cluster: InstalledCluster) -> dict[str, Any] | None:
     """Return the namespaceSelector for pods; None if that webhook is not installed."""
-    entry = next((each for each in cluster.webhooks(MUTATING) if each["name"] == PODS_ENTRY), None)
+    entry = next((webhook for webhook in cluster.webhooks(MUTATING) if webhook["name"] == PODS_ENTRY), None)
     return None if entry is None else entry.get("namespaceSelector") or {}
 
 

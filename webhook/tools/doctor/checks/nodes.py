@@ -53,7 +53,7 @@ def _command(verb: str, names: Iterable[str], what: str) -> str:
 
 @doctor_check("untainted-nodes", "GPU nodes are tainted", READ)
 def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
-    nodes = [each.name for each in cluster.gpu_nodes if not any(map(is_lasting, each.spec.taints))]
+    nodes = [node.name for node in cluster.gpu_nodes if not any(map(is_lasting, node.spec.taints))]
     if nodes:
         message = "must have a taint: pods without GPUs may fill its CPUs, and its GPUs stay idle"
         remedy = _command("taint", nodes, f"{NVIDIA_GPU}=present:NoSchedule")
@@ -71,8 +71,8 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
     for node in cluster.gpu_nodes:
         if node.is_ready:
             continue
-        found = cluster.gpu_pods("/api/v1/pods", fieldSelector=f"spec.nodeName={node.name}")
-        if pods := [f"{each.namespace}/{each.name}" for each in found if each.deletion_timestamp]:
+        gpu_pods = cluster.gpu_pods("/api/v1/pods", fieldSelector=f"spec.nodeName={node.name}")
+        if pods := [f"{pod.namespace}/{pod.name}" for pod in gpu_pods if pod.deletion_timestamp]:
             deleted = f"{len(pods)} GPU pods that were deleted ({names_in_words(pods)})"
             message = f"is not Ready, and has {deleted}: their containers may run on"
             remedy = (
@@ -86,12 +86,12 @@ def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]
     """Return the tolerations that GPU pods get from each policy and each class, by the document."""
     configuration = cluster.configuration
     cards = sorted(configuration.resource_mapping.whole_cards)
-    found = {"GPUPolicy/built-in": tuple(map(gpu_toleration.resource_taint, cards))}
+    tolerations = {"GPUPolicy/built-in": tuple(map(gpu_toleration.resource_taint, cards))}
     for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
         binding = configuration.policies.binding(gpu_toleration.RULE, policy)
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
-            found.setdefault(f"GPUPolicy/{binding.source}", tuple(binding.options.listed))
-    return found | {f"GPUClass/{each.name}": each.tolerations for each in configuration.classes}
+            tolerations.setdefault(f"GPUPolicy/{binding.source}", tuple(binding.options.listed))
+    return tolerations | {f"GPUClass/{each.name}": each.tolerations for each in configuration.classes}
 
 
 @doctor_check("taints", "Policies and classes tolerate the taints of GPU nodes, and no others", READ)
@@ -153,8 +153,8 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
 
 def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
     policies = cluster.configuration.policies
-    found = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in found if isinstance(each, GPUClassOptions)] or [GPUClassOptions()]
+    all_options = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
+    return [each for each in all_options if isinstance(each, GPUClassOptions)] or [GPUClassOptions()]
 
 
 def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
@@ -236,10 +236,10 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
     products: dict[tuple[str, str], list[str]] = defaultdict(list)
     claimed: dict[str, list[str]] = defaultdict(list)
     for node in cluster.gpu_nodes:
-        found = classes_of_node(node.labels, classes)
-        if len({each.family for each in classes if each.name in found}) > 1:
-            claimed[", ".join(sorted(found))].append(node.name)
-        elif not found:
+        class_names = classes_of_node(node.labels, classes)
+        if len({each.family for each in classes if each.name in class_names}) > 1:
+            claimed[", ".join(sorted(class_names))].append(node.name)
+        elif not class_names:
             key = next((key for key in PRODUCT_LABELS if key in node.labels), "")
             products[key, node.labels.get(key, "")].append(node.name)
     for (key, value), names in sorted(products.items()):

@@ -7,7 +7,6 @@ from datetime import timedelta
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from webhook.cluster.objects import timestamp
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
-from webhook.quota.documents import QUOTAS, decode_quota
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.pending_pods import PendingOwner, pending_owners
@@ -22,8 +21,7 @@ from webhook.tools.pod_demand import cluster_nodes
     Permission("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
-    quotas = cluster.decoded(QUOTAS.path(), decode_quota)
-    counts_as = {each.namespace: each.spec.unclassified_pods for each in quotas if each.spec is not None}
+    counts_as = {quota.namespace: quota.spec.unclassified_pods for quota in cluster.quotas if quota.spec}
     if not counts_as:
         return
     configuration, began = cluster.usable_configuration, cluster.now - timedelta(seconds=LONG_PENDING_SECONDS)
@@ -33,7 +31,7 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         if not pending_owner.has_node and pending_owner.since < began:
             by_namespace[pending_owner.namespace].append(pending_owner)
     for namespace, owners in sorted(by_namespace.items()):
-        first, gpus = owners[0], sum((each.gpus for each in owners), NOTHING)
+        first, gpus = owners[0], sum((owner.gpus for owner in owners), NOTHING)
         more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""
         yield warning(
             "pending-with-quota",

@@ -59,18 +59,18 @@ def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgsp
 
 @doctor_check("references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist", *READS)
 def _references(cluster: InstalledCluster) -> Iterator[Observation]:
-    found: list[Workload] = []
+    workloads: list[Workload] = []
     for kind, (group, plural) in KINDS.items():
         reader = _reader(cluster, group, kind)
-        found += cluster.decoded(f"/apis/{group}/v1/{plural}", reader)
-    yield from _runtime_classes(cluster, found)
-    yield from _claims(cluster, found)
-    yield from _credentials(cluster, found)
+        workloads += cluster.decoded(f"/apis/{group}/v1/{plural}", reader)
+    yield from _runtime_classes(cluster, workloads)
+    yield from _claims(cluster, workloads)
+    yield from _credentials(cluster, workloads)
 
 
-def _runtime_classes(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
+def _runtime_classes(cluster: InstalledCluster, workloads: list[Workload]) -> Iterator[DoctorFinding]:
     named: dict[str, list[Workload]] = defaultdict(list)
-    for workload in found:
+    for workload in workloads:
         if workload.pod.spec.runtime_class_name:
             named[workload.pod.spec.runtime_class_name].append(workload)
     for name, users in sorted(named.items()):
@@ -83,8 +83,8 @@ def _runtime_classes(cluster: InstalledCluster, found: list[Workload]) -> Iterat
             yield failure("runtime-class-missing", where, message, remedy)
 
 
-def _claims(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
-    for workload in found:
+def _claims(cluster: InstalledCluster, workloads: list[Workload]) -> Iterator[DoctorFinding]:
+    for workload in workloads:
         claim, namespace = workload.pod.annotations.get(MODEL_CACHE_CLAIM), workload.namespace
         if claim is None or MODEL_URI not in workload.pod.annotations:
             continue
@@ -94,9 +94,9 @@ def _claims(cluster: InstalledCluster, found: list[Workload]) -> Iterator[Doctor
             yield failure("cache-claim-missing", workload.object, message, remedy)
 
 
-def _credentials(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
+def _credentials(cluster: InstalledCluster, workloads: list[Workload]) -> Iterator[DoctorFinding]:
     missing: dict[tuple[str, str], str] = {}
-    for workload in found:
+    for workload in workloads:
         secret = _secret(cluster, workload)
         if secret and not _exists(cluster, workload.namespace, "secrets", secret):
             missing.setdefault((workload.namespace, secret), workload.object)

@@ -6,9 +6,9 @@ from functools import partial
 from policies.quota.amounts import NOTHING, format_amount, total, unit
 from policies.quota.granted import granted_together
 from policies.quota.ledger.team import team_title
-from policies.quota.shortage import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster.capacity import gpu_node, gpus_by_dimension
-from webhook.quota.documents import QUOTAS, UNREADABLE, decode_quota
+from webhook.quota.documents import UNREADABLE
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
@@ -89,7 +89,7 @@ def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
     if not cluster.teams:
         return
     members = {name for names in cluster.members.values() for name in names}
-    quotas = [each for each in cluster.decoded(QUOTAS.path(), decode_quota) if each.namespace not in members]
+    quotas = [quota for quota in cluster.quotas if quota.namespace not in members]
     granting = [each.spec.amounts for each in (*cluster.teams, *quotas) if each.spec is not None]
     nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogues=cluster.usable_configuration))
     has = gpus_by_dimension(nodes)

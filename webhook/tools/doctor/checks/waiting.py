@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from policies.quota.amounts import exceeds, total
-from policies.quota.demand import RULE_ID
 from policies.quota.waiting import STARVED_SECONDS
+from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from webhook.cluster.objects import CONTROLLER, service_account
-from webhook.quota.documents import QUOTAS, PlaceInLine, QuotaRecord, decode_quota
+from webhook.quota.documents import PlaceInLine, QuotaRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.control_plane import controller_age
 from webhook.tools.doctor.checks.nodes import names_in_words
@@ -47,7 +47,7 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         remedy = f"start the controller ({CONTROLLER}); in an emergency: gpu-admission pause, then gpu-admission release --all"
         yield failure("waiting-without-controller", "pods", message, remedy)
         return
-    quotas = {record.namespace: record for record in cluster.decoded(QUOTAS.path(), decode_quota)}
+    quotas = {record.namespace: record for record in cluster.quotas}
     for namespace, pods in sorted(by_namespace.items()):
         yield from _in_namespace(cluster, namespace, pods, quotas.get(namespace))
 
@@ -60,9 +60,11 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
 def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     expected = service_account(own, CONTROLLER)
-    for each in cluster.api.list("/apis/apps/v1/deployments", msgspec.json.decode, query=CONTROLLERS).items:
-        name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
-        spec = each["spec"]["template"]["spec"]
+    for controller in cluster.api.list(
+        "/apis/apps/v1/deployments", msgspec.json.decode, query=CONTROLLERS
+    ).items:
+        name, namespace = controller["metadata"]["name"], controller["metadata"]["namespace"]
+        spec = controller["spec"]["template"]["spec"]
         user = service_account(namespace, spec.get("serviceAccountName") or "default")
         if any(flag.startswith("--kubeconfig") for it in spec["containers"] for flag in it.get("args") or ()):
             user = "the user of its --kubeconfig"
@@ -77,7 +79,7 @@ def _in_namespace(
 ) -> Iterator[Observation]:
     where = f"pods in {namespace}"
     log = f"see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n {namespace}"
-    held = cluster.policy_of(namespace).in_force(RULE_ID, cluster.now)
+    held = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
     is_enforced = held is not None and held[0].options.mode is Mode.ENFORCE
     if quota is None or not is_enforced:
         late = [

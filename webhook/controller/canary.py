@@ -1,9 +1,8 @@
-"""Runs the canary while this controller leads."""
+"""The canary of the controller, and its metrics."""
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
-from time import monotonic, time
+from collections.abc import Iterator
+from time import time
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
@@ -12,26 +11,15 @@ from prometheus_client.registry import Collector
 from webhook.canary.probe import REMEDIES, CanaryResult, probe
 from webhook.cluster.api import ApiClient
 
-POLL_SECONDS = 0.5
-
 log = logging.getLogger("gpu_admission.canary")
 
 
-class CanaryLoop(Collector):
-    """Runs a canary every so many seconds while this controller leads, and exports the last result as metrics."""
+class Canary(Collector):
+    """Runs canaries, and exports the result of the last one as metrics."""
 
-    def __init__(
-        self,
-        api: ApiClient,
-        namespace: str,
-        seconds: float,
-        is_leader: Callable[[], bool],
-        registry: CollectorRegistry,
-    ) -> None:
+    def __init__(self, api: ApiClient, namespace: str, registry: CollectorRegistry) -> None:
         self._api = api
         self._namespace = namespace
-        self._seconds = seconds
-        self._is_leader = is_leader
         self._logged = ""
         self._last: CanaryResult | None = None
         self._succeeded_at: float | None = None
@@ -42,17 +30,13 @@ class CanaryLoop(Collector):
             self._failures.labels(reason)
         registry.register(self)
 
-    def run(self, stopping: threading.Event) -> None:
-        """Run until `stopping`; the body of a thread."""
-        due = 0.0
-        while not stopping.is_set():
-            if not self._is_leader():
-                self._last = self._succeeded_at = None
-                due = 0.0
-            elif monotonic() >= due:
-                due = monotonic() + self._seconds
-                self._record(probe(self._api, self._namespace))
-            stopping.wait(POLL_SECONDS)
+    def forget(self) -> None:
+        """Forget the last result: another process leads."""
+        self._last = self._succeeded_at = None
+
+    def send(self) -> None:
+        """Run a canary."""
+        self._record(probe(self._api, self._namespace))
 
     def _record(self, result: CanaryResult) -> None:
         self._last = result

@@ -1,0 +1,74 @@
+"""Warnings that no node can take a pod that is pinned to a class."""
+
+from collections.abc import Iterator
+
+from policies.finding import Finding
+from policies.placement.availability import NO_NODE
+from policies.placement.class_case import DAEMONSET, NODE_NAME, ClassCase
+from policies.placement.class_choice import alternatives_in_words, warning
+from policies.placement.nodes import NodeFacts
+from policies.pods.annotations import GPU_CLASS
+
+
+def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
+    """Warn if the pod is pinned to a class without nodes, and none can be made."""
+    nodes, key, catalogue = case.selection.nodes, case.selection.label_key, case.selection.catalogue
+    if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
+        return
+    if case.choice and case.is_out_of_reach():
+        guess, values = case.choice, case.choice.label_values(key)
+        label = f"{key}={alternatives_in_words(values)}"
+        yield warning(
+            reason=NO_NODE,
+            message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {label} and the "
+            "pod's own nodeSelector and affinity",
+            remedy=f"name a class with the annotation {GPU_CLASS}",
+        )
+        return
+    values = case.added_values()
+    if case.choice and values:
+        chosen, requested, demanded = (
+            case.choice.names,
+            case.choice.requested,
+            f"{key}={alternatives_in_words(values)}",
+        )
+    elif case.pinned:
+        chosen, requested = frozenset(case.pinned.classes), alternatives_in_words(case.pinned.classes)
+        demanded = " and ".join(case.pinned.because)
+    else:
+        return
+    classes = catalogue.named(chosen)
+    if not classes or any(map(case.selection.is_autoscaled, classes)):
+        return
+    if nodes.could_take(case.pod, key, values):
+        yield from _not_schedulable(case, nodes, values, requested)
+        return
+    remedy, ask = case.remedy_with_nodes(nodes, chosen)
+    yield warning(
+        reason=NO_NODE,
+        message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
+        remedy=remedy,
+        ask=ask,
+    )
+
+
+def _not_schedulable(
+    case: ClassCase, nodes: NodeFacts, values: tuple[str, ...], requested: str
+) -> Iterator[Finding]:
+    """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
+    names = {each.name for each in case.selection.resources if each.measure.is_count}
+    states = nodes.states_for(case.pod, case.selection.label_key, values)
+    if states is None or not names <= nodes.resources:  # gpu-requests reports what no node has
+        return
+    states = list(states)
+    if not any(names <= state.resources for state in states):
+        has = (
+            f"no schedulable node of it has {alternatives_in_words(sorted(names))} now"
+            if states
+            else "all its nodes are cordoned now"
+        )
+        yield warning(
+            reason=NO_NODE,
+            message=f"class {requested}: {has}, so the pod stays pending, and holds quota",
+            ask="" if states else "to uncordon one of them",
+        )

@@ -1,0 +1,98 @@
+"""What a quota lacks, in words: amounts, what is used and granted, and the largest namespaces of a team."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from math import ceil
+
+from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from policies.quota.ledger.decide import Shortfall
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
+from policies.quota.ledger.team import TeamShare, team_title
+from policies.quota.spec import NAME
+
+RECOUNT_SECONDS = 10
+"""A controller counts at most this long after a reservation has expired."""
+RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
+NAMES_LISTED = 2
+"""Classes and resources in one amount; the line is short."""
+
+
+def quota_title(namespace: str, ledger: QuotaLedger) -> str:
+    """Return what limits the namespace: `quota vision-cv/default`; if only its team does, `ClusterGPUQuota team-vision`.
+
+    While a namespace without a GPUQuota joins or leaves a team, it is the namespace.
+    """
+    if ledger.has_quota:
+        return f"quota {namespace}/{NAME}"
+    return team_title(ledger.share.team.name) if ledger.share else f"namespace {namespace}"
+
+
+def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:
+    """Return in words what a quota grants: `grants 64`, `grants 64, 16 of them guaranteed to other namespaces`."""
+    if not guaranteed_to_others:
+        return f"grants {format_amount(hard)}"
+    return f"grants {format_amount(hard)}, {format_amount(guaranteed_to_others)} of them guaranteed to other namespaces"
+
+
+def amounts_in_words(vector: Mapping[str, Fraction]) -> str:
+    """Return amounts for people, equal ones once: `3 GPUs`, `3 GPUs (nvidia-a100)`, `3 GPUs and 2 nvidia-t4`."""
+    by_amount: dict[Fraction, list[str]] = {}
+    for key in sorted(vector, key=lambda key: (key != GPUS, key)):
+        by_amount.setdefault(vector[key], []).append(key)
+    return " and ".join(_one_amount(amount, keys) for amount, keys in by_amount.items())
+
+
+def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
+    names = [unit(key, amount) for key in keys]
+    more = [f"{len(names) - NAMES_LISTED} more"] if len(names) > NAMES_LISTED + 1 else []
+    listed = names[: len(names) if not more else NAMES_LISTED] + more
+    if keys[0] == GPUS and len(keys) > 1:
+        return f"{format_amount(amount)} {listed[0]} ({' and '.join(listed[1:])})"
+    return f"{format_amount(amount)} {' and '.join(listed)}"
+
+
+def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int = 1) -> str:
+    """Return the requested, used and granted amounts, also of the team. Dimensions with the same figures share a clause."""
+    levels: dict[str, list[Shortfall]] = {}
+    for each in shortfalls:
+        levels.setdefault(each.team, []).append(each)
+    facts, said = [], set[str]()
+    for team, exceeded_here in levels.items():
+        facts.append((f"{team_title(team)}, " if team else "") + _facts(exceeded_here, now, shown, said))
+    return "; ".join(facts)
+
+
+def _facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int, said: set[str]) -> str:
+    """Return the facts about one quota. Omit a requested amount that is in `said`; else add it to `said`."""
+    by_figures: dict[tuple[Fraction, ...], list[str]] = {}
+    for each in shortfalls:
+        figures = each.requested, each.used, each.reserved, each.hard, each.guaranteed_to_others
+        by_figures.setdefault(figures, []).append(each.key)
+    until = now.astimezone(UTC) + timedelta(seconds=RELEASE_SECONDS)
+    facts = []
+    for (requested, used, reserved, hard, guaranteed), keys in by_figures.items():
+        amount = amounts_in_words(dict.fromkeys(keys, requested))
+        if requested > hard - guaranteed:
+            who = "it" if shortfalls[0].team else "the quota"
+            facts.append(f"{amount} can never fit: {who} {grants(hard, guaranteed)}")
+            continue
+        creating = f", {format_amount(reserved)} being created (until {until:%H:%M:%SZ})" if reserved else ""
+        held = f"{format_amount(used)} of {format_amount(hard)} used{' or guaranteed' if guaranteed else ''}"
+        facts.append(f"{'' if amount in said else f'requested {amount}, '}{held}{creating}")
+        said.add(amount)
+    left = [key for keys in [*by_figures.values()][shown:] for key in keys]
+    more = [f"{unit(left[0])}, too" if len(left) == 1 else f"and {len(left)} more limits"] if left else []
+    return "; ".join([*facts[:shown], *more])
+
+
+def largest_namespaces(share: TeamShare, key: str, limit: int | None = None, *, said: str = "") -> str:
+    """Return the namespaces of a team with the largest amounts of a dimension: `vision-prod 40, vision-cv 16 (guaranteed)`.
+
+    A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. said: an item to omit.
+    """
+    namespaces = []
+    for name, amount in share.largest(key)[:limit]:
+        is_guaranteed = amount == share.team.guaranteed_to(name).get(key)
+        namespaces.append(f"{name} {format_amount(amount)}{' (guaranteed)' if is_guaranteed else ''}")
+    return ", ".join(each for each in namespaces if each != said)

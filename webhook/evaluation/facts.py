@@ -1,0 +1,40 @@
+"""The facts about a cluster that decisions depend on."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.nodes import NodeFacts
+from policies.pods.label_selector import LabelSelector
+from policies.pods.limit_ranges import NamespaceLimits
+from policies.pods.pod import OwnerReference, Pod
+from policies.policy import Labels
+from webhook.configuration.workload_kinds import WorkloadKind
+
+
+class OwnerUnread(Exception):  # noqa: N818 - no bug
+    """The object that makes a pod could not be read; the message says why."""
+
+
+OwnerLookup = Callable[[str, OwnerReference, WorkloadKind], int | None]
+"""Returns the seconds after which an object of this kind in a namespace ends its pods; None if it has no deadline, or does not
+exist. Raises OwnerUnread."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Lookups of facts for one object, for a review by its deadline. An omitted field: the fact is unknown."""
+
+    labels_of: Callable[[str], Labels] = lambda _namespace: ()
+    """The labels of a namespace. Raises NamespaceUnknown."""
+    nodes: Callable[[], NodeFacts | None] = lambda: None
+    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
+    claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
+    owner_deadline: OwnerLookup | None = None
+    budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
+    """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
+    limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
+    """What the LimitRanges of a namespace say; None if they cannot be read."""
+    has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
+    """Whether Kueue has reserved quota of its own for the owner of a pod in a namespace. False if that cannot be read."""
