@@ -8,8 +8,9 @@ BIN := .venv/bin
 PORT ?= 8443
 METRICS_PORT ?= 9443
 READY := .venv/.installed
-# More processes than cores, since tests on a real API server wait most of the time; how tests are shared out: tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest --numprocesses 6 --dist loadscope --no-loadscope-reorder
+# In so many processes: more than cores where tests run on a real API server, since these wait most of the time; each process costs
+# 6 s to collect all tests. How tests are shared out: tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --numprocesses
 # Without bytecode every process that a test starts compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,15 +27,15 @@ run: $(READY) ## serve the webhook over TLS on this machine and say how to try i
 
 .PHONY: test
 test: $(READY) control-plane helm ## run the tests, on a real API server where one can be had (10 minutes)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) 6 -m "not slow"
 
 .PHONY: test-unit
 test-unit: $(READY) ## run the tests that need neither an API server nor other processes (2 minutes)
-	$(PYTEST) -m "not slow and not processes" --ignore tests/cluster
+	$(PYTEST) 3 -m "not slow and not processes" --ignore tests/cluster
 
 .PHONY: test-all
 test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (some 23 minutes)
-	$(PYTEST) --hypothesis-profile all
+	$(PYTEST) 6 --hypothesis-profile all
 
 .PHONY: sentences
 sentences: $(READY) ## change each sentence that users read, and name those that no test of their folder misses (half an hour)

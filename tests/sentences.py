@@ -268,12 +268,12 @@ def _folder_of(sentence: Sentence) -> str:
 
 
 def tests_beside(sentence: Sentence) -> list[str]:
-    """Return the test files of its folder that have the text of the sentence, those named after its file first; at most five."""
+    """Return the test files of its folder that have the text of the sentence, those named after its file first; at most two."""
     beside, stem = ROOT / tests_of(_folder_of(sentence)), Path(sentence.file).stem
     paths = sorted(beside.rglob("test_*.py")) if beside.is_dir() else [beside]
     having = [path for path in paths if stem in path.stem or sentence.text.strip() in _texts(path)]
     having.sort(key=lambda path: stem not in path.stem)
-    return [path.relative_to(ROOT).as_posix() for path in having[:5]]
+    return [path.relative_to(ROOT).as_posix() for path in having[:2]]
 
 
 @cache

@@ -43,6 +43,7 @@ def test_what_users_read_is_a_sentence() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_sample_of_all_sentences_is_asserted() -> None:
     """All of them: `make sentences`."""
     assert sampled(SEED, 40, print) == [], SAID

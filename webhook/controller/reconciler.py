@@ -387,7 +387,7 @@ class QuotaReconciler:
 
     def _joining(self, namespace: str, team_object: str) -> VersionedLedger:
         if (joining := self.teams.joining(namespace, team_object)) is None:
-            raise LedgerConflict("it stands in the object of a team")
+            raise LedgerConflict  # it stands in the object of a team
         return joining
 
     def _desired(self, namespace: str) -> QuotaLedger | None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.quota_request import LedgerError
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
@@ -182,6 +183,38 @@ def test_a_step_that_comes_late_is_not_taken(
 
     assert world.broken == []
     assert "meanwhile-0" in world.admitted["own"]
+
+
+def test_what_keeps_a_ledger_out_of_its_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(0, crash=0.0, quotas={"own": True})
+    controller, place = Controller(world, crashes=False), team_object_name("a")
+    moves = controller.moves
+
+    said: list[str] = []
+
+    def run() -> None:
+        world.belongs["own"] = ""
+        controller.reconcile("own")
+        world.belongs["own"] = "a"
+        steps = (
+            partial(moves.joining, "own", place),
+            partial(moves.joining, "own", place),
+            partial(moves._make, "a"),
+        )
+        for step in steps:
+            with pytest.raises((LedgerConflict, LedgerError)) as raised:
+                step()
+            said.append(str(raised.value))
+            monkeypatch.setattr(moves.sizes, "fits", lambda *_: False)
+            monkeypatch.setattr(moves._membership, "is_unreadable", lambda _: bool(said[1:]))
+
+    world.turns.run(run)
+
+    assert said == [
+        "the object of the team was created",
+        "the ledgers of ClusterGPUQuota a would be too large for one object",
+        "ClusterGPUQuota a cannot be read",
+    ]
 
 
 def test_what_belongs_to_a_team_stays_there_though_a_controller_believed_it_on_its_way_out() -> None:

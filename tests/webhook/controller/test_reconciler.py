@@ -145,6 +145,26 @@ def test_after_a_conflict_the_ledger_is_read_anew() -> None:
     assert cluster.registry.get_sample_value("gpu_admission_quota_reconcile_conflicts_total") == 1
 
 
+def test_a_ledger_that_is_newer_than_the_lists() -> None:
+    ledger = replace(holding(Reservations.of()), revisions=LATER)
+
+    with pytest.raises(LedgerError) as refused:
+        Cluster(OLD, OLD, OLD, ledger=ledger).reconcile()
+
+    assert str(refused.value) == (
+        "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? See Ledgers in "
+        "docs/operate/operations.md"
+    )
+
+
+@cases(("quota", "want"), its_own=("quota", "quota quota"), of_its_team=("", "the quota of its team"))
+def test_a_first_count_is_logged(quota: str, want: str, caplog: pytest.LogCaptureFixture) -> None:
+    ledger = replace(NEW, quota_uid=quota, used={"gpus": Fraction(0)}, revisions=OLD)
+    with caplog.at_level("INFO"):
+        Cluster(LATER, LATER, ledger=ledger).reconcile()
+    assert caplog.messages == [f"team: counted by {BY}; {want} is in force"]
+
+
 def test_a_ledger_that_others_keep_writing_is_left_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "CONTEND_SECONDS", 0.05)
     ledger, objects = holding(Reservations.of()), {"u": StoredObject(ONE)}
@@ -307,6 +327,18 @@ def test_a_write_of_another_controller_after_the_quota_was_read_stays(
     with pytest.raises(LedgerConflict):
         paused.current(TEAM, fresh=False)
     assert shown(around.ledger) == shown(written)
+
+
+def test_a_ledger_whose_team_the_watch_does_not_show_yet_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = stored(None, spec(4, 1, used=2))
+    reconciler_of = keeping(around, None)
+    monkeypatch.setattr(reconciler_of.store, "has_team", lambda *_: True)
+
+    with pytest.raises(LedgerError) as refused:
+        reconciler_of.current(TEAM, fresh=False)
+
+    assert str(refused.value) == "the watch does not show its ClusterGPUQuota yet"
+    assert around.ledger is not None
 
 
 def test_a_new_quota_that_has_a_ledger_already_finds_it() -> None:

@@ -45,6 +45,20 @@ def test_names_of_nodes(allocatable: JSON, want: tuple[str, ...]) -> None:
     assert changes == [want], "only once"
 
 
+def test_device_classes_are_named_as_such() -> None:
+    configuration = SimpleNamespace(
+        unmapped_device_classes=["npu.example.com"], resource_mapping=load_directory(None).resource_mapping
+    )
+    nodes = SimpleNamespace(synced=True, all=list)
+    watch = UnmappedResourcesWatch(
+        cast("Any", SimpleNamespace(own=SimpleNamespace(nodes=nodes))), lambda: cast("Any", configuration)
+    )
+
+    watch.look()
+
+    assert watch.names == ("DeviceClass npu.example.com",)
+
+
 def test_what_no_mapping_knows() -> None:
     mapping = load_directory(None).resource_mapping
     assert unmapped_resources(["example.com/npu", "nvidia.com/gpu"], mapping) == {"example.com/npu"}

@@ -2,8 +2,9 @@
 
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,7 +13,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, Standing
-from policies.quota.waiting import QueueSpec
+from policies.quota.waiting import GATE, QueueSpec
+from tests import builders
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
@@ -77,6 +79,18 @@ def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> Non
     passing = 0.0
     assert world.again == [FIRST_PAUSE, passing, passing, 2 * FIRST_PAUSE]
     assert world.line._obstacle(LATER, None) is None
+
+
+def test_a_pod_whose_gate_is_put_back_stands_aside(world: World) -> None:
+    stored = msgspec.json.encode(builders.pod(schedulingGates=[{"name": GATE}]))
+    world.line._api = cast("Any", SimpleNamespace(patch=lambda *_, **__: stored))
+
+    world.line._lift(POD)
+
+    assert world.denials == [
+        "run the controller as ServiceAccount gpu-admission-controller of the webhook's namespace, or remove the mutating "
+        "webhook that adds gpu-admission.dev/quota: the API server called one that put the gate back"
+    ]
 
 
 def test_a_bug_is_logged_and_the_pod_is_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -162,7 +162,9 @@ def test_files_that_cannot_be_used(
     token: str | None, authorities: str | None, want: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").write_text("")
-    token_file, authorities_file = (tmp_path / name if name else None for name in (token, authorities))
+    token_file, authorities_file = (
+        None if name is None else tmp_path / name for name in (token, authorities)
+    )
     client = Prometheus("https://p:1", token_file, authorities_file)
 
     with pytest.raises(PrometheusError) as raised:
