@@ -14,7 +14,7 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus
 from webhook.tools.prices import Prices, money, read_prices
 from webhook.tools.rightsize.sizing import Size, Suggestion
-from webhook.tools.rightsize.workloads import IDLE, SizedWorkload, SizeReport, read_sizes
+from webhook.tools.rightsize.workloads import SizedWorkload, SizeReport, read_sizes
 
 MAX_SHOWN = 40
 """Workloads in the text."""
@@ -80,7 +80,9 @@ def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> Non
         if best.remark:
             screen.paragraph(best.remark, indent=4)
         if workload.peaks.are_idle:
-            screen.paragraph(IDLE, indent=4, style="yellow")
+            screen.paragraph(
+                "no GPU of it worked in this time: ask whether it is needed at all", indent=4, style="yellow"
+            )
     if len(report.workloads) > MAX_SHOWN:
         screen.line(f"and {len(report.workloads) - MAX_SHOWN} more: see -o json")
     if report.workloads:

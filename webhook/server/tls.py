@@ -163,7 +163,7 @@ class ServingCertificate(_Reloaded):
             pem = certificate.read_bytes()
             context.load_cert_chain(certificate, key, password=_no_password)
         except ssl.SSLError as error:
-            reason = (error.reason or str(error)).replace("_", " ").lower()
+            reason = (error.reason or "PEM lib").replace("_", " ").lower()
             raise StartupError(f"{certificate} and {key} do not load as a pair: {reason}") from error
         except OSError as error:
             raise StartupError(f"{error.filename or key}: {error.strerror}") from error

@@ -11,6 +11,7 @@ from policies.policy import Binding, EffectivePolicy
 from policies.quota.demand import Demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
+from policies.quota.waiting import GATE
 from policies.registry import QUOTA_RULE, RULES_BY_ID
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
@@ -20,7 +21,7 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Evaluator, without_line
 from webhook.evaluation.facts import Facts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -126,6 +127,25 @@ def test_no_quota_is_asked_after_the_deadline() -> None:
     with pytest.raises(DeadlineExceeded):
         evaluated(quota, policy(), deadline=monotonic())
     assert quota.requests == 0
+
+
+@cases(
+    ("phase", "want"),
+    at_mutate=(
+        Phase.MUTATE,
+        ("is removed: pods of this namespace do not wait in line for quota", Outcome.WARNED),
+    ),
+    at_validate=(
+        Phase.VALIDATE,
+        ("must be omitted: pods of this namespace do not wait in line for quota", Outcome.DENIED),
+    ),
+)
+def test_our_gate_on_a_pod_that_does_not_wait(phase: Phase, want: tuple[str, Outcome]) -> None:
+    gated = view(pod(gpu_container("1"), schedulingGates=[{"name": GATE}]))
+
+    decision = without_line(Decision(policy=policy()), gated, phase)
+
+    assert [(each.finding.message, each.outcome) for each in decision.violations] == [want]
 
 
 QUEUES = [

@@ -17,9 +17,9 @@ from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 
 
-def make_app(serving: ServingCertificate, draining: Callable[[], bool]) -> Application:
+def make_app(_serving: ServingCertificate, draining: Callable[[], bool]) -> Application:
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        return respond(environ, start_response, serving, draining=draining())
+        return respond(environ, start_response, draining=draining())
 
     def answer(request: Request) -> Response:
         return call_wsgi(application, request)
@@ -29,9 +29,7 @@ def make_app(serving: ServingCertificate, draining: Callable[[], bool]) -> Appli
     )
 
 
-def respond(
-    environ: WSGIEnvironment, start_response: StartResponse, serving: ServingCertificate, *, draining: bool
-) -> Iterable[bytes]:
+def respond(environ: WSGIEnvironment, start_response: StartResponse, *, draining: bool) -> Iterable[bytes]:
     path, argument = environ["PATH_INFO"], environ["QUERY_STRING"]
     match path:
         case "/body":
@@ -43,12 +41,7 @@ def respond(
         case "/healthz":
             answer = {}
         case "/state":
-            answer = {
-                "draining": draining,
-                "scheme": environ["wsgi.url_scheme"],
-                "last_error": serving.state.last_error,
-                "client_ca": serving.client_ca and serving.client_ca.state.last_error,
-            }
+            answer = {"draining": draining, "scheme": environ["wsgi.url_scheme"]}
         case "/large":
             start_response("200 OK", [("Content-Length", argument)])
             return [b"x" * int(argument)]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from certs.issue import KeyPair
 from tests.cases import cases
 from tests.webhook.server.harness import Server, new_pair, replace, serving
 from webhook.server.settings import StartupError
-from webhook.server.tls import ServingCertificate
+from webhook.server.tls import CertificateState, ServingCertificate
 
 
 def served_serial(server: Server) -> int:
@@ -61,34 +61,54 @@ def test_certificate_behind_swapped_links_is_served(tmp_path: Path) -> None:
     assert serving_certificate.state.last_error is None
 
 
-KEY_OF_ANOTHER = ("tls.key", new_pair()[1].key_pem(), "do not load as a pair: key values mismatch")
-NO_KEY = ("tls.key", None, "tls.key: No such file or directory")
+def test_broken_pair_ends_no_service(directory: Path) -> None:
+    with serving(directory) as server:
+        first = served_serial(server)
+        replace(directory / "tls.crt", b"not a certificate")
+        assert [served_serial(server) for _ in range(3)] == [first] * 3
+
+
+ENCRYPTED = new_pair()[1].key.private_bytes(
+    Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+)
+NO_PAIR = "DIR/tls.crt and DIR/tls.key do not load as a pair"
 
 
 @cases(
     ("file", "content", "want"),
-    not_a_certificate=("tls.crt", b"not a certificate", "do not load as a pair"),
-    not_a_key=("tls.key", b"not a key", "do not load as a pair"),
-    key_of_another=KEY_OF_ANOTHER,
-    key_gone=NO_KEY,
+    not_a_certificate=("tls.crt", b"not a certificate", f"{NO_PAIR}: pem lib"),
+    not_a_key=("tls.key", b"not a key", f"{NO_PAIR}: pem lib"),
+    key_of_another=("tls.key", new_pair()[1].key_pem(), f"{NO_PAIR}: key values mismatch"),
+    key_gone=("tls.key", None, "DIR/tls.key: No such file or directory"),
+    key_that_is_encrypted=(
+        "tls.key",
+        ENCRYPTED,
+        "DIR/tls.key: the key is encrypted; serve needs a plain one",
+    ),
 )
 def test_broken_pair_keeps_the_one_before(
-    directory: Path, file: str, content: bytes | None, want: str
+    directory: Path, caplog: pytest.LogCaptureFixture, file: str, content: bytes | None, want: str
 ) -> None:
-    with serving(directory) as server:
-        first = served_serial(server)
-        replace(directory / file, content)
-        for _ in range(3):
-            assert served_serial(server) == first
-        with server.client() as client:
-            state = client.post("/state").json()
-        assert want in state["last_error"]
-        server.wait_for("keeping the certificate valid until")
-        assert len([line for line in server.lines if "keeping the certificate valid until" in line]) == 1
+    caplog.set_level("INFO")
+    want = want.replace("DIR", str(directory))
+    paths = directory / "tls.crt", directory / "tls.key"
+    certificate = ServingCertificate(*paths)
+    context, not_after = certificate.context(), certificate.state.not_after
 
-        _, pair = new_pair()
-        write(directory, pair)
-        assert served_serial(server) == pair.certificate.serial_number
+    replace(directory / file, content)
+    assert [certificate.context() for _ in range(3)] == [context] * 3
+    assert certificate.state == CertificateState(not_after, want)
+    with pytest.raises(StartupError) as error:
+        ServingCertificate(*paths)
+    assert str(error.value) == want, "at the start there is none before"
+
+    _, pair = new_pair()
+    write(directory, pair)
+    assert certificate.context() is not context
+    assert caplog.messages == [
+        f"keeping the certificate valid until {not_after}: {want}",
+        f"serving a new certificate from {paths[0]}, valid until {pair.certificate.not_valid_after_utc}",
+    ]
 
 
 def test_a_certificate_that_openssl_reads_and_we_do_not(tmp_path: Path) -> None:
@@ -99,14 +119,6 @@ def test_a_certificate_that_openssl_reads_and_we_do_not(tmp_path: Path) -> None:
     assert end in der
     (tmp_path / "tls.key").write_bytes(pair.key_pem())
     (tmp_path / "tls.crt").write_text(ssl.DER_cert_to_PEM_cert(der.replace(end, end[:6] + b"24" + end[8:])))
-    with pytest.raises(StartupError, match=r"tls\.crt must begin with a certificate that can be read$"):
+    with pytest.raises(StartupError) as error:
         ServingCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
-
-
-@cases(("file", "content", "want"), key_of_another=KEY_OF_ANOTHER, no_key=NO_KEY)
-def test_pair_that_never_worked_is_an_error(
-    directory: Path, file: str, content: bytes | None, want: str
-) -> None:
-    replace(directory / file, content)
-    with pytest.raises(StartupError, match=want):
-        ServingCertificate(directory / "tls.crt", directory / "tls.key")
+    assert str(error.value) == f"{tmp_path}/tls.crt must begin with a certificate that can be read"

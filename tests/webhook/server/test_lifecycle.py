@@ -212,10 +212,6 @@ def test_line_that_says_serving_comes_when_it_is_true(directory: Path) -> None:
 @cases(
     ("settings", "want"),
     no_certificate=({"certificate": "/nowhere/tls.crt"}, "/nowhere/tls.crt: No such file or directory"),
-    address_of_another_machine=(
-        {"host": "192.0.2.1"},
-        "port: cannot listen on 192.0.2.1 port 0: Cannot assign requested address",
-    ),
     no_such_host=(
         {"metrics_host": "no such host"},
         "metrics_port: cannot listen on no such host port 0: Name or service not known",
@@ -223,13 +219,6 @@ def test_line_that_says_serving_comes_when_it_is_true(directory: Path) -> None:
 )
 def test_what_prevents_a_start_is_one_line(directory: Path, settings: dict[str, Any], want: str) -> None:
     assert start_in_vain(directory, **settings) == (2, f"gpu-admission: {want}\n")
-
-
-def test_port_in_use_is_one_line(directory: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        want = f"gpu-admission: port: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
-        assert start_in_vain(directory, port=port) == (2, want)
 
 
 def test_application_that_refuses_to_start_says_why(directory: Path) -> None:

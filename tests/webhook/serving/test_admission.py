@@ -9,10 +9,12 @@ import pytest
 
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import decode_pod
+from policies.policy import Labels
 from policies.registry import RULES
 from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.served import DEPLOYMENT, POD, admission, lines_of, request
+from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import Document
 from webhook.evaluation.facts import Facts
 from webhook.serving import admission_review
@@ -98,8 +100,10 @@ def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(built_in: 
     response = built_in.validate(request(broken, kind=DEPLOYMENT), deadline_of(None))
 
     assert response.allowed is True
-    assert response.warnings is not None
-    assert "`$.spec.template.spec.containers`" in response.warnings[0]
+    assert response.warnings == (
+        "Deployment ml-training/: gpu-admission could not read the pod template: "
+        "Expected `array | null`, got `str` - at `$.spec.template.spec.containers`",
+    )
 
 
 def test_a_decision_is_one_line_in_the_audit_log(tmp_path: Path) -> None:
@@ -163,6 +167,23 @@ def test_what_comes_too_late_is_refused_with_words_to_try_again(built_in: Admiss
 
     assert response.status == admission_review.Status(
         504, "Timeout", "gpu-admission could not decide within the timeoutSeconds of the webhook; try again"
+    )
+
+
+def test_a_pod_of_a_namespace_whose_labels_cannot_be_read_is_refused() -> None:
+    def unknown(_namespace: str, _deadline: float) -> Labels:
+        raise NamespaceUnknown("connection refused")
+
+    by_label = Document(
+        "GPUPolicy", "labelled", {"match": {"namespaceSelector": {"matchLabels": {"team": "ml"}}}}
+    )
+    response = admission(by_label, labels_of=unknown).mutate(request(pod(gpu_container())), deadline_of(None))
+
+    assert response.status == admission_review.Status(
+        503,
+        "ServiceUnavailable",
+        "gpu-admission cannot read the labels of namespace ml-training, which select its policy; "
+        "try again: connection refused",
     )
 
 

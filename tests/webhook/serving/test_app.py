@@ -15,7 +15,7 @@ from tests.webhook.app_client import AppClient
 from tests.webhook.serving.clients import client_of
 from tests.webhook.serving.served import review
 from webhook.serving.admission_review import AdmissionResponse
-from webhook.serving.deadline import DEFAULT_SECONDS, deadline_of, seconds_of
+from webhook.serving.deadline import DEFAULT_SECONDS, deadline_of, parse_duration, seconds_of
 from webhook.serving.dispatch import Admission
 from webhook.serving.metrics import Metrics
 
@@ -53,65 +53,80 @@ def test_the_first_step_of_the_path_is_the_endpoint(client: AppClient, path: str
 OLD = b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}'
 NUMBER = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}'
 NO_REQUEST = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}'
+NOBODY_SENDS = "no API server sends anything else"
+
+
+def sent(**tweaks: Any) -> bytes:
+    return msgspec.json.encode(review(pod(gpu_container()), **tweaks))
 
 
 @cases(
-    ("body", "reported"),
-    broken_json=(b"{", "the body is not JSON"),
-    not_utf_8=(b"\xff\xfe", "the body is not JSON"),
-    a_list=(b"[]", "not an AdmissionReview: Expected `object`"),
-    empty=(b"{}", "this webhook answers admission.k8s.io/v1"),
-    an_old_version=(OLD, "the body is admission.k8s.io/v1beta1 AdmissionReview"),
-    no_request=(NO_REQUEST, "no request.uid"),
-    uid_is_a_number=(NUMBER, "at `$.request.uid`"),
-    nested_without_end=(b'{"a":' * 100_000, "not JSON"),
-)
-def test_a_bad_request_is_told_why(client: AppClient, body: bytes, reported: str) -> None:
+    ("body", "want"),
+    broken_json=(b"{", "the body is not JSON: Input data was truncated"),
+    not_utf_8=(b"\xff\xfe",
+        "the body is not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    a_list=(b"[]", "the body is not an AdmissionReview: Expected `object`, got `array`"),
+    empty=(b"{}", "the body is (none) (none); this webhook answers admission.k8s.io/v1 AdmissionReview"),
+    an_old_version=(OLD,
+        "the body is admission.k8s.io/v1beta1 AdmissionReview; "
+        "this webhook answers admission.k8s.io/v1 AdmissionReview"),
+    no_request=(NO_REQUEST, "the AdmissionReview has no request.uid, so no answer could be matched to it"),
+    uid_is_a_number=(NUMBER,
+        "the body is not an AdmissionReview: Expected `str`, got `int` - at `$.request.uid`"),
+    a_uid_with_a_space=(sent(uid="x y"), f"request.uid must be a UUID (RFC 4122); {NOBODY_SENDS}"),
+    a_namespace_that_is_a_path=(sent(namespace="../../x"), f"request.namespace must be a DNS label; {NOBODY_SENDS}"),
+    an_operation_in_small_letters=(sent(operation="create"),
+        f"request.operation must be one of CREATE, UPDATE, DELETE, CONNECT; {NOBODY_SENDS}"),
+    no_kind=(sent(kind={"group": "", "kind": "Pod\n"}), f"request.kind.kind must be the name of a kind; {NOBODY_SENDS}"),
+    no_group=(sent(kind={"group": "a b", "kind": "Pod"}), f"request.kind.group must be an API group; {NOBODY_SENDS}"),
+)  # fmt: skip
+def test_a_body_that_is_no_review_is_refused_with_the_reason(
+    client: AppClient, body: bytes, want: str
+) -> None:
     for endpoint in ("/mutate", "/validate"):
         answer = client.post(endpoint, data=body)
-        assert (answer.status_code, answer.mimetype) == (400, "text/plain"), endpoint
-        assert reported in answer.text, endpoint
+        assert (answer.status_code, answer.mimetype, answer.text) == (400, "text/plain", f"{want}\n"), (
+            endpoint
+        )
 
 
-@cases(
-    ("tweaks", "want"),
-    a_uid_with_a_space=({"uid": "x y"}, "request.uid must be a UUID (RFC 4122)"),
-    a_namespace_that_is_a_path=({"namespace": "../../x"}, "request.namespace must be a DNS label"),
-    lower=({"operation": "create"}, "request.operation must be one of CREATE, UPDATE, DELETE, CONNECT"),
-    no_kind=({"kind": {"group": "", "kind": "Pod\n"}}, "request.kind.kind must be the name of a kind"),
-    no_group=({"kind": {"group": "a b", "kind": "Pod"}}, "request.kind.group must be an API group"),
-)  # fmt: skip
-def test_what_no_api_server_sends_is_refused(client: AppClient, tweaks: JSON, want: str) -> None:
-    for endpoint in ("/mutate", "/validate"):
-        answer = client.post(endpoint, json=review(pod(gpu_container()), **tweaks))
-        assert (answer.status_code, answer.mimetype) == (400, "text/plain"), endpoint
-        assert answer.text == f"{want}; no API server sends anything else\n"
+def test_a_body_nested_without_end_is_refused(client: AppClient) -> None:
+    answer = client.post("/mutate", data=b'{"a":' * 100_000)
+
+    assert answer.status_code == 400
+    assert "the body is not JSON: " in answer.text
 
 
 @cases(
     ("head", "code", "want"),
-    without_a_length=("POST /mutate", 411, "the request needs a Content-Length header\n"),
-    another_method=("GET /validate?timeout=5s", 405, "this endpoint takes POST\n"),
+    without_a_length=("POST /mutate", 411, "the request needs a Content-Length header"),
+    another_method=("GET /validate?timeout=5s", 405, "this endpoint takes POST"),
+    another_type=(
+        "POST /mutate HTTP/1.1\r\nContent-Length: 2\r\nContent-Type: text/plain",
+        415,
+        "the body must be application/json, not 'text/plain'",
+    ),
+    no_type=(
+        "POST /validate HTTP/1.1\r\nContent-Length: 2",
+        415,
+        "the body must be application/json, not nothing",
+    ),
 )
 def test_a_head_that_no_review_has_is_refused(client: AppClient, head: str, code: int, want: str) -> None:
-    answer = client.ask(f"{head} HTTP/1.1\r\nContent-Type: application/json\r\n\r\n")
+    version = "" if "HTTP" in head else " HTTP/1.1\r\nContent-Type: application/json"
+    answer = client.ask(f"{head}{version}\r\n\r\n", b"{}")
 
-    assert (answer.status_code, answer.text) == (code, want)
-
-
-@pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
-def test_a_body_of_another_type_is_refused(client: AppClient, endpoint: str) -> None:
-    answer = client.post(endpoint, data=b"{}", content_type="text/plain")
-
-    assert (answer.status_code, answer.mimetype) == (415, "text/plain")
-    assert "must be application/json, not 'text/plain'" in answer.text
+    assert (answer.status_code, answer.mimetype, answer.text) == (code, "text/plain", f"{want}\n")
 
 
 def test_an_object_of_the_wrong_shape_is_refused_with_its_path(client: AppClient) -> None:
     response = respond(client, "/mutate", review({"spec": {"containers": {"name": "x"}}}))
 
-    assert (response["allowed"], response["status"]["code"]) == (False, 400)
-    assert "`$.spec.containers`" in response["status"]["message"]
+    assert response["status"] == {
+        "code": 400,
+        "reason": "BadRequest",
+        "message": "gpu-admission cannot read the object: Expected `array | null`, got `object` - at `$.spec.containers`",
+    }
 
 
 def broken_client(metrics: Metrics) -> AppClient:
@@ -130,7 +145,12 @@ def test_a_defect_of_ours_still_answers_and_quotes_nothing(
     response = msgspec.json.decode(answer.data)["response"]
     assert answer.status_code == 200
     assert (response["uid"], response["allowed"]) == (UID, False)
-    assert response["status"]["code"] == 500
+    assert response["status"] == {
+        "code": 500,
+        "reason": "InternalError",
+        "message": "internal error of gpu-admission: report it to the platform team; see its log for request uid "
+        + UID,
+    }
     assert "secret-of-the-pod" not in answer.text + caplog.text
     assert "KeyError at test_app.py" in caplog.text
     assert metrics.registry.get_sample_value("gpu_admission_internal_errors_total") == 1
@@ -153,6 +173,34 @@ def test_readiness_is_the_status_and_the_details_are_json(metrics: Metrics) -> N
     assert client.get("/healthz").text == "ok\n"
 
 
+NOT_AFTER = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def test_each_metric_says_what_it_counts(metrics: Metrics) -> None:
+    authorities: Any = SimpleNamespace(state=SimpleNamespace(not_after=NOT_AFTER, last_error=None))
+    metrics.watch_client_ca(authorities)
+
+    assert {family.name: family.documentation for family in metrics.registry.collect()} == {
+        "gpu_admission_requests": "Admission requests answered.",
+        "gpu_admission_findings": "Findings, by rule, reason, and what became of them.",
+        "gpu_admission_injections": "Pods that a rule changed.",
+        "gpu_admission_request_duration_seconds": "Time from the whole body to the answer.",
+        "gpu_admission_bad_requests": "HTTP requests that were no admission review.",
+        "gpu_admission_internal_errors": "Requests that failed through a defect of ours.",
+        "gpu_admission_audit_lines_lost": "Audit lines that could not be written.",
+        "gpu_admission_events_lost": "Events of denials on GPUQuotas that could not be written.",
+        "gpu_admission_certificate_not_after_timestamp_seconds": (
+            "Expiry of the leaf that is served, of the authority that issued it, and of those of callers; 0: there is none."
+        ),
+        "gpu_admission_certificate_valid": (
+            "1 if the newest certificate is served, 0 if it could not be used and an older one is, or none."
+        ),
+        "gpu_admission_client_ca_valid": (
+            "1 if the newest --client-ca is in use, 0 if it could not be used and an older one is; absent without one."
+        ),
+    }
+
+
 def test_requests_are_counted_by_phase_verdict_and_whether_they_are_dry_runs(
     client: AppClient, metrics: Metrics
 ) -> None:
@@ -166,9 +214,6 @@ def test_requests_are_counted_by_phase_verdict_and_whether_they_are_dry_runs(
         assert sample("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched", **of}) == 1
         assert sample("gpu_admission_injections_total", {"rule": "gpu-toleration", **of}) == 1
     assert sample("gpu_admission_bad_requests_total", {"code": "400"}) == 1
-
-
-NOT_AFTER = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 @cases(
@@ -201,6 +246,13 @@ def test_the_certificate_that_is_served_is_measured(state: Any, want: tuple[floa
 )
 def test_durations(text: str | None, want: float) -> None:
     assert seconds_of(text) == pytest.approx(want)
+
+
+def test_a_duration_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ValueError) as error:
+        parse_duration("5s; rm")
+
+    assert str(error.value) == '"5s; rm" is not a valid duration: write 30m or 1h30m'
 
 
 @cases(

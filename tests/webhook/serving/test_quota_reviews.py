@@ -256,7 +256,10 @@ def test_a_new_pod_that_keeps_it(options: JSON, allowed: bool, demand: list[JSON
     assert response.allowed is allowed
     assert [each.demand for each in served.store.ledgers()["team"].reservations] == demand
     if not allowed:
-        assert "pods of this namespace do not wait in line for quota" in message(response)
+        assert message(response) == (
+            f'pod team/one: spec.schedulingGates = "{GATE}": must be omitted: '
+            "pods of this namespace do not wait in line for quota [gpu-quota]"
+        )
 
 
 def test_a_stored_pod_keeps_its_place_where_nobody_waits_any_more() -> None:

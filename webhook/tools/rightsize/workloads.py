@@ -37,7 +37,6 @@ LEAST_HOURS_TO_THE_END = 1
 SHARED = "on a shared GPU, or with GPUs of several kinds"
 NO_CLASS = "on no node, or on one of no known class"
 NOT_MEASURED = "with GPUs that Prometheus does not know"
-IDLE = "no GPU of it worked in this time: ask whether it is needed at all"
 TOO_SHORT = f"measured for less than {LEAST_HOURS} h"
 
 

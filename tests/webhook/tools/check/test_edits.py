@@ -136,6 +136,8 @@ def test_a_field_is_removed(text: str, path: str, gone: str, come: str) -> None:
     a_comment_in_braces=("a: {b: 1, # x\n  c: 2}\n", "a.b", None,
         "a.b has a comment beside it in brackets"),
     a_value_without_a_colon=("{a, b: 1}\n", "a", 1, "a cannot be edited in place"),
+    at_the_top_of_a_list=("- a\n", "b", 1, "the document must be a map"),
+    a_document_that_cannot_be_read=("a: [\n", "a", 1, "the document cannot be read"),
     a_key_with_a_question_mark=("? a\n: 1\n", "b", 1, "b cannot be edited in place"),
 )  # fmt: skip
 def test_what_cannot_be_edited(text: str, path: str, value: Value, why: str) -> None:

@@ -109,6 +109,10 @@ def test_objects_without_pods(tmp_path: Path, text: str, known: bool) -> None:
     assert (manifest.name, manifest.pods, manifest.is_known) == ("x", (), known)
 
 
+def test_an_object_without_a_name_is_shown_all_the_same(tmp_path: Path) -> None:
+    assert only(read(tmp_path, "apiVersion: v1\nkind: Pod\n")).title == "Pod default/(no name)"
+
+
 @cases(
     ("metadata", "option", "want"),
     its_own=("{name: a, namespace: ml}", "other", "ml"),

@@ -46,10 +46,11 @@ def checked(check: str, objects: Mapping[str, Any], folder: Path, **more: Any) -
 
 
 def assert_found(check: str, objects: Mapping[str, Any], want: Collection[str], folder: Path) -> None:
-    """Compare the findings with `id: part of object and message`; each has a remedy, and nothing stays unchecked."""
+    """Compare the findings, each `id: object message`, and a second line if the remedy matters; nothing stays unchecked."""
     result = checked(check, objects, folder)
     assert result.not_checked == ()
-    assert [finding.id for finding in result.findings] == [text.partition(": ")[0] for text in want]
+    assert [f"{each.id}: {each.object} {each.message}" for each in result.findings] == [
+        text.partition("\n")[0] for text in want
+    ]
     for finding, expected in zip(result.findings, want, strict=True):
-        assert finding.remedy
-        assert expected.partition(": ")[2] in f"{finding.object} {finding.message}"
+        assert finding.remedy == (expected.partition("\n")[2] or finding.remedy or "a remedy")

@@ -34,22 +34,32 @@ def budget(until: str = "11:55:00", used: str = "4", **spec: JSON) -> JSON:
     no_controller=(
         budget(),
         [
-            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and no controller leads that counts them"
+            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and no controller leads that counts "
+            "them: a spent budget denies until the end of its period, and no other one does\n"
+            "start the controller (gpu-admission-controller) of this version, and see its log"
         ],
     ),
     no_controller_for_minutes=(
         {**budget(), **lease("11:44:00")},
         [
-            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and no controller leads that counts them"
+            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and no controller leads that counts "
+            "them: a spent budget denies until the end of its period, and no other one does\n"
+            "start the controller (gpu-admission-controller) of this version, and see its log"
         ],
     ),
     a_controller_that_knows_no_budgets=(
         {QUOTAS: [quota(COUNTED, budget={"gpuHours": 100})], **LEADS},
-        ["budget-not-counted: and the controller that leads has not counted them"],
+        [
+            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and the controller that leads has "
+            "not counted them"
+        ],
     ),
     a_controller_that_stopped_counting=(
         {**budget("11:44:00"), **LEADS},
-        ["budget-not-counted: and the last count is of 2027-01-31T11:44:00Z"],
+        [
+            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and the last count is of "
+            "2027-01-31T11:44:00Z"
+        ],
     ),
 )
 def test_whether_somebody_counts_them(objects: JSON, want: list[str], tmp_path: Path) -> None:

@@ -91,10 +91,21 @@ LATE = timedelta(days=330)
 EXPIRED = server(OURS, begun=YEAR, lifetime=timedelta(days=300))
 
 
-WRONG_BUNDLE = "ca-bundle-does-not-verify: caBundle does not verify the served certificate"
-WRONG_NAME = f"certificate-name: the served certificate must carry the name {NAME}"
+WRONG_BUNDLE = (
+    "ca-bundle-does-not-verify: caBundle does not verify the served certificate "
+    "(unable to get local issuer certificate)"
+)
+WRONG_NAME = (
+    f"certificate-name: the served certificate must carry the name {NAME}, by which the API server calls"
+)
 ENDED = "certificate-expired: the served certificate, or its authority, has expired: every call fails"
-OLD_ENDS = "authority-expires-soon: the authority in its caBundle ends on "
+OLD_ENDS = "authority-expires-soon: the authority in its caBundle ends on END UTC and was not renewed"
+SOON = "certificate-expires-soon: the certificate ends on END UTC and was not renewed"
+ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
+REPAIR = (
+    "a controller with --certificate-secret repairs it within seconds; if none does, see "
+    "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+)
 
 
 @cases(
@@ -104,7 +115,7 @@ OLD_ENDS = "authority-expires-soon: the authority in its caBundle ends on "
     another_authority=(server(OURS), [OTHER], WRONG_BUNDLE),
     another_name=(server(OURS, name="gpu-admission.default.svc"), [OURS], WRONG_NAME),
     expired=(EXPIRED, [OURS], ENDED),
-    soon_expired=(server(OURS, begun=LATE), [OURS], "certificate-expires-soon: the certificate ends on "),
+    soon_expired=(server(OURS, begun=LATE), [OURS], SOON),
     an_authority_that_ends_soon=(server(OLD, lifetime=timedelta(days=20)), [OLD], OLD_ENDS),
 )
 def test_what_is_served(pair: KeyPair, bundle: list[KeyPair], want: str, tmp_path: Path) -> None:
@@ -112,8 +123,10 @@ def test_what_is_served(pair: KeyPair, bundle: list[KeyPair], want: str, tmp_pat
         result = checked(tmp_path, port, b"".join(each.certificate_pem() for each in bundle))
 
     assert len(result.findings) == bool(want)
+    ends = (OLD if want == OLD_ENDS else pair).certificate.not_valid_after_utc
     for finding in result.findings:
-        assert f"{finding.id}: {finding.message}".startswith(want)
+        assert f"{finding.id}: {finding.message}" == want.replace("END", f"{ends:%Y-%m-%d %H:%M}")
+        assert finding.remedy == ROTATE if "END" in want else finding.remedy
     assert (result.not_checked, result.notes) == ((), ())
 
 
@@ -192,7 +205,7 @@ def test_what_the_secrets_hold(
     assert len(result.findings) == len(want)
     for finding, words in zip(result.findings, want, strict=True):
         assert words in f"{finding.id}: {finding.message}"
-        assert finding.remedy == certificates.REPAIR
+        assert finding.remedy == REPAIR
 
 
 def test_cert_manager_keeps_no_key_of_its_authority_in_the_secret(tmp_path: Path) -> None:
@@ -244,7 +257,7 @@ def test_a_secret_that_is_missing_is_found_where_the_certificate_is_the_controll
     assert [each.why for each in kept.not_checked] == not_checked
     for finding in kept.findings:
         assert f"{finding.object} {finding.message}".startswith(f"{NO_SECRET}: ")
-        assert finding.remedy == certificates.REPAIR
+        assert finding.remedy == REPAIR
         assert NO_SECRET not in "".join(each.why for each in served.not_checked)
 
 

@@ -9,7 +9,7 @@ from tests.cases import cases
 from tests.deploy.manifests import ROOT
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.admission import ADMISSION, MUTATING, NAMESPACES, OURS, excluding, namespace
-from tests.webhook.tools.doctor.clusters import BY_ID, assert_found, checked
+from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
 from tests.webhook.tools.doctor.quotas import QUOTAS, quota
 from webhook.tools.doctor.checks import CHECKS
@@ -34,8 +34,59 @@ def test_a_gpu_operator_that_depends_on_the_webhook_is_noted(tmp_path: Path) -> 
     ]
 
 
-def test_every_check_has_an_id_of_its_own() -> None:
-    assert len(BY_ID) == len(CHECKS)
+def test_the_checks_in_their_order() -> None:
+    assert [(check.id, check.title) for check in CHECKS] == [
+        ("configurations", "Both webhook configurations exist"),
+        ("service-reference", "Every webhook calls our Service"),
+        ("service", "The Service exists and has a ready endpoint"),
+        ("entries", "Webhooks, rules, selectors and conditions are those of this version"),
+        ("workload-kinds", "Kinds of workloads that documents name are sent to the webhook"),
+        ("fraction-annotations", "Annotations that documents count are sent to the webhook"),
+        ("ca-bundle", "Every webhook has a readable caBundle"),
+        ("certificate", "The caBundle verifies what is served, by name and for long enough"),
+        (
+            "certificate-secret",
+            "The certificate can be served and renewed, and the caBundle is its authority",
+        ),
+        ("callers", "Only API servers can have the webhook review something"),
+        ("custom-resources", "The CRDs of this version exist"),
+        ("documents", "Policies, classes and resource mappings are valid, and no policy is paused"),
+        ("kubernetes-version", "The API server is new enough"),
+        ("controller", "A controller leads"),
+        ("canary", "A GPU pod passes through both webhooks and is changed as it must be"),
+        ("service-accounts", "The ServiceAccounts may do what webhook and controller need"),
+        ("controller-policy", "Admission policies bound what the controller may write"),
+        ("later-webhooks", "No other mutating webhook runs after ours"),
+        ("excluded-namespaces", "Excluded namespaces exist, and have no GPU pods"),
+        ("unseen-quotas", "GPUQuotas are in namespaces whose pods the webhook sees"),
+        ("untainted-nodes", "GPU nodes are tainted"),
+        ("deleted-pods", "No GPU node that is not Ready has pods that were deleted"),
+        ("taints", "Policies and classes tolerate the taints of GPU nodes, and no others"),
+        ("class-labels", "Every named class has nodes, and they have its label"),
+        ("unknown-classes", "Every GPU node is of a known class"),
+        ("spot-pools", "The spot pool of every policy has nodes"),
+        ("unmapped", "Quotas count every device"),
+        ("references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist"),
+        (
+            "resource-quotas",
+            "Every ResourceQuota key about GPUs limits something, and none limits the pods that wait in line",
+        ),
+        ("gpu-quotas", "GPUQuotas are counted, current and kept, and limit something"),
+        ("ledgers", "Every GPUQuota has a ledger, and replicas of other versions can read its catalogues"),
+        (
+            "teams",
+            "ClusterGPUQuotas are counted and have namespaces, and no guarantee idles while others need it",
+        ),
+        ("team-capacity", "ClusterGPUQuotas, and GPUQuotas outside teams, grant no more than the nodes have"),
+        ("team-membership", "Only who may update a ClusterGPUQuota changes which namespaces it has"),
+        (
+            "waiting-pods",
+            "Pods that wait in line for quota have something to wait for, and a controller that starts them",
+        ),
+        ("controller-user", "The webhook knows the controller as the one that starts pods in line"),
+        ("pending-pods", "Pods that hold quota find a node within 10 minutes"),
+        ("budgets", "Budgets of GPU-hours are counted"),
+    ]
 
 
 def test_the_page_says_how_many_checks_there_are() -> None:
@@ -68,7 +119,11 @@ def endpoint(ready: bool | None, *, of: str = "gpu-admission") -> dict[str, Any]
     as_clouds_write_it=({"major": "1", "minor": "33+"}, []),
     too_old=(
         {"major": "1", "minor": "29", "gitVersion": "v1.29.4"},
-        ["kubernetes-too-old: API server v1.29.4"],
+        [
+            "kubernetes-too-old: API server v1.29.4 must be 1.30 or newer: older ones may ask the webhook about "
+            "every pod\n"
+            "upgrade Kubernetes to 1.30 or newer"
+        ],
     ),
 )
 def test_the_version_of_the_api_server(version: JSON, want: list[str], tmp_path: Path) -> None:
@@ -80,17 +135,44 @@ def test_the_version_of_the_api_server(version: JSON, want: list[str], tmp_path:
     it_leads=({LEASE: lease("a", "11:59:50")}, []),
     it_led_until_a_minute_ago=(
         {LEASE: lease("a", "11:59:00")},
-        ["controller-away: is held by a and was last renewed 60 s ago"],
+        [
+            "controller-away: Lease/gpu-admission-controller in gpu-admission is held by a and was last renewed "
+            "60 s ago: quotas are not counted, certificates not renewed\n"
+            "see why no controller leads: kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+        ],
     ),
-    it_let_go=({LEASE: lease("", "11:59:59")}, ["controller-away: is held by nobody"]),
-    an_empty_lease=({LEASE: lease(None, None)}, ["controller-away: was never renewed"]),
-    no_lease=({}, ["controller-missing: no controller ever led"]),
+    it_let_go=(
+        {LEASE: lease("", "11:59:59")},
+        [
+            "controller-away: Lease/gpu-admission-controller in gpu-admission is held by nobody and was last "
+            "renewed 1 s ago: quotas are not counted, certificates not renewed"
+        ],
+    ),
+    an_empty_lease=(
+        {LEASE: lease(None, None)},
+        [
+            "controller-away: Lease/gpu-admission-controller in gpu-admission is held by nobody and was never "
+            "renewed: quotas are not counted, certificates not renewed"
+        ],
+    ),
+    no_lease=(
+        {},
+        [
+            "controller-missing: Lease/gpu-admission-controller in gpu-admission does not exist: no controller "
+            "ever led, so quotas are not counted and certificates not renewed\n"
+            "start the controller: kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+        ],
+    ),
 )
 def test_the_leader(objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found("controller", objects, want, tmp_path)
 
 
-NONE_READY = "no-endpoints: no replica of the webhook is ready"
+NONE_READY = (
+    "no-endpoints: Service/gpu-admission in gpu-admission has no ready endpoint: no replica of the "
+    "webhook is ready\n"
+    "kubectl -n gpu-admission get pods; kubectl -n gpu-admission logs deployment/gpu-admission-webhook"
+)
 
 
 @cases(
@@ -99,7 +181,14 @@ NONE_READY = "no-endpoints: no replica of the webhook is ready"
     nothing_said_is_ready=(443, endpoint(None), []),
     not_ready=(443, endpoint(False), [NONE_READY]),
     of_another_service=(443, endpoint(True, of="another"), [NONE_READY]),
-    another_port=(8443, endpoint(True), ["service-port: must have port 443"]),
+    another_port=(
+        8443,
+        endpoint(True),
+        [
+            "service-port: Service/gpu-admission in gpu-admission must have port 443\n"
+            "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
+        ],
+    ),
 )
 def test_the_service(port: int, endpoint: JSON, want: list[str], tmp_path: Path) -> None:
     service = {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": port}]}}
@@ -109,10 +198,21 @@ def test_the_service(port: int, endpoint: JSON, want: list[str], tmp_path: Path)
 @cases(
     ("others", "want"),
     earlier_ones=([other("istio"), other("zz-gpu-admission")], []),
-    a_later_one=([other("zzz")], ["later-webhook: x.example.com may undo what gpu-admission changed"]),
+    a_later_one=(
+        [other("zzz")],
+        [
+            "later-webhook: MutatingWebhookConfiguration/zzz x.example.com may undo what gpu-admission changed "
+            "in a pod: webhooks run in the order of their names\n"
+            "give it a name that sorts before zz-gpu-admission, or make sure that it does not change "
+            "tolerations, node selectors and containers of GPU pods"
+        ],
+    ),
     a_later_one_for_everything=(
         [other("zzz", resources=["*/*"], operations=["*"], apiGroups=["*"])],
-        ["later-webhook: x.example.com"],
+        [
+            "later-webhook: MutatingWebhookConfiguration/zzz x.example.com may undo what gpu-admission changed "
+            "in a pod: webhooks run in the order of their names"
+        ],
     ),
     later_for_others=([other("zzz", operations=["UPDATE"]), other("zzzz", resources=["services"])], []),
 )
@@ -124,8 +224,9 @@ ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-
 
 
 MISSING = (
-    f"excluded-namespace-missing: does not exist and is excluded by {ENTRY}: a user who creates it runs GPU pods "
-    "without any review"
+    f"excluded-namespace-missing: Namespace/gpu-operator does not exist and is excluded by {ENTRY}: a user who creates it "
+    "runs GPU pods without any review\n"
+    "remove gpu-operator from webhooks.excludedNamespaces of the chart until it exists, or create it"
 )
 
 
@@ -135,7 +236,11 @@ def test_an_excluded_namespace(there: str, want: list[str], tmp_path: Path) -> N
     assert_found("excluded-namespaces", objects, want, tmp_path)
 
 
-UNSEEN = f"unseen-quota: does not hold: {ENTRY} does not choose the namespace, so its pods are not reviewed"
+UNSEEN = (
+    f"unseen-quota: GPUQuota/default in team does not hold: {ENTRY} does not choose the namespace, so its pods are not "
+    "reviewed\n"
+    "give the namespace the labels of webhooks.namespaceSelector of the chart, or take it from excludedNamespaces"
+)
 
 
 @cases(("excluded", "want"), in_an_excluded_namespace=("team", [UNSEEN]), in_a_chosen_namespace=("other", []))
@@ -155,8 +260,16 @@ def test_a_quota_in_a_namespace_that_is_never_reviewed(tmp_path: Path) -> None:
 
 PODS_POLICY = f"{CONTROLLER}-pods"
 BOUNDED: JSON = {f"{POLICY}/{name}": {"spec": {}} for name in (CONTROLLER, PODS_POLICY)}
-ANYWHERE = "controller-unbounded: may send any request of the cluster anywhere"
-ANY_POD = "controller-unbounded: may change any pod"
+ANYWHERE = (
+    "controller-unbounded: ValidatingAdmissionPolicy/gpu-admission-controller must exist, with a binding "
+    "that denies: without it the controller may send any request of the cluster anywhere\n"
+    "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict, with "
+    "admissionPolicy.enabled of the chart"
+)
+ANY_POD = (
+    "controller-unbounded: ValidatingAdmissionPolicy/gpu-admission-controller-pods must exist, with a "
+    "binding that denies: without it the controller may change any pod"
+)
 
 
 @cases(
@@ -177,33 +290,51 @@ def test_the_policy_that_bounds_the_controller(
 
 
 BAD = {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]}
-WRONG = ("priorty", "rules.gpu-clas")
+WRONG = [
+    "document-refused: configuration of the cluster GPUPolicy/p spec.priorty: unknown field; did you mean priority?\n"
+    "correct it: until then the last good version stays in force",
+    'document-refused: configuration of the cluster GPUPolicy/p spec.rules.gpu-clas: unknown rule "gpu-clas"; '
+    "did you mean gpu-class?",
+]
+CRDS = "kubectl apply --server-side -k deploy/static/crds, or helm upgrade with crds.install=true"
 NONE_THERE = [
-    "not-installed: gpu-admission is not installed in this cluster: no webhook configuration, and no Service in gpu-admission"
+    (
+        "not-installed: gpu-admission is not installed in this cluster: no webhook configuration, and no "
+        "Service in gpu-admission\n"
+        "helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace --set "
+        "image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
+        "`gpu-admission scan` first shows what would be refused"
+    )
 ]
 
 
 @cases(
     ("check", "objects", "want"),
-    invalid_documents=("documents", BAD, [f"document-refused: GPUPolicy/p spec.{each}" for each in WRONG]),
-    crds=("custom-resources", {}, [f"crd-missing: {name}" for name in expected_objects().custom_resources]),
+    invalid_documents=("documents", BAD, WRONG),
+    crds=(
+        "custom-resources",
+        {},
+        [
+            f"crd-missing: CustomResourceDefinition/{name} does not exist\n{CRDS}"
+            for name in expected_objects().custom_resources
+        ],
+    ),
     no_configurations=("configurations", {}, NONE_THERE),
 )
 def test_the_objects_of_the_installation(check: str, objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found(check, objects, want, tmp_path)
 
 
-def test_the_command_that_installs_a_missing_kind_is_named(tmp_path: Path) -> None:
-    name = "clustergpuquotas.gpu-admission.dev"
-    found = {each.object: each.remedy for each in checked("custom-resources", {}, tmp_path).findings}
-    command = "kubectl apply --server-side -k deploy/static/crds"
-
-    assert found[f"CustomResourceDefinition/{name}"].startswith(command)
+def test_the_command_that_installs_a_missing_kind_finds_it() -> None:
     assert (ROOT / "deploy/static/crds/kustomization.yaml").is_file()
-    assert f"name: {name}" in (ROOT / "deploy/static/crds/crds.yaml").read_text()
+    assert "name: clustergpuquotas.gpu-admission.dev" in (ROOT / "deploy/static/crds/crds.yaml").read_text()
 
 
-NO_CLASS = "runtime-class-missing: Job/train in team"
+NO_CLASS = (
+    "runtime-class-missing: Job/train in team names RuntimeClass missing, which does not exist: the API "
+    "server rejects its pods\n"
+    "create RuntimeClass missing (the GPU operator brings nvidia), or remove runtimeClassName"
+)
 
 
 @cases(

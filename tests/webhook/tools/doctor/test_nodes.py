@@ -32,7 +32,11 @@ def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z"
             node("c", {}),
             node("cpu", {}, [], **{"nvidia.com/gpu": "0"}),
         ],
-        ["untainted-gpu-node: Nodes a, b must have a taint"],
+        [
+            "untainted-gpu-node: Nodes a, b must have a taint: pods without GPUs may fill its CPUs, and its GPUs "
+            "stay idle\n"
+            "kubectl taint nodes a b nvidia.com/gpu=present:NoSchedule"
+        ],
     ),
     the_usual_taint_is_tolerated=("taints", [node("a", T4)], []),
     the_taint_of_another_vendor_is_tolerated=(
@@ -43,12 +47,19 @@ def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z"
     many_nodes_are_one_finding=(
         "unknown-classes",
         [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)],
-        ["unknown-class: Nodes n0, n1, n2 and 2 more have GPUs of an unknown class"],
+        [
+            "unknown-class: Nodes n0, n1, n2 and 2 more have GPUs of an unknown class (nvidia.com/gpu.product=X)\n"
+            "write a GPUClass with nodeLabels [{key: nvidia.com/gpu.product, values: [X]}]"
+        ],
     ),
     a_node_of_two_classes=(
         "unknown-classes",
         [node("a", {"accelerator": "nvidia-l4", "nvidia.com/gpu.product": "Tesla-T4"})],
-        ["node-of-several-classes: Node a has labels of several classes: nvidia-l4, nvidia-t4"],
+        [
+            "node-of-several-classes: Node a has labels of several classes: nvidia-l4, nvidia-t4\n"
+            "name a label in nodeLabels of one class only; a GPUClass with the name of a built-in class replaces "
+            "it"
+        ],
     ),
     two_classes_of_a_family=("unknown-classes", [node("a", {"accelerator": "nvidia-a100"})], []),
     a_resource_of_no_mapping=(
@@ -57,12 +68,21 @@ def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z"
             node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
             node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
         ],
-        ["unmapped-resource: Resource example.com/npu is not counted"],
+        [
+            "unmapped-resource: Resource example.com/npu is not counted: no GPUResourceMapping names this "
+            "resource of Nodes a, b\n"
+            "name it in a GPUResourceMapping: measure devices if these are GPUs, nothing if not"
+        ],
     ),
     a_node_without_the_label=(
         "class-labels",
         [node("a", {"nvidia.com/gpu.product": "NVIDIA-L4"})],
-        ["node-without-label: is of class nvidia-l4 and must have the label accelerator"],
+        [
+            "node-without-label: Node a is of class nvidia-l4 and must have the label accelerator, by which pods "
+            "are pinned to a class\n"
+            "kubectl label nodes a accelerator=nvidia-l4, or set gpu-class.labelKey to a label that the nodes "
+            "have"
+        ],
     ),
 )
 def test_nodes(check: str, nodes: list[JSON], want: list[str], tmp_path: Path) -> None:
@@ -73,7 +93,13 @@ def test_nodes(check: str, nodes: list[JSON], want: list[str], tmp_path: Path) -
     ("is_ready", "want"),
     no_kubelet_confirms_their_end=(
         False,
-        ["deleted-pods-on-lost-node: is not Ready, and has 1 GPU pods that were deleted (ml/train)"],
+        [
+            "deleted-pods-on-lost-node: Node a is not Ready, and has 1 GPU pods that were deleted (ml/train): "
+            "their containers may run on\n"
+            "leave them until the node is back or off: deleted by force, they hold no quota, whether or not they "
+            "run; of a node that is off: kubectl taint nodes a "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        ],
     ),
     a_ready_node_ends_its_pods=(True, []),
 )
@@ -89,7 +115,11 @@ def test_deleted_pods(is_ready: bool, want: list[str], tmp_path: Path) -> None:
     no_node_has_the_labels=(
         SPOT,
         {},
-        ["spot-pool-without-nodes: GPUPolicy/p names a spot pool, and no node has its labels"],
+        [
+            "spot-pool-without-nodes: GPUPolicy/p names a spot pool, and no node has its labels "
+            "(cloud.google.com/gke-spot=true): no pod is moved there\n"
+            "set rules.spot.nodeSelector to the labels of your spot nodes, or disable the rule"
+        ],
     ),
     a_node_has_them=(SPOT, {"cloud.google.com/gke-spot": "true"}, []),
     disabled=({"spot": {**SPOT["spot"], "mode": "disabled"}}, {}, []),
@@ -127,7 +157,16 @@ def test_device_classes_of_unknown_drivers(tmp_path: Path) -> None:
     ]
     dra = "/apis/resource.k8s.io"
     objects = {dra: {"versions": [{"version": "v1"}]}, f"{dra}/v1/deviceclasses": stored}
-    assert_found("unmapped", objects, ["unmapped-device-class: DeviceClass/other is not counted"], tmp_path)
+    assert_found(
+        "unmapped",
+        objects,
+        [
+            "unmapped-device-class: DeviceClass/other is not counted: its selectors name no known driver of "
+            "GPUs, and no GPUResourceMapping names it\n"
+            "name it in a GPUResourceMapping: measure devices if these are GPUs, nothing if not"
+        ],
+        tmp_path,
+    )
 
 
 def test_a_directory_with_a_mistake_leaves_open_what_depends_on_it(tmp_path: Path) -> None:
@@ -150,7 +189,17 @@ def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -
     tainted = node("a", T4, [NVIDIA, {"key": "ml", "effect": "NoSchedule"}])
     newest = {"rules": {"gpu-toleration": {"tolerations": [{"key": "ml", "operator": "Exists"}]}}, "x": 1}
     objects = {"/api/v1/nodes": [tainted], POLICIES: [stored(newest, {"priority": 1})]}
-    assert_found("taints", objects, ["taint-not-tolerated: has the taint ml:NoSchedule"], tmp_path)
+    assert_found(
+        "taints",
+        objects,
+        [
+            "taint-not-tolerated: Node a has the taint ml:NoSchedule, which no policy and no class of its GPUs "
+            "tolerates: GPU pods cannot run there\n"
+            "add {key: ml, operator: Exists, effect: NoSchedule} to gpu-toleration.tolerations of a policy, or "
+            "to the class"
+        ],
+        tmp_path,
+    )
 
 
 def test_what_to_do_with_several_nodes_names_each(tmp_path: Path) -> None:

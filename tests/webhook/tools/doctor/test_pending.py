@@ -35,7 +35,10 @@ HOLDS = "pending-with-quota: pods in team hold"
     without_a_quota=(pods(pod("a", "11:00")), []),
     for_longer=(
         {**QUOTA, **pods(pod("a", "11:49"))},
-        [f"{HOLDS} 2 GPUs of the quota and have no node: Pod/a since 2027-01-31T11:49:00Z, {FIT}"],
+        [
+            f"{HOLDS} 2 GPUs of the quota and have no node: Pod/a since 2027-01-31T11:49:00Z, {FIT}\n"
+            "gpu-admission why Pod/a -n team says what each node lacks; delete what is not needed"
+        ],
     ),
     several=(
         {**QUOTA, **pods(pod("a", "11:49"), pod("b", "11:00"), pod("c", "11:59"))},

@@ -47,22 +47,56 @@ PENDING = {
 TOO_MUCH, SILENT = "gpus: 5 used of 4, 1 too many", "no message about pods for 200 s"
 UNKNOWN = {"classes": {"nvidia-t4": "1", "deleted": "2"}, "resources": {"example.com/gpus": "1"}}
 NOT_HELD = (
-    "quota-classes-not-held: spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes"
+    "quota-classes-not-held: GPUQuota/default in team spec.unclassifiedPods: TotalOnly lets pods that "
+    "pin no class exceed hard.classes: they count for a class only once they are bound; set "
+    "MostExpensive, or Deny\n"
+    "correct it: kubectl -n team edit gpuquota default"
 )
 
 
 @cases(
     ("found", "want"),
     all_is_well=(quota(COUNTED, ("Exceeded", "False", ""), ("Stale", "False", "")), []),
-    exceeded=(quota(COUNTED, ("Exceeded", "True", TOO_MUCH)), [f"quota-exceeded: is Exceeded: {TOO_MUCH}"]),
-    stale=(quota(COUNTED, ("Stale", "True", SILENT)), [f"quota-stale: is Stale: {SILENT}"]),
-    not_in_force=(PENDING, ["quota-pending: is in force as it was before generation 1 of its spec"]),
-    never_counted=(quota(), ["quota-not-ready: was never counted"]),
+    exceeded=(
+        quota(COUNTED, ("Exceeded", "True", TOO_MUCH)),
+        [
+            f"quota-exceeded: GPUQuota/default in team is Exceeded: {TOO_MUCH}\n"
+            "see who holds it: gpu-admission quota -n team; nothing more is admitted"
+        ],
+    ),
+    stale=(
+        quota(COUNTED, ("Stale", "True", SILENT)),
+        [
+            f"quota-stale: GPUQuota/default in team is Stale: {SILENT}\n"
+            "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches the API server"
+        ],
+    ),
+    not_in_force=(
+        PENDING,
+        [
+            "quota-pending: GPUQuota/default in team is in force as it was before generation 1 of its spec\n"
+            "wait ten seconds; after that see kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+        ],
+    ),
+    never_counted=(
+        quota(),
+        [
+            "quota-not-ready: GPUQuota/default in team is not Ready: was never counted: every GPU pod is denied\n"
+            "wait ten seconds; after that see kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+        ],
+    ),
     for_a_class_that_was_deleted=(
         quota(COUNTED, hard=UNKNOWN),
         [
-            "quota-limits-nothing: spec.hard.classes.deleted must be a GPU class or family",
-            "quota-limits-nothing: spec.hard.resources[example.com/gpus] must be a GPU resource",
+            (
+                "quota-limits-nothing: GPUQuota/default in team spec.hard.classes.deleted must be a GPU class or "
+                "family\n"
+                "correct it: kubectl -n team edit gpuquota default; or apply the GPUClass that it means"
+            ),
+            (
+                "quota-limits-nothing: GPUQuota/default in team spec.hard.resources[example.com/gpus] must be a GPU "
+                "resource: nothing else counts for a quota"
+            ),
         ],
     ),
     stored_by_an_earlier_version_with_its_default=(
@@ -71,7 +105,11 @@ NOT_HELD = (
     ),
     that_lost_a_field_that_was_renamed=(
         managed(quota(COUNTED), "hard", "unpinned"),
-        ["quota-lost-a-field: had spec.unpinned, which the API server dropped"],
+        [
+            "quota-lost-a-field: GPUQuota/default in team had spec.unpinned, which the API server dropped: the "
+            "field is spec.unclassifiedPods now\n"
+            "set spec.unclassifiedPods in its manifest, and apply it"
+        ],
     ),
     applied_again_by_the_new_name=(managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned"), []),
 )
@@ -89,24 +127,45 @@ def test_without_quotas_there_is_nothing_to_find(tmp_path: Path) -> None:
     counted_by_nothing_yet=(counted_by(), []),
     no_ledger=(
         {QUOTAS: [quota()]},
-        ["ledger-missing: has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there"],
+        [
+            "ledger-missing: GPUQuota/default in team has no GPUQuotaLedger in gpu-admission, so replicas deny "
+            "GPU pods there\n"
+            "wait ten seconds; after that see kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+        ],
     ),
     unreadable=(
         {QUOTAS: [quota()], LEDGERS: [ledger_object({"hard": "many"})]},
-        ["ledger-unreadable: has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: "],
+        [
+            "ledger-unreadable: GPUQuota/default in team has a ledger that replicas cannot use: the "
+            "GPUQuotaLedger cannot be read: Expected `object`, got `str` - at `$.hard`\n"
+            "when little is created, kubectl -n gpu-admission delete gpuquotaledgers team: everything is then "
+            "counted anew"
+        ],
     ),
     the_epoch_is_no_ledger=({LEDGERS: [ledger_object("7", EPOCH_OBJECT)]}, []),
     its_quota_is_gone=(
         {**counted_by("here"), **published("here"), QUOTAS: []},
-        ["ledger-left: is of a namespace without a GPUQuota, and limits it"],
+        [
+            "ledger-left: GPUQuotaLedger/team in gpu-admission is of a namespace without a GPUQuota, and limits "
+            "it until a controller deletes it\n"
+            "wait ten seconds; after that see kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+        ],
     ),
     the_next_one_is_not_published=(
         {**counted_by("here", "there"), **published("here")},
-        ["catalogue-not-published: is counted by class catalogue there, which ConfigMap"],
+        [
+            "catalogue-not-published: GPUQuota/default in team is counted by class catalogue there, which "
+            "ConfigMap gpu-admission-catalogues in gpu-admission lacks\n"
+            "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict; the "
+            "controller publishes it within a minute, and until then replicas of other versions deny"
+        ],
     ),
     no_config_map=(
         counted_by("here"),
-        ["catalogue-not-published: gpu-admission-catalogues in gpu-admission lacks"],
+        [
+            "catalogue-not-published: GPUQuota/default in team is counted by class catalogue here, which "
+            "ConfigMap gpu-admission-catalogues in gpu-admission lacks"
+        ],
     ),
 )
 def test_ledgers(objects: JSON, want: list[str], tmp_path: Path) -> None:
@@ -145,7 +204,14 @@ def test_which_object_is_deleted_if_a_ledger_cannot_be_read(
 
 @cases(
     ("until", "want"),
-    lately=(4_000_000_000_000, ["creations-not-stored: were admitted lately and never stored"]),
+    lately=(
+        4_000_000_000_000,
+        [
+            "creations-not-stored: pods in team were admitted lately and never stored, so the namespace may have "
+            "less of its team in creation\n"
+            "find out what refuses them: a name that is taken, a ResourceQuota, another webhook"
+        ],
+    ),
     long_ago=(1_000_000_000_000, []),
 )
 def test_creations_that_are_never_stored(until: int, want: list[str], tmp_path: Path) -> None:

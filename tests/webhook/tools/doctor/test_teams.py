@@ -43,45 +43,77 @@ IDLE = {"hard": {"gpus": "64"}, "reserved": {}, "guaranteedIdle": {"gpus": "16"}
     no_teams=({}, []),
     unreadable=(
         installed(team(COUNTED, hard={"gpus": "many"})),
-        ["team-unreadable: ClusterGPUQuota team-vision the ClusterGPUQuota cannot be read: "],
+        [
+            "team-unreadable: ClusterGPUQuota team-vision the ClusterGPUQuota cannot be read: must be an amount "
+            'such as 16, "0.5" or "2/7", not "many" - at `$.hard.gpus`\n'
+            "correct it: kubectl edit cgpuq team-vision; until then its last valid version stays in force"
+        ],
     ),
     never_counted=(
         installed(team()),
-        ["team-not-ready: is not Ready: was never counted: every GPU pod is denied"],
+        [
+            "team-not-ready: ClusterGPUQuota team-vision is not Ready: was never counted: every GPU pod is "
+            "denied\n"
+            "wait ten seconds; after that see kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+        ],
     ),
     not_counted_again=(
         installed(team(("Ready", "False", "vision-cv is not counted"))),
-        ["team-not-ready: is not Ready: vision-cv is not counted"],
+        ["team-not-ready: ClusterGPUQuota team-vision is not Ready: vision-cv is not counted"],
     ),
     of_too_large_ledgers=(
         installed(team(COUNTED, ("TooLarge", "True", "not in force: the GPUQuota of vision-cv"))),
-        ["team-toolarge: is TooLarge: not in force: the GPUQuota of vision-cv"],
+        [
+            "team-toolarge: ClusterGPUQuota team-vision is TooLarge: not in force: the GPUQuota of vision-cv\n"
+            "shorten spec.hard of the GPUQuotas of its namespaces, or split the team"
+        ],
     ),
     exceeded=(
         installed(team(COUNTED, ("Exceeded", "True", "gpus: 70 used of 64"))),
-        ["team-exceeded: is Exceeded: gpus: 70 used of 64"],
+        [
+            "team-exceeded: ClusterGPUQuota team-vision is Exceeded: gpus: 70 used of 64\n"
+            "see which namespaces hold it: gpu-admission quota; nothing more is admitted"
+        ],
     ),
     of_too_many_namespaces=(
         installed(team(COUNTED, ("TooManyNamespaces", "True", "501 namespaces belong to it"))),
-        ["team-toomanynamespaces: is TooManyNamespaces: 501 namespaces belong to it"],
+        [
+            "team-toomanynamespaces: ClusterGPUQuota team-vision is TooManyNamespaces: 501 namespaces belong to "
+            "it\n"
+            "split the team, or match fewer namespaces"
+        ],
     ),
     of_no_namespace=(
         installed(team(COUNTED), names=("other",)),
-        ["team-without-namespaces: matches no namespace, or only those of other teams"],
+        [
+            "team-without-namespaces: ClusterGPUQuota team-vision matches no namespace, or only those of other "
+            "teams\n"
+            "correct spec.namespaces: kubectl edit cgpuq team-vision"
+        ],
     ),
     of_the_namespaces_of_another_team=(
         installed(
             team(COUNTED), team(COUNTED, name="team-a", namespaces={"names": ["vision-*-*", "visio*"]})
         ),
-        ["team-without-namespaces: ClusterGPUQuota team-a matches no namespace"],
+        [
+            "team-without-namespaces: ClusterGPUQuota team-a matches no namespace, or only those of other teams"
+        ],
     ),
     a_guarantee_for_a_namespace_that_is_gone=(
         installed(team(COUNTED, guaranteed={"vision-old": {"gpus": 16}, "vision-cv": {"gpus": 8}})),
-        ["guarantee-of-no-namespace: guarantees 16 GPUs to vision-old, which does not belong to it now"],
+        [
+            "guarantee-of-no-namespace: ClusterGPUQuota team-vision guarantees 16 GPUs to vision-old, which does "
+            "not belong to it now: they stay free\n"
+            "remove the guarantee: kubectl edit cgpuq team-vision"
+        ],
     ),
     a_guarantee_that_idles_while_the_rest_is_used=(
         installed(team(COUNTED, status={**IDLE, "used": {"gpus": "48"}})),
-        ["guarantee-idle: has nothing left but 16 GPUs that are guaranteed and not used"],
+        [
+            "guarantee-idle: ClusterGPUQuota team-vision has nothing left but 16 GPUs that are guaranteed and "
+            "not used\n"
+            "lower spec.guaranteed, if that is not meant: kubectl edit cgpuq team-vision"
+        ],
     ),
     a_guarantee_that_idles_beside_what_is_free=(
         installed(team(COUNTED, status={**IDLE, "used": {"gpus": "47"}})),
@@ -133,11 +165,14 @@ A100 = {"accelerator": "nvidia-a100-80gb"}
     as_many_as_there_are=([team(hard={"gpus": 16})], []),
     more_in_sum=(
         [team(hard={"gpus": 9}), team(hard={"gpus": 8}, name="team-audio")],
-        ["teams-exceed-nodes: ClusterGPUQuotas grant 17 GPUs together, and the nodes have 16"],
+        [
+            "teams-exceed-nodes: ClusterGPUQuotas grant 17 GPUs together, and the nodes have 16\n"
+            "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node"
+        ],
     ),
     more_of_a_class=(
         [team(hard={"classes": {"nvidia-a100-80gb": 9}})],
-        ["teams-exceed-nodes: grant 9 nvidia-a100-80gb together, and the nodes have 8"],
+        ["teams-exceed-nodes: ClusterGPUQuotas grant 9 nvidia-a100-80gb together, and the nodes have 8"],
     ),
     of_its_family=([team(hard={"classes": {"nvidia-a100": 8}})], []),
     of_a_family_and_its_class=(
@@ -149,7 +184,7 @@ A100 = {"accelerator": "nvidia-a100-80gb"}
     ),
     of_a_class_without_nodes=(
         [team(hard={"classes": {"nvidia-t4": 1}})],
-        ["teams-exceed-nodes: grant 1 nvidia-t4 together, and the nodes have 0"],
+        ["teams-exceed-nodes: ClusterGPUQuotas grant 1 nvidia-t4 together, and the nodes have 0"],
     ),
     slices_depend_on_how_cards_are_cut=([team(hard={"resources": {"nvidia.com/mig-1g.10gb": 100}})], []),
 )
@@ -192,8 +227,12 @@ def test_gpu_quotas_outside_teams_are_granted_too(namespace: str, want: list[str
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 IN_FORCE: JSON = {f"{ADMISSION}ies/gpu-admission-teams": {"spec": {}}}
 UNPROTECTED = [
-    "membership-unprotected: ValidatingAdmissionPolicy/gpu-admission-teams must exist, with a binding that denies: without it, "
-    "whoever may label a namespace takes it out of its team"
+    (
+        "membership-unprotected: ValidatingAdmissionPolicy/gpu-admission-teams must exist, with a binding "
+        "that denies: without it, whoever may label a namespace takes it out of its team\n"
+        "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict, with "
+        "admissionPolicy.enabled and teams.protectMembership of the chart"
+    )
 ]
 
 

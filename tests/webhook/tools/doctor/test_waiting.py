@@ -54,16 +54,29 @@ QUEUE = policy(onExceeded="Queue")
     all_is_well=({**PODS, **LEADS, **QUEUE, **status("4")}, []),
     no_controller_ever=(
         {**PODS, **QUEUE, **status("4")},
-        ["waiting-without-controller: wait in line for quota (team/a), and no controller leads"],
+        [
+            "waiting-without-controller: pods wait in line for quota (team/a), and no controller leads that "
+            "would start them\n"
+            "start the controller (gpu-admission-controller); in an emergency: gpu-admission pause, then "
+            "gpu-admission release --all"
+        ],
     ),
     no_controller_for_minutes=(
         {**PODS, **QUEUE, **status("4"), **lease("11:55:00")},
-        ["waiting-without-controller: wait in line for quota (team/a), and no controller leads"],
+        [
+            "waiting-without-controller: pods wait in line for quota (team/a), and no controller leads that "
+            "would start them\n"
+            "start the controller (gpu-admission-controller); in an emergency: gpu-admission pause, then "
+            "gpu-admission release --all"
+        ],
     ),
     no_quota=(
         {**PODS, **LEADS, **QUEUE},
         [
-            "waiting-for-nothing: pods in team wait in line for quota (a), although the namespace has no GPUQuota"
+            "waiting-for-nothing: pods in team wait in line for quota (a), although the namespace has no "
+            "GPUQuota\n"
+            "see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n "
+            "team"
         ],
     ),
     it_has_just_been_deleted=(
@@ -72,15 +85,28 @@ QUEUE = policy(onExceeded="Queue")
     ),
     a_rule_that_denies_nothing=(
         {**PODS, **LEADS, **policy(onExceeded="Queue", mode="warn"), **status("4")},
-        ["waiting-for-nothing: although the namespace has no policy that enforces its GPUQuota"],
+        [
+            "waiting-for-nothing: pods in team wait in line for quota (a), although the namespace has no policy "
+            "that enforces its GPUQuota"
+        ],
     ),
     no_line_any_more=(
         {**PODS, **LEADS, **policy(onExceeded="Deny"), **status("4")},
-        ["waiting-out-of-use: wait in line for quota (a), which no new pod does: onExceeded is Deny"],
+        [
+            "waiting-out-of-use: pods in team wait in line for quota (a), which no new pod does: onExceeded is "
+            "Deny\n"
+            "wait: they start in order; to start them now: gpu-admission pause, then gpu-admission release -n "
+            "team"
+        ],
     ),
     with_room=(
         {**PODS, **LEADS, **QUEUE, **status("3")},
-        ["waiting-with-room: Pod/a is first in line since 2027-01-31T11:00:00Z, although the quota has room"],
+        [
+            "waiting-with-room: pods in team Pod/a is first in line since 2027-01-31T11:00:00Z, although the "
+            "quota has room for what it needs\n"
+            "see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n "
+            "team"
+        ],
     ),
     with_room_for_a_moment=({**PODS, **LEADS, **QUEUE, **status("3", since="2027-01-31T11:55:00Z")}, []),
     with_room_in_its_quota_and_none_in_its_team=(
@@ -89,7 +115,10 @@ QUEUE = policy(onExceeded="Queue")
     ),
     with_room_in_its_quota_and_its_team=(
         {**PODS, **LEADS, **QUEUE, **status("3", team_free="1")},
-        ["waiting-with-room: although the quota has room"],
+        [
+            "waiting-with-room: pods in team Pod/a is first in line since 2027-01-31T11:00:00Z, although the "
+            "quota has room for what it needs"
+        ],
     ),
     with_room_in_one_of_two_limits=(
         {**PODS, **LEADS, **QUEUE, **status("3", **{"classes/nvidia-t4": "1"})},
@@ -109,7 +138,11 @@ LIMITS_PODS = {
     ("objects", "want"),
     where_pods_wait=(
         {**LIMITS_PODS, **QUEUE, **status("4")},
-        ["resource-quota-waiting: ResourceQuota/compute in team spec.hard: pods also count pods that wait"],
+        [
+            "resource-quota-waiting: ResourceQuota/compute in team spec.hard: pods also count pods that wait in "
+            "line for quota: beyond them, a pod is denied instead\n"
+            "omit them, or leave room for the pods that wait"
+        ],
     ),
     where_they_are_denied=({**LIMITS_PODS, **policy(onExceeded="Deny"), **status("4")}, []),
     where_nothing_is_limited=({**LIMITS_PODS, **QUEUE}, []),
@@ -141,7 +174,10 @@ FOUND = (
     none_is_a_deployment=([], []),
     without_an_account=(
         [controller(account="")],
-        [FOUND.format("gpu-admission", USER.format("gpu-admission", "default"))],
+        [
+            FOUND.format("gpu-admission", USER.format("gpu-admission", "default"))
+            + "\nrun it in gpu-admission with serviceAccountName: gpu-admission-controller, without --kubeconfig"
+        ],
     ),
     another_account=(
         [controller(account="builder")],

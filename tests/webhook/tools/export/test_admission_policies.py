@@ -11,7 +11,7 @@ from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory, load_objects
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, export_policies
+from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, export_policies, header
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALL_OFF = "gpu-requests: {mode: disabled}, gpu-toleration: {mode: disabled}, gpu-isolation: {mode: disabled}"
@@ -83,9 +83,46 @@ def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told() -> None:
     )
 
     assert names(made, "MutatingAdmissionPolicy") == []
-    reported = [str(gap) for gap in made.unsupported if gap.policy == "default"]
-    assert len(reported) == 2
-    assert all("what it adds: mode" in gap for gap in reported)
+    only_adds = "a policy of the API server can add, but not report what it would have added"
+    assert [str(gap) for gap in made.unsupported if gap.policy == "default"] == [
+        f"gpu-toleration of policy default: what it adds: mode warn: {only_adds}",
+        f"gpu-isolation of policy default: what it adds: mode audit: {only_adds}",
+    ]
+
+
+def test_what_never_comes_of_an_exported_rule() -> None:
+    limits = "gpu-requests: {completeLimits: true, maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}"
+    made = exported(policy("default", "priority: 0", limits), mutations=None)
+
+    assert [str(gap) for gap in made.unsupported if gap.what != "all of it"] == [
+        (
+            "gpu-requests: slices that no class has, more slices or cards than a node has, another vendor's resource "
+            "than the class's: what a class has depends on where the pod can land, which is computed over the whole "
+            "catalogue"
+        ),
+        (
+            "gpu-requests: the values of fraction annotations: their scheduler refuses them itself; the pod gets no "
+            "GPU by them"
+        ),
+        "gpu-requests: warnings: about time-sliced shares and variables set by hand: the webhook gives this advice",
+        (
+            "gpu-requests: amounts finer than thousandths: CEL compares quantities exactly, the API server rounds "
+            "them up to thousandths"
+        ),
+        "gpu-requests: pod templates of workloads: their pods are checked when they are created",
+        "gpu-requests: limits by class: the largest of a resource holds for every pod, whatever its class",
+        "gpu-requests: completeLimits: without the webhook the API server itself rejects such pods",
+        "gpu-toleration: tolerations for devices by DRA: CEL cannot look up the DeviceClasses of a claim",
+        (
+            "gpu-toleration: what it adds: needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is "
+            "switched on"
+        ),
+        "gpu-isolation: pod templates of workloads: their pods are checked when they are created",
+        (
+            "gpu-isolation: what it adds: needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is "
+            "switched on"
+        ),
+    ]
 
 
 def test_disabled_rules_come_to_nothing() -> None:
@@ -95,6 +132,12 @@ def test_disabled_rules_come_to_nothing() -> None:
     assert made.rules == ()
     assert all(gap.what == "all of it" for gap in made.unsupported)
     assert {gap.rule for gap in made.unsupported} == set(RULES_BY_ID)
+    why = "every policy disables it, or exempts every namespace from it"
+    assert {gap.rule for gap in made.unsupported if gap.why == why} == {
+        "gpu-requests",
+        "gpu-toleration",
+        "gpu-isolation",
+    }
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -157,17 +200,58 @@ def test_a_rule_from_which_every_namespace_is_exempted() -> None:
     assert not any(".gpu-requests" in name for name in names(made, "ValidatingAdmissionPolicy"))
 
 
-def test_limits_and_tolerations_that_cel_cannot_tell_apart() -> None:
+def test_limits_that_cel_cannot_tell_apart() -> None:
     made = exported(
         policy("default", "priority: 0", "gpu-requests: {maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}")
     )
 
-    assert {(each.rule, each.what) for each in made.unsupported} >= {
-        ("gpu-requests", "limits by class"),
-        ("gpu-toleration", "tolerations for devices by DRA"),
-    }
     totals = expressions(made, "default.gpu-requests", "variables")["totals"]
     assert "name in ['nvidia.com/gpu'] ? 2 : name in ['nvidia.com/gpu'] ? 1 : -1" in totals
+
+
+def test_the_words_of_a_denial() -> None:
+    rules = "gpu-requests: {maxPerContainer: 8, maxPerPod: 16}"
+    found = expressions(
+        exported(policy("default", "priority: 0", rules)), "default.gpu-requests", "variables"
+    )
+
+    for words in (
+        "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'",
+        "'set ' + name + ': 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs'",
+    ):
+        assert words in found["amounts"]
+    remedy = "'request ' + name + ': ' + string(most) + ' or less'"
+    why = (
+        "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
+        "' per pod by policy'"
+    )
+    assert f"'spec' + ': ' + {remedy} + '; ' + {why} + ' [gpu-requests]'" in found["totals"]
+
+
+def test_the_comment_before_the_objects() -> None:
+    made = exported(
+        policy("default", "exemptions: [{namespaces: [legacy], reason: r, until: 2026-11-30}]", ALL_OFF)
+    )
+
+    assert header(made).splitlines()[:8] == [
+        (
+            "# Rules of gpu-admission as policies of the API server itself, from configuration 5cba4e1f49f8 as of "
+            "2026-11-21T12:00:00Z."
+        ),
+        "# Generated by `gpu-admission export`: change the GPUPolicy documents and export again.",
+        (
+            "# Remove all of it: kubectl delete -l "
+            "app.kubernetes.io/part-of=gpu-admission,app.kubernetes.io/component=admission-policies \\"
+        ),
+        (
+            "#   "
+            "validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+        ),
+        "#",
+        "# Policies, each with its binding: 0. Rules in here: none.",
+        "# CEL has no clock. Export again when this ends:",
+        "# - policy default exempts legacy until the end of 2026-11-30",
+    ]
 
 
 def test_what_every_object_has() -> None:

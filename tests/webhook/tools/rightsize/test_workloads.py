@@ -183,9 +183,16 @@ def test_the_hourly_series_are_read(tmp_path: Path) -> None:
 
 
 def test_without_hourly_series_all_values_are_read(tmp_path: Path) -> None:
-    prometheus = Recorded(Pod("a", [SMALL]), by_hour=False)
+    prometheus = Recorded(Pod("a", [SMALL]), Pod("full", [FULL]), by_hour=False)
+    pods = [pod("a"), pod("full", owner="Pod/full"), pod("new", owner="Pod/new")]
 
-    found = report(tmp_path, [pod("a")], prometheus, hours=48)
+    found = report(tmp_path, pods, prometheus, hours=48)
 
-    assert (found.by_hour, len(found.workloads)) == (False, 1)
+    assert list(found.notes()) == [
+        "1 workload could be smaller: 547.5 GPU-hours a month",
+        "1 workload of the right size",
+        "not judged: 1 pod with GPUs that Prometheus does not know",
+        f"Prometheus has no series {USE_BY_HOUR}: the peaks are the largest of all values that it keeps. "
+        "The chart's recording rules make that series, which is cheaper to keep and to read",
+    ]
     assert f'min by (namespace, pod) (count_over_time({USE}{{job=""}}[48h:1h]))' in prometheus.asked

@@ -137,20 +137,18 @@ def test_a_rule_that_refuses_what_a_team_runs_warns() -> None:
     draft = Draft(BUILT_IN, refusing(), (), ())
 
     assert policy_of(draft.configuration()).spec.rules["gpu-class"].mode is Mode.WARN
-    assert (
-        draft.proposal(None)
-        .files["gpupolicy.yaml"]
-        .startswith(
-            "# gpu-class warns: it would refuse what runs in team. Set mode: enforce once that is corrected.\n"
-        )
-    )
+    said = "# gpu-class warns: it would refuse what runs in team. Set mode: enforce once that is corrected."
+    assert draft.proposal(None).files["gpupolicy.yaml"].splitlines()[0] == said
 
 
 def test_the_gpu_stack_is_exempted() -> None:
     draft = Draft(BUILT_IN, refusing("DaemonSet/agent"), (), ())
 
     assert draft.proposal(None).exemptions == {"team": ("gpu-class",)}
-    assert policy_of(draft.configuration()).spec.rules["gpu-class"].mode is Mode.ENFORCE
+    policy = policy_of(draft.configuration())
+    assert policy.spec.rules["gpu-class"].mode is Mode.ENFORCE
+    (reason,) = {each.reason for each in policy.spec.exemptions if "team" in each.namespaces}
+    assert reason == "GPU stack: device plugins, exporters and other pods of DaemonSets"
 
 
 def test_a_rule_that_refuses_others_too_warns_and_exempts_nothing() -> None:
@@ -221,14 +219,21 @@ def test_taints_that_nothing_tolerates() -> None:
 def test_the_files_read_back_as_the_configuration_that_was_tried(tmp_path: Path) -> None:
     draft = Draft(BUILT_IN, refusing(), [node(X900)], ())
 
-    write(draft.proposal(0), tmp_path / "new")
+    proposal = draft.proposal(0)
+    write(proposal, tmp_path / "new")
 
+    assert [proposal.files[f"gpu{kind}.yaml"].splitlines()[0] for kind in ("quotas", "classes")] == [
+        "# The GPUs that are held now, rounded up, and the largest pod once more, so that an update can begin.",
+        "# From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells.",
+    ]
     read, tried = load_directory(tmp_path / "new"), draft.configuration()
     assert read.policies.policies[0].spec == tried.policies.policies[0].spec
     assert list(read.classes) == list(tried.classes)
     assert read.quotas == tried.quotas
-    with pytest.raises(FileExistsError, match="must be empty"):
-        write(draft.proposal(0), tmp_path / "new")
+    with pytest.raises(FileExistsError) as error:
+        write(proposal, tmp_path / "new")
+    said = f"{tmp_path / 'new'} must be empty: what is in it would be read with the proposal"
+    assert str(error.value) == said
 
 
 def test_enforced_takes_every_rule_in_its_word_but_those_that_are_disabled() -> None:

@@ -8,9 +8,11 @@ from policies.quota.waiting import GATE
 from tests.builders import gpu_container, uid
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
+from tests.webhook.tools.doctor.nodes import POLICIES, stored
 from webhook.configuration.loader import load_directory
 from webhook.quota.team_documents import team_path
-from webhook.tools.scan.scanning import ClusterFacts, Scan
+from webhook.tools.scan.scanning import ClusterFacts, Scan, _unread
+from webhook.tools.scan.tally import Tally
 from webhook.tools.status.permitted import Permitted
 
 NODE = {"metadata": {"name": "l4-0", "uid": "n", "labels": {"accelerator": "nvidia-l4"}}}
@@ -79,6 +81,7 @@ def test_a_proposal_counts_no_pod_that_waits(tmp_path: Path, labels: dict[str, s
         found = Scan(server.client(), now=now, namespace="ml").report(with_trial=False)
 
     assert found.proposal.quotas == {"ml": want}
+    assert found.source == "the built-in defaults"
 
 
 T4_NODE = {"metadata": {"name": "a", "uid": "u", "labels": {"accelerator": "nvidia-t4"}}}
@@ -116,3 +119,43 @@ def test_nodes_and_pools(
         assert nodes.label_sets == {(("accelerator", "nvidia-t4"),)}
         assert [dict(pool.labels)["accelerator"] for pool in nodes.pools] == [frozenset({"nvidia-l4"})]
     assert reader.omitted == omitted
+
+
+@cases(
+    ("namespace", "path", "want"),
+    of_all_namespaces=("", "/api/v1/namespaces", "list namespaces"),
+    of_one=("ml", "/api/v1/namespaces/ml", "get namespaces/ml"),
+)
+def test_labels_that_may_not_be_read(tmp_path: Path, namespace: str, path: str, want: str) -> None:
+    with ApiServer(tmp_path, answering({path: status(403, "no", "Forbidden")})) as server:
+        reader = Permitted(server.client())
+
+        assert ClusterFacts(reader, namespace).labels == {}
+
+    (omitted,) = reader.omitted
+    assert omitted == want
+
+
+def test_objects_that_no_rule_can_read() -> None:
+    tally = Tally()
+    tally.unknown_kinds["kubeflow.org", "TFJob"] = 2
+    tally.unreadable["ml/Pod/a"] = "Expected `object`, got `null`"
+
+    kind, unreadable = _unread(tally)
+
+    assert kind.subject == "Kind TFJob.kubeflow.org"
+    assert kind.message == (
+        "makes 2 of the GPU pods, and no rule reads its objects: mistakes in them show only in the pods"
+    )
+    assert kind.remedy == "name the paths of its pod templates in workloadKinds of a GPUResourceMapping"
+    assert unreadable.message == "could not be read: Expected `object`, got `null`"
+
+
+def test_the_documents_of_the_cluster_are_those_that_are_tried(tmp_path: Path) -> None:
+    pods, namespace = "/api/v1/namespaces/ml/pods", {"metadata": {"name": "ml"}}
+    objects = {"/api": [], "/apis": [], "/api/v1/nodes": [], pods: [], "/api/v1/namespaces/ml": namespace}
+    with ApiServer(tmp_path, answering({**objects, POLICIES: [stored({"priority": 1})]})) as server:
+        scan = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml")
+        found = scan.report(with_trial=False)
+
+    assert found.source == "the cluster's documents"

@@ -93,7 +93,9 @@ def test_a_proposal_has_teams_in_a_file_that_can_be_applied(capsys: pytest.Captu
 
     assert found.teams == {"vision": 6}
     text = found.files["clustergpuquotas.yaml"]
-    assert text.startswith("# What the namespaces with this label hold, rounded up, ")
+    assert text.splitlines()[0] == (
+        "# What the namespaces with this label hold, rounded up, and the largest pod once more. Does it name teams?"
+    )
     [document] = load_documents(text)
     assert isinstance(document, YamlDocument)
     record = decode_team(msgspec.json.encode(document.data))

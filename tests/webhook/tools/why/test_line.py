@@ -87,6 +87,11 @@ def place(reason: str, message: str, **fields: Any) -> PlaceInLine:
         "2 of the 8 pods of its gang Job/train do not exist yet",
         "create the missing pods: gpu-admission why Job/train says why they are missing",
     ),
+    a_gang_that_cannot_be_read=(
+        place("UnreadGang", "its gang could not be read", gang="PodGroup/train"),
+        "its gang could not be read",
+        "create PodGroup/train if there is none; the log of the controller says what is wrong",
+    ),
     other_gate=(
         place("OtherGate", "it has another scheduling gate"),
         "it has another scheduling gate",
@@ -102,6 +107,16 @@ def place(reason: str, message: str, **fields: Any) -> PlaceInLine:
         "it exceeds the whole quota",
         f"request less, or {RAISE}",
     ),
+    too_many=(
+        place("TooMany", "it has more pods than the quota counts"),
+        "it has more pods than the quota counts",
+        "use fewer pods with more GPUs each",
+    ),
+    budget_spent=(
+        place("BudgetSpent", "the budget is spent"),
+        "the budget is spent",
+        f"it starts in the next period of the budget, or ask {PLATFORM_TEAM} to raise spec.budget",
+    ),
     on_hold=(
         place("OnHold", "the line is on hold"),
         "the line is on hold",
@@ -114,7 +129,7 @@ def test_why_it_waits_and_what_helps(found: PlaceInLine | None, message: str, re
     cause = line_cause(gated("train-0", "example.com/gate"), quota(LINE), found, GPUS, PLATFORM_TEAM)
 
     before, _, said = cause.message.partition(": ")
-    gang = " with the other pods of its gang Job/train" if found and found.gang else ""
+    gang = f" with the other pods of its gang {found.gang}" if found and found.gang else ""
     assert before == f"waits in line for quota since 2026-11-22T08:10:00Z{gang}"
     assert (said, cause.remedy, cause.source) == (message, remedy, Source.LINE)
 
@@ -127,7 +142,7 @@ def test_why_it_waits_and_what_helps(found: PlaceInLine | None, message: str, re
 def test_without_a_line_a_controller_may_be_missing(record: QuotaRecord | None, message: str) -> None:
     cause = line_cause(gated(), record, None, GPUS, PLATFORM_TEAM)
 
-    assert cause.message.endswith(f": {message}")
+    assert cause.message == f"waits in line for quota since 2026-11-22T08:10:00Z: {message}"
     assert cause.remedy == f"if it stays so, ask {PLATFORM_TEAM} whether a controller runs"
 
 

@@ -250,12 +250,6 @@ def test_without_the_right_to_read_rules_their_denial_comes_first(denial: str, w
     assert (denial in reasons[0].message) is (want[0] == "event")
 
 
-def test_without_the_right_to_read_rules_nothing_is_known() -> None:
-    (cause,) = answer_of(situation(rule_denials=None))[2]
-
-    assert cause.remedy == "ask the platform team for the rights that are named below"
-
-
 def ending(end: str, *, finalizers: Sequence[str] = (), **spec: Any) -> StoredPod:
     metadata = {
         "name": "old-0",
@@ -331,6 +325,41 @@ ON_T4 = {"nodeName": "t4-0"}
         "Pod train-0 waits on Node t4-0: container main: ErrImagePull",
         "correct the image or imagePullSecrets",
     ),
+    an_image_that_is_not_there_again=(
+        {"pods": [pod(spec=ON_T4, **container_status("ImagePullBackOff"))]},
+        "Pod train-0 waits on Node t4-0: container main: ImagePullBackOff",
+        "correct the image or imagePullSecrets",
+    ),
+    an_image_that_has_no_name=(
+        {"pods": [pod(spec=ON_T4, **container_status("InvalidImageName"))]},
+        "Pod train-0 waits on Node t4-0: container main: InvalidImageName",
+        "correct the image",
+    ),
+    nothing_that_is_known=(
+        {},
+        "pods are missing, and no Event says why",
+        "see the log of the controller that makes pods of this kind",
+    ),
+    nothing_that_the_caller_may_read=(
+        {"rule_denials": None},
+        "pods are missing, no Event says why, and you may not read what decides which rules hold",
+        "ask the platform team for the rights that are named below",
+    ),
+    a_scheduler_of_its_own=(
+        {"pods": [pod(spec={"schedulerName": "volcano"})]},
+        "Pod train-0 has not been considered by a scheduler yet",
+        'see the log of the scheduler that spec.schedulerName names ("volcano")',
+    ),
+    a_gate=(
+        {"pods": [pod(spec={"schedulingGates": [{"name": "a/b"}]})]},
+        "Pod train-0 waits for its scheduling gates to be removed: a/b",
+        "see the controller that sets them",
+    ),
+    a_job_of_which_one_pod_failed_without_a_word=(
+        {"data": {"kind": "Job"}, "pods": [pod(spec=ON_T4), pod("train-2", "Failed")]},
+        "1 pod has failed, Pod train-2: its status does not say why",
+        "",
+    ),
     a_container_that_exits=(
         {
             "pods": [
@@ -385,8 +414,10 @@ def test_what_pods_wait_for(given: JSON, message: str, remedy: str) -> None:
     assert (last.message, last.remedy) == (message, remedy)
 
 
-def fits(name: str, *against: str, remedy: str = "") -> NodeFit:
-    return NodeFit(name=name, kind="t4", free={}, allocatable={}, against=against, remedy=remedy)
+def fits(name: str, *against: str, remedy: str = "", number: int = 1) -> NodeFit:
+    return NodeFit(
+        name=name, kind="t4", free={}, allocatable={}, against=against, remedy=remedy, number=number
+    )
 
 
 @cases(
@@ -395,6 +426,21 @@ def fits(name: str, *against: str, remedy: str = "") -> NodeFit:
         {"nodes": [fits("a", "is cordoned", remedy="uncordon it"), fits("b", "is cordoned", "is not Ready")]},
         "none of the 2 nodes with GPUs can take it: Node a is cordoned",
         "uncordon it",
+    ),
+    the_only_node=(
+        {"nodes": [fits("a", "is cordoned")], "classes": ["t4"]},
+        "the only node of class t4 cannot take it: Node a is cordoned",
+        "",
+    ),
+    nodes_that_may_not_be_listed=(
+        {"nodes": [fits("", "has 0 of 8 free", number=3)], "classes": ["t4"]},
+        "none of the 3 nodes of class t4 can take it: the one with the most has 0 of 8 free",
+        "",
+    ),
+    one_node_that_may_not_be_listed=(
+        {"nodes": [fits("", "has 0 of 8 free")], "classes": ["t4"]},
+        "the only node of class t4 cannot take it: it has 0 of 8 free",
+        "",
     ),
     no_node_of_the_class=(
         {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": ["nvidia-t4"]},

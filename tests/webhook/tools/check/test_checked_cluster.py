@@ -224,6 +224,15 @@ def test_the_namespaces_of_a_team_without_a_cluster() -> None:
     assert found == {"vision-cv-6": [], "vision-nlp-2": [], "vision-prod-1": [said], "speech-9": []}
 
 
+DRA = "/apis/resource.k8s.io/v1"
+CLAIMS = {
+    "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
+    f"{DRA}/namespaces/ml/resourceclaims": [],
+    f"{DRA}/namespaces/ml/resourceclaimtemplates": [],
+}
+CLAIMING = IN_ML + "  resourceClaims: [{name: gpu, resourceClaimName: mine}]\n"
+
+
 @cases(
     ("objects", "text", "verdicts", "notes"),
     a_team_that_was_never_counted=({TEAMS: [team(None)]}, pods((CV, 1), (CV, 2)), ["changed", "changed"],
@@ -239,6 +248,8 @@ def test_the_namespaces_of_a_team_without_a_cluster() -> None:
     labels=({POLICIES: [OF_A], "/api/v1/namespaces/ml": FORBIDDEN}, stream(TWO, GOOD.replace("gpu: 1", "x: 1")),
         ["unknown", "unknown"],
         ["you may not get namespaces/ml, get namespaces/default: what depends on it is not evaluated"]),
+    device_classes=({**CLAIMS, f"{DRA}/deviceclasses": FORBIDDEN}, CLAIMING, ["changed"],
+        ["you may not list deviceclasses.resource.k8s.io: what depends on it is not evaluated"]),
     labels_that_no_policy_asks_for=({"/api/v1/namespaces/ml": FORBIDDEN}, IN_ML, ["changed"], []),
     a_namespace_that_is_to_come=({POLICIES: [OF_A], "/api/v1/namespaces/ml": None}, TWO, ["changed"],
         ["namespace ml does not exist yet: its labels are those of the manifests"]),

@@ -10,11 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from policies.registry import RULES_BY_REASON
+from tests.corpus import CORPUS
 from tests.webhook.commands.checking import GPU_POD
 from tests.webhook.commands.sarif import report, sarif
 from webhook.commands import main
-
-CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
 
 
 def pod(name: str, count: str) -> str:

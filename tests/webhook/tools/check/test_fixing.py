@@ -16,7 +16,6 @@ from tests.webhook.commands.sarif import sarif
 from webhook.configuration.files import read_file, replace_file
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.tools.check.fixing import DENIED_THEN, INEFFECTIVE, NO_EDIT
 from webhook.tools.check.fixing import fix as fix_all
 from webhook.tools.check.manifests import read_manifests
 from webhook.tools.check.offline import Run
@@ -171,9 +170,10 @@ def test_a_chart_and_a_kustomization_are_named(tmp_path: Path) -> None:
 
 
 LIMIT = "limits[nvidia.com/gpu]"
-UNCOUNTABLE = DENIED_THEN.format(
-    f'spec.containers[0].resources.{LIMIT} (container "main") = "none": set nvidia.com/gpu: 1; must be a quantity that '
-    "Kubernetes can count [gpu-requests]"
+INEFFECTIVE = "its edit would not remove it"
+UNCOUNTABLE = (
+    f'its edit would be denied (spec.containers[0].resources.{LIMIT} (container "main") = "none": '
+    "set nvidia.com/gpu: 1; must be a quantity that Kubernetes can count [gpu-requests])"
 )
 
 
@@ -182,8 +182,8 @@ UNCOUNTABLE = DENIED_THEN.format(
     right=(HALF, f"spec.containers[0].resources.{LIMIT}", 1, []),
     still_denied=(HALF, f"spec.containers[0].resources.{LIMIT}", "1.5", [INEFFECTIVE]),
     denied_for_another_reason=(HALF, f"spec.containers[0].resources.{LIMIT}", "none", [UNCOUNTABLE]),
-    without_its_pods=(DEPLOYMENT.replace("COUNT", "0.5"), "spec", None, [NO_EDIT]),
-    the_pod_of_a_workload=(DEPLOYMENT.replace("COUNT", "0.5"), "spec.template", None, [NO_EDIT]),
+    without_its_pods=(DEPLOYMENT.replace("COUNT", "0.5"), "spec", None, ["for you to decide"]),
+    the_pod_of_a_workload=(DEPLOYMENT.replace("COUNT", "0.5"), "spec.template", None, ["for you to decide"]),
 )
 def test_a_fix_is_made_only_if_a_second_check_finds_nothing_worse(
     tmp_path: Path, text: str, path: str, value: Any, left: list[str]

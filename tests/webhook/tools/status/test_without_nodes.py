@@ -14,13 +14,10 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, cluster
 from tests.webhook.commands.checking import GOOD
-from tests.webhook.tools.why.situations import situation, unschedulable
 from webhook.cluster.capacity import counted_node_reader
 from webhook.cluster.published_capacity import PublishedCapacity, encode, published_classes
 from webhook.commands import main
 from webhook.configuration.loader import load_directory
-from webhook.tools.why.explanation import NodeFit, Source
-from webhook.tools.why.reasons import answer_of
 
 CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-capacity"
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
@@ -48,7 +45,7 @@ USED = {"a": 5}
 HOLDING = [{"metadata": {"name": "p"}, "spec": {"nodeName": "a", "containers": [gpu_container("5")]}}]
 
 
-def published(seconds_ago: int) -> JSON:
+def published(at: datetime) -> JSON:
     configuration = load_directory(None)
     read = counted_node_reader(configuration)
     found = []
@@ -57,7 +54,6 @@ def published(seconds_ago: int) -> JSON:
         assert counted.gpus is not None
         used = {GPU: Fraction(USED.get(counted.name, 0))}
         found.append((msgspec.structs.replace(counted.gpus, used=used), counted.labels))
-    at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
     classes = published_classes(found, {}, configuration.classes)
     return {"metadata": {"name": "x"}, **json.loads(encode(PublishedCapacity(at, classes)))}
 
@@ -74,8 +70,13 @@ def admin() -> dict[str, Any]:
     return {**cluster(), NODES: EVERY, PODS: HOLDING}
 
 
-def tenant(seconds_ago: int = 5) -> dict[str, Any]:
-    return {**cluster(), NODES: FORBIDDEN, PODS: FORBIDDEN, CONFIG_MAP: published(seconds_ago)}
+def ago(seconds: int) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=seconds)
+
+
+def tenant(at: datetime | None = None) -> dict[str, Any]:
+    """Return what the API server has for who may not list nodes, which were counted then, or just now."""
+    return {**cluster(), NODES: FORBIDDEN, PODS: FORBIDDEN, CONFIG_MAP: published(at or ago(5))}
 
 
 def test_the_classes_are_the_same(tmp_path: Path) -> None:
@@ -115,19 +116,22 @@ def test_the_remedies_of_check_are_the_same(tmp_path: Path, text: str, reasons: 
 
 
 @cases(
-    ("seconds_ago", "start"),
-    just_now=(5, "nodes by class as the controller counted them at 20"),
-    by_a_controller_that_is_down=(600, "the controller counted nodes last at 20"),
+    ("at", "note"),
+    just_now=(ago(5), "nodes by class as the controller counted them at {}, without taints"),
+    by_a_controller_that_is_down=(
+        ago(600),
+        "the controller counted nodes last at {}: what is free now is not known",
+    ),
 )
-def test_it_says_when_they_were_counted(tmp_path: Path, seconds_ago: int, start: str) -> None:
-    shown = run(tmp_path, tenant(seconds_ago), "classes", "-n", "ml")
-    assert f"\n\n{start}" in shown
+def test_it_says_when_they_were_counted(tmp_path: Path, at: datetime, note: str) -> None:
+    shown = run(tmp_path, tenant(at), "classes", "-n", "ml")
+    assert f"\n\n{note.format(f'{at:%Y-%m-%d %H:%M:%S} UTC')}\n" in shown
     assert "list nodes" not in shown
     assert f"{A100:<20} {'nvidia-a100':<20} {80:>4}  {'yes':<7} {2:>6} {16:>6} {3:>6}" in shown
 
 
 def test_nothing_is_decided_by_old_figures(tmp_path: Path) -> None:
-    found, notes = checked(tmp_path, tenant(seconds_ago=600), asking("nvidia-h100-80gb"))
+    found, notes = checked(tmp_path, tenant(ago(600)), asking("nvidia-h100-80gb"))
     assert found == []
     assert any(note.startswith("the controller counted nodes last at ") for note in notes)
 
@@ -140,24 +144,3 @@ def test_documents_of_a_directory_are_not_those_that_were_counted_by(tmp_path: P
     )
     shown = run(tmp_path, tenant(), "classes", "-n", "ml", "--config", str(config))
     assert "you may not list nodes" in shown
-
-
-@cases(
-    ("number", "message"),
-    several=(3, "none of the 3 nodes with GPUs can take it: the one with the most has 3 of 8 free"),
-    one=(1, "the only node with GPUs cannot take it: it has 3 of 8 free"),
-)
-def test_why_names_no_node(number: int, message: str) -> None:
-    fit = NodeFit(
-        name="",
-        kind=A100,
-        free={},
-        allocatable={},
-        against=("has 3 of 8 free",),
-        remedy="wait",
-        number=number,
-    )
-    _, _, causes = answer_of(situation(pods=[unschedulable("train-0")], nodes=[fit]))
-    assert [(each.message, each.remedy) for each in causes if each.source is Source.NODES] == [
-        (message, "wait")
-    ]

@@ -1,0 +1,65 @@
+"""The status of a cluster as a caller with few rights reads it: what may not be read is named as `kubectl auth can-i` does."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from policies.policy import Exemption
+from tests.builders import JSON
+from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering, status
+from tests.webhook.commands.checked_cluster import GROUP, cluster
+from webhook.tools.status import reading
+from webhook.tools.status.reading import read_status
+from webhook.tools.status.report import ClusterStatus, InstallationStatus
+
+NOW = datetime(2027, 1, 31, 12, tzinfo=UTC)
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases"
+OPEN: dict[str, Any] = {
+    "/version": {"gitVersion": "v1.36.3"},
+    "/api/v1/events": [],
+    "/api/v1/pods": [],
+    f"{GROUP}/gpuquotas": [],
+    f"{GROUP}/clustergpuquotas": [],
+}
+
+
+def read(folder: Path, objects: JSON, *namespaces: str) -> ClusterStatus:
+    with ApiServer(folder, answering({**cluster(), **OPEN, **objects})) as server:
+        return read_status(
+            server.client(), now=NOW, namespaces=namespaces, home="ml", installation=InstallationStatus()
+        )
+
+
+@cases(
+    ("path", "want"),
+    nodes=("/api/v1/nodes", ("list nodes",)),
+    events=("/api/v1/events", ("list events in all namespaces",)),
+    teams=(f"{GROUP}/clustergpuquotas", ("list clustergpuquotas.gpu-admission.dev",)),
+    the_lease=(
+        f"{LEASES}/gpu-admission-controller",
+        ("get leases/gpu-admission-controller -n gpu-admission",),
+    ),
+)
+def test_what_may_not_be_read_is_named(tmp_path: Path, path: str, want: tuple[str, ...]) -> None:
+    found = read(tmp_path, {path: status(403, "no", "Forbidden")})
+
+    assert found.omitted == want
+
+
+def test_where_denials_are_from(tmp_path: Path) -> None:
+    assert read(tmp_path, {}).denials_from == (
+        "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
+    )
+
+
+@cases(
+    ("fields", "want"),
+    from_every_rule=({}, "legacy: every rule (old)"),
+    from_some_for_a_time=(
+        {"rules": ("gpu-class", "spot"), "until": date(2027, 2, 1)},
+        "legacy: gpu-class, spot until the end of 2027-02-01 (old)",
+    ),
+)
+def test_an_exemption(fields: dict[str, Any], want: str) -> None:
+    assert reading._exemption(Exemption(namespaces=("legacy",), reason="old", **fields)) == want

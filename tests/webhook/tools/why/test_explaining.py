@@ -1,0 +1,104 @@
+"""What is read of a cluster to explain an object, and what the object itself says; on a real API server: tests/cluster/why/."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.builders import JSON, manifest
+from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering, status
+from tests.webhook.commands.checked_cluster import cluster
+from webhook.tools.why.explaining import explain
+from webhook.tools.why.explanation import Answer, Explanation
+
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+KINDS = {"Deployment": "deployments", "DaemonSet": "daemonsets", "Job": "jobs"}
+SERVED = {
+    "items": [
+        {
+            "metadata": {"name": group},
+            "versions": [
+                {
+                    "version": "v1",
+                    "resources": [
+                        {"resource": KINDS[kind], "responseKind": {"kind": kind}, "scope": "Namespaced"}
+                        for kind in kinds
+                    ],
+                }
+            ],
+        }
+        for group, kinds in {"apps": ("Deployment", "DaemonSet"), "batch": ("Job",)}.items()
+    ]
+}
+
+
+def explained(folder: Path, kind: str, spec: JSON, more: JSON, **objects: Any) -> Explanation:
+    group = "batch" if kind == "Job" else "apps"
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    stored = manifest(f"{group}/v1", kind, "train", {"template": template, **spec}, namespace="ml", uid="u")
+    stored["metadata"] |= more.pop("metadata", {})
+    path = f"/apis/{group}/v1/namespaces/ml/{KINDS[kind]}/train"
+    given = {"/api/v1/namespaces/ml/events": [], "/api/v1/namespaces/ml/pods": [], **objects}
+    with ApiServer(
+        folder, answering({**cluster(), "/apis": SERVED, **given, path: {**stored, **more}})
+    ) as server:
+        return explain(server.client(), kind, "train", "ml", NOW)
+
+
+SCALED = {
+    "manager": "kubectl-scale",
+    "time": "2026-11-22T08:00:00Z",
+    "fieldsV1": {"f:spec": {"f:replicas": {}}},
+}
+
+
+@cases(
+    ("kind", "spec", "more", "summary"),
+    scaled_to_zero=(
+        "Deployment",
+        {"replicas": 0},
+        {"metadata": {"managedFields": [SCALED]}},
+        "scaled to zero: spec.replicas is 0, written by kubectl-scale at 2026-11-22T08:00:00Z",
+    ),
+    a_daemon_set_that_matches_no_node=(
+        "DaemonSet",
+        {},
+        {"status": {"desiredNumberScheduled": 0}},
+        "no node matches its pods: status.desiredNumberScheduled is 0",
+    ),
+    a_job_with_all_its_completions=(
+        "Job",
+        {"completions": 1, "parallelism": 1},
+        {"status": {"succeeded": 1}},
+        "as it is written, it makes no pods",
+    ),
+)
+def test_why_an_object_makes_no_pods(tmp_path: Path, kind: str, spec: JSON, more: JSON, summary: str) -> None:
+    found = explained(tmp_path, kind, spec, more)
+
+    assert found.summary == summary
+    assert found.answer is Answer.STOPPED
+
+
+def test_a_pod_says_what_its_gates_wait_for(tmp_path: Path) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    gated = manifest(
+        "v1", "Pod", "train-0", {"containers": [], "schedulingGates": [{"name": "a/b"}]}, namespace="ml"
+    )
+    gated["metadata"] |= {"ownerReferences": [owner], "creationTimestamp": "2026-11-22T08:00:00Z"}
+    gated["status"] = {"phase": "Pending"}
+
+    listed = "/api/v1/namespaces/ml/pods"
+    (state,) = explained(tmp_path, "Job", {}, {}, **{listed: [gated], f"{listed}/train-0": gated}).pods
+
+    assert state.reason == "waits for a/b"
+
+
+def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
+    forbidden = {
+        f"/api/v1/namespaces/ml/{plural}": status(403, "no", "Forbidden") for plural in ("events", "pods")
+    }
+
+    found = explained(tmp_path, "Deployment", {"replicas": 1}, {}, **forbidden)
+
+    assert found.omitted == ("list events -n ml", "list pods -n ml")
