@@ -116,14 +116,15 @@ def test_the_remedies_of_check_are_the_same(tmp_path: Path, text: str, reasons: 
 
 
 @cases(
-    ("at", "note"),
-    just_now=(ago(5), "nodes by class as the controller counted them at {}, without taints"),
+    ("age", "note"),
+    just_now=(5, "nodes by class as the controller counted them at {}, without taints"),
     by_a_controller_that_is_down=(
-        ago(600),
+        600,
         "the controller counted nodes last at {}: what is free now is not known",
     ),
 )
-def test_it_says_when_they_were_counted(tmp_path: Path, at: datetime, note: str) -> None:
+def test_it_says_when_they_were_counted(tmp_path: Path, age: int, note: str) -> None:
+    at = ago(age)
     shown = run(tmp_path, tenant(at), "classes", "-n", "ml")
     assert f"\n\n{note.format(f'{at:%Y-%m-%d %H:%M:%S} UTC')}\n" in shown
     assert "list nodes" not in shown
