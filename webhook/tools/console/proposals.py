@@ -22,13 +22,13 @@ from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.stored_objects import Evaluation, Verdict, evaluate
 from webhook.tools.corrections import correct, is_better, last_items_last
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.status.teams import limits_from_status
+from webhook.tools.stored_objects import Evaluation, Verdict, evaluate
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 

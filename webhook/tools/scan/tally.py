@@ -10,8 +10,8 @@ from policies.finding import Finding, Severity
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
 from webhook.evaluation.decision import Outcome
-from webhook.evaluation.stored_objects import Evaluation, Verdict
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
+from webhook.tools.stored_objects import Evaluation, Verdict
 
 MAX_LISTED = 1_000
 """Listed findings of one effect, and listed changes: some hundred bytes each."""

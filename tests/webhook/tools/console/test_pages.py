@@ -26,7 +26,6 @@ from tests.webhook.tools.console.shown import (
     teams,
 )
 from tests.webhook.tools.rightsize.peaks import peaks
-from webhook.evaluation.stored_objects import Verdict
 from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.tools.console import app as console
 from webhook.tools.console.app import Observer
@@ -35,6 +34,7 @@ from webhook.tools.doctor.check import failure, warning
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.report import InstallationStatus
 from webhook.tools.status.summaries import DeniedOwner, QuotaHolder, QuotaRow
+from webhook.tools.stored_objects import Verdict
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit
 from webhook.tools.why.problems import Problem, Problems
 

@@ -14,8 +14,8 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.stored_objects import Evaluation, Verdict, evaluate
 from webhook.quota.enforcer import ReadOnlyQuota
+from webhook.tools.stored_objects import Evaluation, Verdict, evaluate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -13,5 +13,5 @@ MEMORY_BY_HOUR = "gpu_admission:gpu_memory_used:max1h"
 
 NAMESPACE, POD, GPU, GPU_INSTANCE = LABELS = ("namespace", "pod", "gpu", "gpu_instance")
 
-UNFORGED = '{job=""}'
+RECORDED_ONLY = '{job=""}'
 """Selects recorded series. What a target exports under the same name has the label `job`, which Prometheus adds."""
