@@ -50,7 +50,7 @@ def review_pod(review: Review) -> ReviewResult:
             phase,
             policy,
             pod,
-            by_daemonset=by_daemonset,
+            made_by_daemonset=by_daemonset,
             is_update=before is not None,
             owner=owner,
             fingerprint=fingerprint,
@@ -58,11 +58,11 @@ def review_pod(review: Review) -> ReviewResult:
         if is_unwanted:
             decision = without_line(decision, submitted, phase)
         if phase is Phase.MUTATE:
-            decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
+            decision = evaluator.queue(decision, pod, request.uid, made_by_daemonset=by_daemonset)
         else:
             line = Line.LIFTS if review.by_controller else Line.BEHIND
             if before is None:
-                line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
+                line = evaluator.line_of(policy, pod, made_by_daemonset=by_daemonset)
             nodes = evaluator.facts.named_nodes()
             demands = cache.demands(pod, fingerprint) if is_compared and before is None else None
             demand = quota_request_for_pod(
@@ -92,8 +92,8 @@ def restore_pod(review: Review) -> ReviewResult:
             return ReviewResult(allowed(request.uid), name=name)
         if not injected and not is_kept:
             return ReviewResult(allowed(request.uid), name=name)
-        by_author = bool(pod.spec.node_name) and names_its_node(request.old_object)
-        submitted = as_submitted(pod, by_author=by_author, injected=injected)
+        author_set_node = bool(pod.spec.node_name) and names_its_node(request.old_object)
+        submitted = as_submitted(pod, author_set_node=author_set_node, injected=injected)
         documents = request.old_object, request.object
         decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
         if is_kept:
