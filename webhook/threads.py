@@ -18,6 +18,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a body starts again. The pause doubles after each failure, up to LONGEST_PAUSE. A run that was longer than
 LONGEST_PAUSE resets it."""
 
+POLL_SECONDS = 0.5
+"""Seconds between two looks at whether this process leads."""
+
 Body = Callable[[threading.Event], object]
 """Works until the event is set. It returns earlier only if it has nothing more to do."""
 
@@ -42,6 +45,27 @@ def every(seconds: float, act: Callable[[], object]) -> Body:
         while not stopping.is_set():
             act()
             stopping.wait(seconds)
+
+    return body
+
+
+def while_leading(
+    is_leading: Callable[[], bool],
+    seconds: float,
+    act: Callable[[], object],
+    forget: Callable[[], object],
+) -> Body:
+    """Return a body: `act` when this process begins to lead, and then once a period; `forget` while it does not."""
+
+    def body(stopping: threading.Event) -> None:
+        due = 0.0
+        while not stopping.wait(POLL_SECONDS):
+            if not is_leading():
+                due = 0.0
+                forget()
+            elif monotonic() >= due:
+                due = monotonic() + seconds
+                act()
 
     return body
 

@@ -34,9 +34,9 @@ class KueueWorkloads:
         self._known: dict[tuple[str, str], tuple[bool, float]] = {}
 
     def has_quota_reserved(self, namespace: str, pod: Pod, deadline: float) -> bool:
-        """Whether a Workload of the pod's controller has the condition QuotaReserved. False if that cannot be read by the deadline.
+        """Whether a Workload of the pod's controller has condition QuotaReserved. Admitted may follow later (admission checks).
 
-        Admitted may follow later (admission checks).
+        False if that cannot be read by the deadline.
         """
         owner, now = (pod.metadata or Metadata()).controller, monotonic()
         if owner is None or not is_uid(owner.uid):

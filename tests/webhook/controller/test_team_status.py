@@ -72,7 +72,7 @@ class World:
             cast(ApiClient, self),
             informers,
             sizes,
-            leads=lambda: True,
+            is_ready_leader=lambda: True,
             events=events,
         )
 
