@@ -144,7 +144,7 @@ class QuotaReconciler:
                 turn = self._take_turn(namespace, counted)
                 in_force = self._write(namespace, ledger_object, turn.ledger)
                 self.written(namespace, ledger_object.ledger, counting)
-                self.start(namespace, turn.lifts)
+                self.start(namespace, turn.ungate_uids)
             except LedgerConflict:
                 # Others write this ledger faster than the watch shows it. Read it first, also in the next call.
                 self._contended.add(namespace)
@@ -177,15 +177,15 @@ class QuotaReconciler:
     def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
         """Return the ledger with what is held for the next pods in line, and the pods whose gates go."""
         # A ledger that joins a team has its turn there, with the others.
-        turn = None if ledger.share else self.line.take_turn(namespace, ledger)
+        turn = None if ledger.team_state else self.line.take_turn(namespace, ledger)
         return turn or Turn(ledger, (), {})
 
-    def start(self, namespace: str, lifts: tuple[str, ...]) -> None:
+    def start(self, namespace: str, uids: tuple[str, ...]) -> None:
         """Remove the gates of the pods whose turn it is; of all, where the quota denies nothing."""
         if not self.line.has_waiting(namespace):
             return
         if self.enforces(namespace):
-            self.line.start(namespace, lifts)
+            self.line.start(namespace, uids)
         else:
             self.line.start_all(namespace, partial(self.enforces, namespace))
 

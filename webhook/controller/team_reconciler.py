@@ -162,7 +162,7 @@ class TeamReconciler:
                 outcomes[namespace] = CONTEND_AGAIN
                 continue
             try:
-                in_team = replace(ledger, share=ledgers.share(namespace))
+                in_team = replace(ledger, team_state=ledgers.team_state(namespace))
                 counting = self._quotas.count(namespace, in_team, begun)
                 if isinstance(counting, float):
                     outcomes[namespace] = counting
@@ -201,7 +201,7 @@ class TeamReconciler:
             self._observed.observe_team(self._store.swap_team(stored.version, after, CALL_SECONDS))
         for namespace, (former, counting) in known.items():
             self._quotas.written(namespace, former, counting)
-            self._quotas.start(namespace, turn.lifts(namespace))
+            self._quotas.start(namespace, turn.ungate_uids(namespace))
             if has_turns:
                 outcomes[namespace] = self._quotas.seconds_until_next(namespace, after.ledgers[namespace])
 

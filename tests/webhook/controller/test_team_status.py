@@ -134,14 +134,14 @@ def test_what_a_status_says_that_a_namespace_can_still_have(
     monkeypatch.setattr(team_status, "LARGEST", shown)
     world = World(ALL)
     world.show()
-    stated, share = ledger_by_team(world.record, namespace), world.ledgers.share(namespace)
+    stated, share = ledger_by_team(world.record, namespace), world.ledgers.team_state(namespace)
 
     assert stated is not None
     assert stated.left == {GPUS: free}
     held = world.ledgers.ledgers[namespace].held.get(GPUS, Fraction(0))
     assert share.free(GPUS, held) == really
-    assert stated.share is not None
-    assert dict(stated.share.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
+    assert stated.team_state is not None
+    assert dict(stated.team_state.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"

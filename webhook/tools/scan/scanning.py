@@ -187,8 +187,8 @@ class Scan:
         for namespace in namespaces:
             match = teams.of(namespace, dict(labels.get(namespace, ())))
             ledger = ledger_by_team(by_name[match.name], namespace) if match else None
-            if ledger and ledger.share and GPUS in ledger.share.maximum_hard:
-                bounds[namespace] = ledger.share.maximum_hard[GPUS]
+            if ledger and ledger.team_state and GPUS in ledger.team_state.reachable:
+                bounds[namespace] = ledger.team_state.reachable[GPUS]
         return bounds
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
