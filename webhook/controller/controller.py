@@ -93,7 +93,7 @@ def make_manager(
             usage_cache=usage_cache,
             reports=reports,
             is_ready_leader=is_ready_leader,
-            team_of=informers.teams.team_of,
+            team_of=informers.membership.team_of,
             replica=gethostname(),
         )
         manager.add("usage audit", usage_log.run)
@@ -174,7 +174,7 @@ def _add_reconcilers(
         store=store,
         observed=observed,
         metrics=metrics,
-        membership=informers.teams,
+        membership=informers.membership,
         sizes=sizes,
         events=events,
     )
@@ -190,13 +190,13 @@ def _add_reconcilers(
         notes=BudgetNotes(api, namespace),
         clock=clock,
         moves=moves,
-        membership=informers.teams,
+        membership=informers.membership,
         gpu_use=gpu_use,
     )
     teams = TeamReconciler(
         store=store,
         observed=observed,
-        membership=informers.teams,
+        membership=informers.membership,
         sizes=sizes,
         moves=moves,
         quotas=quotas,
@@ -212,7 +212,7 @@ def _register_collectors(
         registry.register(gpu_use)
     registry.register(LedgerCollector(ledgers, informers.statuses))
     registry.register(TeamCollector(informers.observed.teams))
-    granted = partial(granted_and_allocatable, usage_cache, informers.teams, informers.quotas)
+    granted = partial(granted_and_allocatable, usage_cache, informers.membership, informers.quotas)
     registry.register(GrantCollector(granted))
     registry.register(WatchCollector(informers.all))
     registry.register(PendingCollector(partial(usage_cache.pending_gpus, ledgers)))

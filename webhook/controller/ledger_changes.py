@@ -27,8 +27,8 @@ class LedgerChanges:
         informers.quotas.subscribe(self.quota_changed)
         informers.ledger_objects.subscribe(self.ledger_object_changed)
         informers.namespaces.informer.subscribe(self.namespace_changed)
-        informers.teams.moved.subscribe(self.namespace_moved)
-        informers.teams.changed.subscribe(self.team_changed)
+        informers.membership.moved.subscribe(self.namespace_moved)
+        informers.membership.changed.subscribe(self.team_changed)
         informers.usage.events.changed.subscribe(self.count_changed)
         if gpu_use is not None:
             gpu_use.holders_changed.subscribe(self.idle_holders_changed)

@@ -102,7 +102,7 @@ class Manager:
         That is the object that has its ledger, or the object of the team that the namespace is to join.
         """
         object_name = self.informers.observed.object_name(name)
-        team = self.informers.teams.last_team_of(name) if object_name == name else ""
+        team = self.informers.membership.last_team_of(name) if object_name == name else ""
         return team_object_name(team) if team else object_name
 
     def _work(self, reconcile: Reconcile, stopping: threading.Event) -> None:

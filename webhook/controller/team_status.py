@@ -45,7 +45,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         events: EventQueue,
     ) -> None:
         super().__init__(api, informers.stale, is_ready_leader, events)
-        self._membership, self._sizes = informers.teams, sizes
+        self._membership, self._sizes = informers.membership, sizes
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
         self._ledger_objects.subscribe(self._ledger_object_changed)
         self._membership.changed.subscribe(self._team_changed)

@@ -270,7 +270,7 @@ class Controller:
         """Reconcile a namespace, or a team's object, until it asks for no more."""
         for _ in range(8):
             place, team = self.observed.object_name(name), self._world.belongs.get(name)
-            if place == name and team:  # as `Controller._group_of`
+            if place == name and team:  # as `Manager._group_of`
                 place = team_object_name(team)
             try:
                 in_team = is_team_object(place)

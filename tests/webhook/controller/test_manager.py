@@ -86,7 +86,7 @@ def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(manager: Mana
 def test_namespaces_that_join_a_team_have_one_turn(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each would find the object of the team changed by another one, and all would read it again."""
     team_of = {"full": "vision", "roomy": "vision", "new": "speech"}
-    monkeypatch.setattr(manager.informers.teams, "_team_of", team_of)
+    monkeypatch.setattr(manager.informers.membership, "_team_of", team_of)
     for namespace in ("full", "roomy", "new", "apart"):
         manager.queue.add(namespace)
 
@@ -286,7 +286,7 @@ def test_it_is_ready_without_the_kind_of_teams_and_no_other(manager: Manager) ->
         informer.synced, informer.is_missing = name != "clustergpuquotas", True
     assert informers.unready() == ""
 
-    informers.teams.informer.is_missing, informers.quotas.synced = False, False
+    informers.membership.informer.is_missing, informers.quotas.synced = False, False
     assert informers.unready() == "not listed yet: gpuquotas, clustergpuquotas"
 
 

@@ -55,7 +55,7 @@ class World:
         self.writes = 0
         quota = SimpleNamespace(hard={GPUS: Fraction(8)})
         informers: Any = unstarted()
-        informers.teams.record, informers.teams.members = (
+        informers.membership.record, informers.membership.members = (
             lambda _name: self.record,
             lambda _name: self.members,
         )
