@@ -50,10 +50,7 @@ def every(seconds: float, act: Callable[[], object]) -> Body:
 
 
 def while_leading(
-    is_leading: Callable[[], bool],
-    seconds: float,
-    act: Callable[[], object],
-    forget: Callable[[], object],
+    is_leading: Callable[[], bool], seconds: float, act: Callable[[], object], forget: Callable[[], object]
 ) -> Body:
     """Return a body: `act` when this process begins to lead, and then once a period; `forget` while it does not."""
 

@@ -49,11 +49,8 @@ def why_not_queued(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
     """Yield why the object does not wait in line, although others do."""
     if queues and request.line is Line.NEVER_WAITS:
         pod = request.pod
-        reserved_by_kueue = pod is not None and names_kueue(pod)
-        kind = pod and (
-            never_waits(pod, made_by_daemonset=False, reserved_by_kueue=reserved_by_kueue)
-            or "a pod of a DaemonSet"
-        )
+        by_kueue = pod is not None and names_kueue(pod)
+        kind = pod and (never_waits(pod, by_daemonset=False, by_kueue=by_kueue) or "a pod of a DaemonSet")
         yield f"{kind or 'a ResourceClaim'} does not wait in line for quota"
 
 

@@ -68,15 +68,15 @@ def names_kueue(pod: Pod) -> bool:
     return not is_held and any(name.startswith(KUEUE) for name in (*labels, *pod.annotations))
 
 
-def never_waits(pod: Pod, *, made_by_daemonset: bool, reserved_by_kueue: bool) -> str:
-    """Return why the pod never gets the gate, "" if it may. `reserved_by_kueue`: Kueue has reserved quota for its controller.
+def never_waits(pod: Pod, *, by_daemonset: bool, by_kueue: bool) -> str:
+    """Return why the pod never gets the gate, "" if it may. `by_kueue`: Kueue has reserved quota for its controller.
 
     ResourceClaims are made and count also under a gate.
     """
-    if made_by_daemonset:
+    if by_daemonset:
         return "a pod of a DaemonSet"
     if pod.spec.node_name:
         return "a pod with nodeName"
     if pod.spec.resource_claims:
         return "a pod with ResourceClaims"
-    return "a pod that Kueue has admitted" if reserved_by_kueue else ""
+    return "a pod that Kueue has admitted" if by_kueue else ""

@@ -117,9 +117,7 @@ def make_manager(
         is_ready_leader=is_ready_leader,
         events=events,
     )
-    team_statuses = TeamStatusWriter(
-        api=api, informers=informers, sizes=sizes, is_ready_leader=is_ready_leader, events=events
-    )
+    team_statuses = TeamStatusWriter(api, informers, sizes, is_ready_leader, events)
     capacity = CapacityWriter(api, options.namespace, usage_cache, informers.configuration)
     manager.add("unmapped", every(unmapped.PERIOD_SECONDS, unmapped.sync))
     manager.add("quota status", quota_statuses.run)
@@ -170,14 +168,8 @@ def _add_reconcilers(
         again=manager.queue.add,
     )
     store = ClusterStore(api, namespace, partial(team_listed_now, api), informers.team_objects)
-    moves = TeamMoves(
-        store=store,
-        observed=observed,
-        metrics=metrics,
-        membership=informers.membership,
-        sizes=sizes,
-        events=events,
-    )
+    membership = informers.membership
+    moves = TeamMoves(store, observed, metrics, membership, sizes, events)
     quotas = QuotaReconciler(
         store=store,
         watched_quota=informers.watched_quota,
@@ -190,17 +182,10 @@ def _add_reconcilers(
         notes=BudgetNotes(api, namespace),
         clock=clock,
         moves=moves,
-        membership=informers.membership,
+        membership=membership,
         gpu_use=gpu_use,
     )
-    teams = TeamReconciler(
-        store=store,
-        observed=observed,
-        membership=informers.membership,
-        sizes=sizes,
-        moves=moves,
-        quotas=quotas,
-    )
+    teams = TeamReconciler(store, observed, membership, sizes, moves, quotas)
     manager.add_workers(teams.reconcile_group)
 
 

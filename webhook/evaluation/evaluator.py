@@ -117,7 +117,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         phase: Phase,
         pod: Pod | None = None,
         *,
-        made_by_daemonset: bool = False,
+        by_daemonset: bool = False,
         is_update: bool = False,
         owner: Owner = NO_OWNER,
         limits: NamespaceLimits | None = None,
@@ -135,7 +135,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             classes=configuration.classes,
             resource_mapping=configuration.resource_mapping,
             claimed=claimed,
-            made_by_daemonset=made_by_daemonset,
+            made_by_daemonset=by_daemonset,
             owner=owner,
             is_update=is_update,
             fetcher_image=self.cache.fetcher_image,
@@ -153,7 +153,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         policy: EffectivePolicy,
         pod: Pod,
         *,
-        made_by_daemonset: bool = False,
+        by_daemonset: bool = False,
         is_update: bool = False,
         owner: Owner | None = None,
         fingerprint: bytes | None = None,
@@ -166,7 +166,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused(self.now) is None and not policy.exemptions
         limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
-        key = (phase, fingerprint, made_by_daemonset, is_update, owner, policy.namespace, limits)
+        key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
         if (
             is_cacheable
@@ -174,13 +174,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         ):
             return known
         rules = self._rules(
-            policy,
-            phase,
-            pod,
-            made_by_daemonset=made_by_daemonset,
-            is_update=is_update,
-            owner=owner,
-            limits=limits,
+            policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
         )
         match phase:
             case Phase.MUTATE:
@@ -221,7 +215,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return replace(today, violations=warnings, changes=restored.changes, note=restored.note, request=None)
 
     def create(
-        self, policy: EffectivePolicy, pod: Pod, *, made_by_daemonset: bool, counted: bool = True
+        self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
     ) -> list[Decision]:
         """Return what both phases decide on a pod that is created now. Duplicate findings are dropped.
 
@@ -229,14 +223,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         if too_long := self.too_long(policy, pod):
             return [too_long]
-        mutated = replace(
-            self.evaluate(Phase.MUTATE, policy, pod, made_by_daemonset=made_by_daemonset), request=None
-        )
+        mutated = replace(self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
         final = mutated.pod or pod
-        validated = self.evaluate(Phase.VALIDATE, policy, final, made_by_daemonset=made_by_daemonset)
+        validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
             configuration, nodes = self.configuration, self.facts.named_nodes()
-            line = self.line_of(policy, final, made_by_daemonset=made_by_daemonset)
+            line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
         known = {violation.identity for violation in mutated.violations}
@@ -256,10 +248,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         `owner`: the object with the template, or the one inside it that makes the pods.
         """
         too_long = self.too_long(policy, pod)
-        made_by_daemonset = kind == "DaemonSet"
-        return too_long or self.evaluate(
-            Phase.TEMPLATE, policy, pod, made_by_daemonset=made_by_daemonset, owner=owner
-        )
+        by_daemonset = kind == "DaemonSet"
+        return too_long or self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
@@ -297,7 +287,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
-    def queue(self, decision: Decision, pod: Pod, uid: str, *, made_by_daemonset: bool) -> Decision:
+    def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:
         """Return the decision of /mutate with our scheduling gate, if the new pod has to wait in line for quota.
 
         The request in the decision may come from a pod that differs only in its metadata.
@@ -305,7 +295,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         request, decision = decision.request, replace(decision, request=None)
         if request is None or self.queues is None or not decision.allowed:
             return decision
-        if self.line_of(decision.policy, pod, made_by_daemonset=made_by_daemonset) is Line.NEVER_WAITS:
+        if self.line_of(decision.policy, pod, by_daemonset=by_daemonset) is Line.NEVER_WAITS:
             return decision
         in_gang = may_be_in_gang(pod, self.configuration.workload_kinds)
         outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
@@ -314,14 +304,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         finding = queued(decision.policy.namespace, outcome, self.now)
         return _gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
 
-    def line_of(self, policy: EffectivePolicy, pod: Pod, *, made_by_daemonset: bool) -> Line:
+    def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
         """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
         held = policy.in_force(QUOTA_RULE.id, self.now)
         options: Any = held[0].options if held else None
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
         is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
-        reserved_by_kueue = bool(is_asked) and self.facts.has_quota_reserved(policy.namespace, pod)
-        reason = never_waits(pod, made_by_daemonset=made_by_daemonset, reserved_by_kueue=reserved_by_kueue)
+        by_kueue = bool(is_asked) and self.facts.has_quota_reserved(policy.namespace, pod)
+        reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
         return Line.NEVER_WAITS if reason else Line.BEHIND
 
     def keep_gate(self, decision: Decision, pod: Pod) -> Decision:

@@ -50,7 +50,7 @@ def review_pod(review: Review) -> ReviewResult:
             phase,
             policy,
             pod,
-            made_by_daemonset=by_daemonset,
+            by_daemonset=by_daemonset,
             is_update=before is not None,
             owner=owner,
             fingerprint=fingerprint,
@@ -58,11 +58,11 @@ def review_pod(review: Review) -> ReviewResult:
         if is_unwanted:
             decision = without_line(decision, submitted, phase)
         if phase is Phase.MUTATE:
-            decision = evaluator.queue(decision, pod, request.uid, made_by_daemonset=by_daemonset)
+            decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
             line = Line.LIFTS if review.by_controller else Line.BEHIND
             if before is None:
-                line = evaluator.line_of(policy, pod, made_by_daemonset=by_daemonset)
+                line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
             nodes = evaluator.facts.named_nodes()
             demands = cache.demands(pod, fingerprint) if is_compared and before is None else None
             demand = quota_request_for_pod(

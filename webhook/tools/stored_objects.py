@@ -96,5 +96,5 @@ def _pod(namespace: str, document: msgspec.Raw, evaluator: Evaluator) -> Evaluat
     author_set_node = bool(stored.spec.node_name) and names_its_node(document)
     submitted = as_submitted(stored, author_set_node=author_set_node)
     made_by_daemonset = has_controller(stored, "DaemonSet", "apps/")
-    decisions = evaluator.create(evaluator.policy(namespace), submitted, made_by_daemonset=made_by_daemonset)
+    decisions = evaluator.create(evaluator.policy(namespace), submitted, by_daemonset=made_by_daemonset)
     return EvaluatedPod(PodPlace.of_pod(), submitted, decisions)

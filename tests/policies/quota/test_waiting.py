@@ -40,7 +40,7 @@ def test_without_our_gate_a_pod_keeps_all_else(before: JSON, after: JSON) -> Non
 
 
 @cases(
-    ("document", "made_by_daemonset", "why"),
+    ("document", "by_daemonset", "why"),
     any_other=(gated(), False, ""),
     another_gate=(gated(OTHER), False, ""),
     of_a_daemonset=(gated(), True, "a pod of a DaemonSet"),
@@ -48,12 +48,12 @@ def test_without_our_gate_a_pod_keeps_all_else(before: JSON, after: JSON) -> Non
     claims_are_made_under_a_gate=(gated(resourceClaims=[CLAIM]), False, "a pod with ResourceClaims"),
     under_the_gate_of_kueue=(gated(KUEUE), False, ""),
 )
-def test_who_never_waits(document: JSON, made_by_daemonset: bool, why: str) -> None:
-    assert never_waits(view(document), made_by_daemonset=made_by_daemonset, reserved_by_kueue=False) == why
+def test_who_never_waits(document: JSON, by_daemonset: bool, why: str) -> None:
+    assert never_waits(view(document), by_daemonset=by_daemonset, by_kueue=False) == why
 
 
 def test_one_that_kueue_has_admitted_never_waits() -> None:
-    found = never_waits(view(pod(gpu_container())), made_by_daemonset=False, reserved_by_kueue=True)
+    found = never_waits(view(pod(gpu_container())), by_daemonset=False, by_kueue=True)
 
     assert found == "a pod that Kueue has admitted"
 

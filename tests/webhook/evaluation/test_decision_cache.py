@@ -85,7 +85,7 @@ EXEMPT = Exemption(namespaces=("ml",), rules=("other",), reason="x")
 @cases(
     ("policy", "tweaks", "runs"),
     an_equal_pod=({}, {}, 1),
-    of_a_daemonset=({}, {"made_by_daemonset": True}, 2),
+    of_a_daemonset=({}, {"by_daemonset": True}, 2),
     of_an_update=({}, {"is_update": True}, 2),
     with_other_nodes=({}, {"nodes": NodeFacts(keys=frozenset())}, 2),
     not_compared=({}, {"fingerprint": None}, 2),

@@ -155,7 +155,7 @@ PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "tr
 
 
 @cases(
-    ("metadata", "made_by_daemonset", "want"),
+    ("metadata", "by_daemonset", "want"),
     alone=({}, False, [False]),
     in_a_gang=({"ownerReferences": [PYTORCHJOB]}, False, [True]),
     in_a_pod_group=({"annotations": {"scheduling.k8s.io/group-name": "train"}}, False, [True]),
@@ -163,7 +163,7 @@ PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "tr
     of_a_daemonset=({}, True, []),
 )
 def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
-    metadata: JSON, made_by_daemonset: bool, want: list[bool]
+    metadata: JSON, by_daemonset: bool, want: list[bool]
 ) -> None:
     asked: list[bool] = []
     cache = DecisionCache(load_objects(QUEUES))
@@ -180,5 +180,5 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
         fingerprint = cache.fingerprints.of(submitted)
         decision = by.evaluate(Phase.MUTATE, by.policy("team"), submitted, fingerprint=fingerprint)
         asked.clear()
-        by.queue(decision, submitted, "uid", made_by_daemonset=made_by_daemonset)
+        by.queue(decision, submitted, "uid", by_daemonset=by_daemonset)
     assert asked == want

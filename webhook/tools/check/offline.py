@@ -294,7 +294,7 @@ class Run:
                 counted = not (pod.metadata and pod.metadata.controlled_by)
                 if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
                     counted = self._stored(manifest, quota) is None
-                decisions = by.create(policy, pod, made_by_daemonset=False, counted=counted)
+                decisions = by.create(policy, pod, by_daemonset=False, counted=counted)
             else:
                 decisions = [by.check_template(policy, manifest.kind, pod, place.owner)]
             yield _without_placeholders(manifest, _combined(place, decisions, quota))
