@@ -107,8 +107,8 @@ def fit_result(
     """
     requested = demands(workload.target or workload, catalogues, ledger.unclassified_pods)
     failures = [
-        replace(failed, team_state=team_state)
-        for team_state, hard, held in _levels(ledger)
+        replace(failed, team_state=state)
+        for state, hard, held in _levels(ledger)
         if (
             failed := _failure(
                 workload, requested, hard, None if ledger.uncounted else held, is_stored=is_stored
@@ -119,18 +119,13 @@ def fit_result(
 
 
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vector]]:
-    """Yield (team_state, hard, held) for the GPUQuota, then for the team. `hard` is the most that the namespace can have."""
+    """Yield (state, hard, held) for the GPUQuota, then for the team. `hard` is the most that the namespace can have."""
     yield None, ledger.hard, ledger.held
-    if (team_state := ledger.team_state) is not None:
+    if (state := ledger.team_state) is not None:
         yield (
-            team_state,
-            team_state.reachable,
-            total(
-                (
-                    ledger.held,
-                    positive_difference(team_state.taken_by_others, team_state.guaranteed_to_others),
-                )
-            ),
+            state,
+            state.reachable,
+            total((ledger.held, positive_difference(state.taken_by_others, state.guaranteed_to_others))),
         )
 
 

@@ -27,15 +27,10 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     ledger, verdict = outcome.ledger, outcome.verdict
     quota, waiting = (quota_title(namespace, ledger), ledger.all_waiting) if ledger else (NAME, 0)
     facts = f"{how_many(waiting)} before it" if waiting else "next in line"
-    if (
-        ledger
-        and ledger.team_state
-        and not waiting
-        and verdict
-        and verdict.reason is VerdictReason.OTHERS_WAIT
-    ):
-        team = team_title(ledger.team_state.team.name)
-        facts = f"{how_many(ledger.team_state.waiting)} of other namespaces of {team} in line, too"
+    state = ledger.team_state if ledger else None
+    if state and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
+        team = team_title(state.team.name)
+        facts = f"{how_many(state.waiting)} of other namespaces of {team} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
     return Finding(

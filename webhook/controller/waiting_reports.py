@@ -231,18 +231,14 @@ def _spent(needed: Vector, ledger: QuotaLedger) -> str:
 def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
     """Return the place of a pod, and what it waits for there, of its quota or of that of the team."""
     where = "next in line" if place.number == 1 else f"{place.number}{_ordinal(place.number)} in line"
-    team_state, held, of = ledger.team_state if place.for_team else None, ledger.held, ""
+    state, held, of = ledger.team_state if place.for_team else None, ledger.held, ""
     hard = ledger.hard
-    if team_state is not None:
-        where, of, hard = (
-            f"{where} of its namespace",
-            f" of {team_title(team_state.team.name)}",
-            team_state.team.hard,
-        )
+    if state is not None:
+        where, of, hard = f"{where} of its namespace", f" of {team_title(state.team.name)}", state.team.hard
     needed = {key: amount for key, amount in needed.items() if key in hard}
     if not needed:
         return where
-    taken_by_others = team_state.taken_by_others if team_state else {}
+    taken_by_others = state.taken_by_others if state else {}
     free = {
         key: max(hard[key] - taken_by_others.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
         for key in needed
@@ -253,15 +249,13 @@ def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -
         f"{format_amount(free[key])} of {format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
     )
     who = (
-        _by_namespaces(team_state, key, fits=needed[key] <= free[key])
-        if team_state
-        else _by_holders(ledger, key, now)
+        _by_namespaces(state, key, fits=needed[key] <= free[key]) if state else _by_holders(ledger, key, now)
     )
     return "; ".join((f"{where}, needs {amounts_in_words(needed)}, {amounts}{of} free", *filter(None, who)))
 
 
-def _by_namespaces(team_state: TeamState, key: str, *, fits: bool) -> tuple[str, ...]:
-    largest = largest_namespaces(team_state, key, HOLDERS_NAMED)
+def _by_namespaces(state: TeamState, key: str, *, fits: bool) -> tuple[str, ...]:
+    largest = largest_namespaces(state, key, HOLDERS_NAMED)
     return "another namespace goes first" if fits else "", largest and f"largest namespaces: {largest}"
 
 

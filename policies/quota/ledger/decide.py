@@ -299,40 +299,34 @@ class _Batch:
     def _passes_others(self, reservation: Reservation, request: ReservationRequest) -> bool:
         """Whether others go first: in its namespace, or in its team for demand beyond the guarantee of the namespace."""
         own, demand, is_served = self._ledger, reservation.demand, request.is_served
-        team_state = own.team_state if is_served else None
+        state = own.team_state if is_served else None
         if request.line is Line.NEVER_WAITS:
             is_behind = not demand.keys().isdisjoint(own.scarce if is_served or self._waiting else ())
-            passes = team_state is not None and not team_state.scarce.isdisjoint(demand)
+            passes = state is not None and not state.scarce.isdisjoint(demand)
         else:
             is_behind = self._waiting + len(own.marks) * is_served > 0
-            passes = team_state is not None and team_state.waiting > 0
-        return is_behind or (
-            passes and team_state is not None and not self._is_guaranteed(reservation, team_state)
-        )
+            passes = state is not None and state.waiting > 0
+        return is_behind or (passes and state is not None and not self._is_guaranteed(reservation, state))
 
-    def _is_guaranteed(self, reservation: Reservation, team_state: TeamState) -> bool:
+    def _is_guaranteed(self, reservation: Reservation, state: TeamState) -> bool:
         held = total((self._ledger.used or {}, self._reserved, self._growth(reservation)))
-        return team_state.is_guaranteed(held, reservation.demand)
+        return state.is_guaranteed(held, reservation.demand)
 
     def _leaves_too_little(self, reservation: Reservation) -> bool:
         """Whether a namespace whose creations are not stored would reserve more of its team than it leaves free."""
-        team_state = self._ledger.team_state
-        if (
-            team_state is None
-            or not self._ledger.is_bound(self._now)
-            or self._is_guaranteed(reservation, team_state)
-        ):
+        state = self._ledger.team_state
+        if state is None or not self._ledger.is_bound(self._now) or self._is_guaranteed(reservation, state):
             return False
         reserved = total((self._reserved, self._growth(reservation)))
         lifts = total(lift.demand for lift in self._ledger.reservations.lifts.values())
         in_flight, held = positive_difference(reserved, lifts), total((self._ledger.used or {}, reserved))
-        limited = reservation.demand.keys() & team_state.team.hard
-        return any(in_flight.get(key, NOTHING) > team_state.free(key, held[key]) for key in limited)
+        limited = reservation.demand.keys() & state.team.hard
+        return any(in_flight.get(key, NOTHING) > state.free(key, held[key]) for key in limited)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
         """Whether the ledger of another namespace of the team lacks one of its dimensions."""
-        team_state = self._ledger.team_state
-        return team_state is not None and not team_state.uncounted.isdisjoint(reservation.demand)
+        state = self._ledger.team_state
+        return state is not None and not state.uncounted.isdisjoint(reservation.demand)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
         """Whether the creations of its name would exceed their part of the space."""
@@ -359,24 +353,24 @@ class _Batch:
 
     def _shortfalls(self, reservation: Reservation, growth: Vector) -> tuple[Shortfall, ...]:
         """Return the dimensions that are exceeded when the reservation adds `growth` to what is reserved."""
-        used, hard, team_state = self._ledger.used or {}, self._ledger.hard, self._ledger.team_state
+        used, hard, state = self._ledger.used or {}, self._ledger.hard, self._ledger.team_state
         own, of_team = [], []
         for key, requested in sorted(reservation.demand.items()):
             reserved = self._reserved.get(key, NOTHING)
             if key in hard and used[key] + reserved + growth.get(key, NOTHING) > hard[key]:
                 own.append(Shortfall(key, requested, used[key], reserved, hard[key]))
-            if team_state is None or key not in team_state.team.hard:
+            if state is None or key not in state.team.hard:
                 continue
-            if team_state.free(key, used[key] + reserved + growth.get(key, NOTHING)) < 0:
+            if state.free(key, used[key] + reserved + growth.get(key, NOTHING)) < 0:
                 of_team.append(
                     Shortfall(
                         key,
                         requested,
-                        used[key] + team_state.taken_by_others[key],
+                        used[key] + state.taken_by_others[key],
                         reserved,
-                        team_state.team.hard[key],
-                        team=team_state.team.name,
-                        guaranteed_to_others=team_state.guaranteed_to_others[key],
+                        state.team.hard[key],
+                        team=state.team.name,
+                        guaranteed_to_others=state.guaranteed_to_others[key],
                     )
                 )
         return (*own, *of_team)

@@ -293,7 +293,9 @@ def test_nobody_passes_the_rest_of_a_gang_that_has_started() -> None:
 def test_a_pod_that_replaces_one_of_a_gang_waits_as_any_other() -> None:
     waiters = [member("new", since="2"), waiter("older", since="1")]
 
-    assert next_to_start(ledger(2, 1), waiters, {"gang": Gang(2, running=1)}, STRICT).ungate_uids == ("older")
+    assert next_to_start(ledger(2, 1), waiters, {"gang": Gang(2, running=1)}, STRICT).ungate_uids == (
+        "older",
+    )
 
 
 # ---- what is held and given back

@@ -38,19 +38,17 @@ class RunTeam:
         by_team = ledger_by_team(self.record, namespace)
         if own is None or by_team is None or by_team.team_state is None:
             return by_team
-        team_state = by_team.team_state
+        state = by_team.team_state
         if own.team_state is not None and not self.is_written:
-            team_state = own.team_state
+            state = own.team_state
         elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
-            beyond = positive_difference(own.held, team_state.guaranteed)
-            left = {
-                key: amount - beyond.get(key, NOTHING) for key, amount in team_state.taken_by_others.items()
-            }
-            team_state = replace(
-                team_state, taken_by_others={key: max(amount, NOTHING) for key, amount in left.items()}
+            beyond = positive_difference(own.held, state.guaranteed)
+            left = {key: amount - beyond.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
+            state = replace(
+                state, taken_by_others={key: max(amount, NOTHING) for key, amount in left.items()}
             )
         pods = stricter(own.unclassified_pods, by_team.unclassified_pods)
-        return replace(own, team_state=team_state, unclassified_pods=pods)
+        return replace(own, team_state=state, unclassified_pods=pods)
 
     def count(self, namespace: str, requested: Vector) -> None:
         """Note what the objects of a namespace request together."""
@@ -61,14 +59,12 @@ class RunTeam:
         used = (known.used or {}) if known else unnamed
         self._after = self._after.with_ledger(namespace, holding(team, total((used, requested))))
 
-    def team_state(self, namespace: str, team_state: TeamState) -> TeamState:
+    def team_state(self, namespace: str, state: TeamState) -> TeamState:
         """Return the state of the team for a namespace after the requests of objects in the other namespaces."""
         before, after = share_of(self.ledgers, namespace), share_of(self._after, namespace)
         growth = positive_difference(after.taken_by_others, before.taken_by_others)
-        by_others = {
-            key: amount + growth.get(key, NOTHING) for key, amount in team_state.taken_by_others.items()
-        }
-        return replace(team_state, taken_by_others=by_others, taken=after.taken)
+        by_others = {key: amount + growth.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
+        return replace(state, taken_by_others=by_others, taken=after.taken)
 
 
 def run_teams(
