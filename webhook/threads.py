@@ -1,4 +1,6 @@
-"""The threads of a process. Every one is made here, so that no bug ends one unseen.
+"""The long-running threads of `serve` and `controller`. An exception does not end them.
+
+Pools of threads for calls that end (`waiting_line`, `fetching`, `release`) are not made here.
 
 A body catches the errors that it expects. Any other exception is a bug: it is logged with its traceback and counted, and the body
 starts again after a pause, as controller-runtime does with a reconciler that panics (`RecoverPanic`). The process lives on: a
@@ -13,7 +15,11 @@ from time import monotonic
 from prometheus_client import Counter
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a body starts again. Each pause is twice as long as the one before, until the body has run for the longest."""
+"""Seconds before a body starts again. The pause doubles after each failure, up to LONGEST_PAUSE. A run that was longer than
+LONGEST_PAUSE resets it."""
+
+POLL_SECONDS = 0.5
+"""Seconds between two looks at whether this process leads."""
 
 Body = Callable[[threading.Event], object]
 """Works until the event is set. It returns earlier only if it has nothing more to do."""
@@ -33,12 +39,30 @@ def thread(name: str, body: Body, stopping: threading.Event) -> threading.Thread
 
 
 def every(seconds: float, act: Callable[[], object]) -> Body:
-    """Return a body that calls `act` at once, and then once a period."""
+    """Return a body that calls `act`, waits `seconds`, and repeats."""
 
     def body(stopping: threading.Event) -> None:
         while not stopping.is_set():
             act()
             stopping.wait(seconds)
+
+    return body
+
+
+def while_leading(
+    is_leading: Callable[[], bool], seconds: float, act: Callable[[], object], forget: Callable[[], object]
+) -> Body:
+    """Return a body: `act` when this process begins to lead, and then once a period; `forget` while it does not."""
+
+    def body(stopping: threading.Event) -> None:
+        due = 0.0
+        while not stopping.wait(POLL_SECONDS):
+            if not is_leading():
+                due = 0.0
+                forget()
+            elif monotonic() >= due:
+                due = monotonic() + seconds
+                act()
 
     return body
 

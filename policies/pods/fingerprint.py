@@ -17,7 +17,8 @@ from policies.pods.pod import Metadata, Pod
 LONGEST = 16 * 1024
 """Bytes of JSON. A longer pod gets no fingerprint."""
 MAX_KEYS, LONGEST_KEY = 4_096, 253 + 1 + 63
-"""Keys whose matches are remembered, and characters of each. A longer key, which the API server refuses, counts as read."""
+"""Keys whose matches are remembered, and characters of each. The API server rejects longer keys: they stay in the
+fingerprint, unmatched."""
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
 """The API server adds a volume of this name and five random characters to pods that get a token, before it calls webhooks
 (`plugin/pkg/admission/serviceaccount`, ServiceAccountVolumeName)."""
@@ -25,10 +26,11 @@ TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
 _TOKEN_NAME = re.compile(rf"{TOKEN_VOLUME}[a-z0-9]{{5}}")
 _ENCODER = msgspec.json.Encoder()
 _UNREAD = {"": ""}
+"""Stands for a map whose keys no rule reads: not None and not empty."""
 
 
 class Fingerprints:
-    """Makes fingerprints. `globs` and `names` are the keys of annotations and labels that rules read."""
+    """Makes fingerprints. The keys of annotations and labels that rules read are patterns (`globs`), and exact keys (`names`)."""
 
     def __init__(self, globs: Iterable[str], names: Iterable[str] = ()) -> None:
         matches, known = re.compile("|".join(map(translate, globs))).match, frozenset(names)
@@ -43,7 +45,7 @@ class Fingerprints:
         """Return a digest. If two pods have the same digest, every rule treats them the same.
 
         None for a pod with ResourceClaims, which must be looked up, and for a long pod. The digest omits the name of the token
-        volume if only the volume and its mounts have it.
+        volume if it occurs nowhere else in the pod.
         """
         if pod.spec.resource_claims:
             return None

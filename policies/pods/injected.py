@@ -40,8 +40,8 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 
 
-def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = None) -> Pod:
-    """Return the pod as submitted, without uid and status, and with nodeName only if `by_author`.
+def as_submitted(pod: Pod, *, author_set_node: bool = False, injected: Words | None = None) -> Pod:
+    """Return the pod as submitted, without uid and status, and with nodeName only if `author_set_node`.
 
     Remove the fields that match one of the changes `injected` (None: those of the pod's annotation). Also remove raised values (a
     delay or grace period), because the original value is not known.
@@ -53,7 +53,7 @@ def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = 
         annotations={key: value for key, value in pod.annotations.items() if key != INJECTED} or None,
     )
     spec = replace(pod.spec, ephemeral_containers=None)
-    if not by_author:
+    if not author_set_node:
         spec = replace(spec, node_name=None)
     submitted = Pod(metadata=metadata, given_spec=spec)
     for path, _ in reversed(find_injected(pod, injected_changes(pod) if injected is None else injected)):

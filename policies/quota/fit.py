@@ -19,7 +19,7 @@ from policies.pods.workload import PodCount, Workload
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, positive_difference, total
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.team import TeamShare
+from policies.quota.ledger.team import TeamState
 
 MAX_TEMPLATES = 16
 """Maximum of pod templates with GPUs in one object. A pod with the maximum of resources takes some 4 ms."""
@@ -81,8 +81,8 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why pods will not start, and the dimension of the quota that limits them most.
 
     `pods` need `needed` of `key`. `left` of `hard` is free, so `starting` pods start now. In an empty quota, `fitting` would.
-    `path` is the path of their template, empty if there are several. `share`: set if the quota of the team is the limit; then
-    `hard` is the maximum that the namespace can have of it.
+    `path` is the path of their template, empty if there are several. `team_state`: set if the quota of the team is the limit;
+    then `hard` is the maximum that the namespace can have of it.
     """
 
     failure: FitFailure
@@ -94,7 +94,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     starting: int = 0
     fitting: int = 0
     pods: int = 1
-    share: TeamShare | None = None
+    team_state: TeamState | None = None
 
 
 def fit_result(
@@ -107,8 +107,8 @@ def fit_result(
     """
     requested = demands(workload.target or workload, catalogues, ledger.unclassified_pods)
     failures = [
-        replace(failed, share=share)
-        for share, hard, held in _levels(ledger)
+        replace(failed, team_state=state)
+        for state, hard, held in _levels(ledger)
         if (
             failed := _failure(
                 workload, requested, hard, None if ledger.uncounted else held, is_stored=is_stored
@@ -118,14 +118,14 @@ def fit_result(
     return min(failures, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
 
 
-def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamShare | None, Vector, Vector]]:
-    """Yield (share, hard, held) for the GPUQuota, then for the team. `hard` is the most that the namespace can have."""
+def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vector]]:
+    """Yield (state, hard, held) for the GPUQuota, then for the team. `hard` is the most that the namespace can have."""
     yield None, ledger.hard, ledger.held
-    if (share := ledger.share) is not None:
+    if (state := ledger.team_state) is not None:
         yield (
-            share,
-            share.maximum_hard,
-            total((ledger.held, positive_difference(share.taken_by_others, share.guaranteed_to_others))),
+            state,
+            state.reachable,
+            total((ledger.held, positive_difference(state.taken_by_others, state.guaranteed_to_others))),
         )
 
 

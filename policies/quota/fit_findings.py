@@ -27,28 +27,28 @@ def fit_warning(
     depends_on_gpu_count: Callable[[Pod], bool],
     *,
     is_enforced: bool,
-    lets_wait: bool,
+    queueing_enabled: bool,
 ) -> Finding | None:
     """Return the warning. If the quota is enforced, it says how many pods will start.
 
-    `lets_wait`: pods that exceed the quota wait in line. None: nothing is wrong unless the quota is enforced.
+    `queueing_enabled`: pods that exceed the quota wait in line. Return None for NO_SURGE if the quota is not enforced.
     """
     is_impossible = fit.needed > fit.hard
-    waits = lets_wait and not is_impossible
-    runs, failure = workload.target or workload, fit.failure
-    if lets_wait and is_impossible and runs.starts_together and failure is FitFailure.TOO_LITTLE:
+    will_queue = queueing_enabled and not is_impossible
+    failure = fit.failure
+    starts_together = (workload.target or workload).starts_together
+    if queueing_enabled and is_impossible and starts_together and failure is FitFailure.TOO_LITTLE:
         failure = FitFailure.GANG_TOO_LARGE
-    amount = f"{format_amount(fit.needed)} {unit(fit.key, fit.needed)}"
-    whose, granted, free = _limits(fit, namespace)
-    never_fits = f"{amount}, which can never fit: {granted}"
+    whose, granted, _ = _limits(fit, namespace)
+    never_fits = f"{_amount(fit)}, which can never fit: {granted}"
+    ask = f"to raise {hard_field(fit.key)}{f' of {whose}' if fit.team_state else ''}"
     warning = partial(
         Finding,
-        reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[waits],
+        reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[will_queue],
         severity=Severity.WARNING,
         path=fit.path,
-        contact=(fit.share.team.contact if fit.share else "") or PLATFORM_TEAM,
+        contact=(fit.team_state.team.contact if fit.team_state else "") or PLATFORM_TEAM,
     )
-    ask = f"to raise {hard_field(fit.key)}{f' of {whose}' if fit.share else ''}"
     match failure:
         case FitFailure.POD_TOO_LARGE:
             path, fix, remedy = smaller_pod(fit, workload, ledger, catalogues, depends_on_gpu_count)
@@ -56,50 +56,71 @@ def fit_warning(
         case FitFailure.GANG_TOO_LARGE:
             return warning(message=f"{fit.pods} pods that must run together need {never_fits}", ask=ask)
         case FitFailure.NO_SURGE:
-            if not is_enforced:
-                return None
-            remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
-            remedy += f", or replicas: {fit.starting}" if fit.starting else ""
-            effect = "which will wait in line" if waits else "and will not finish"
-            facts = (
-                f"an update needs {amount} for a pod beside the others, {effect}: {whose} will have {free}"
-            )
-            return warning(path="spec.strategy", message=facts, remedy=remedy)
+            facts, remedy = _no_surge(fit, namespace, will_queue=will_queue)
+            return warning(path="spec.strategy", message=facts, remedy=remedy) if is_enforced else None
         case _:
-            path, fix, remedy = Advice(fit.path) if waits else fewer_pods(fit, workload)
-            facts = f"needs {never_fits};" if is_impossible else f"needs {amount}; {whose} has {free}:"
-            if fit.failure is FitFailure.TOO_LITTLE_TO_GROW:
-                facts = f"may grow to {fit.pods} pods and then {facts}"
-            starting = f"{fit.starting} of {fit.pods} pods will start"
-            if lets_wait:
-                starting = _starting_in_line(starting, fit, workload, ledger.pods_before)
-            message = f"{facts} {starting}" if is_enforced else facts[:-1]
+            path, fix, remedy = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
+            message = _too_little(fit, namespace)
+            if is_enforced:
+                before = ledger.pods_before if queueing_enabled else None
+                message += f"{';' if is_impossible else ':'} {_starting(fit, workload, before)}"
             ask = ask if is_impossible else ""
             return warning(path=path, message=message, fix=fix, remedy=remedy, ask=ask, details=_largest(fit))
 
 
+def _amount(fit: FitResult) -> str:
+    return f"{format_amount(fit.needed)} {unit(fit.key, fit.needed)}"
+
+
+def _no_surge(fit: FitResult, namespace: str, *, will_queue: bool) -> tuple[str, str]:
+    """Return that a pod of an update does not fit beside the others, and the remedy."""
+    whose, _, free = _limits(fit, namespace)
+    effect = "which will wait in line" if will_queue else "and will not finish"
+    facts = f"an update needs {_amount(fit)} for a pod beside the others, {effect}: {whose} will have {free}"
+    remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
+    return facts, remedy + (f", or replicas: {fit.starting}" if fit.starting else "")
+
+
+def _too_little(fit: FitResult, namespace: str) -> str:
+    """Return what the pods need, and how much of it is granted or free."""
+    whose, granted, free = _limits(fit, namespace)
+    if fit.needed > fit.hard:
+        facts = f"needs {_amount(fit)}, which can never fit: {granted}"
+    else:
+        facts = f"needs {_amount(fit)}; {whose} has {free}"
+    if fit.failure is FitFailure.TOO_LITTLE_TO_GROW:
+        return f"may grow to {fit.pods} pods and then {facts}"
+    return facts
+
+
 def _limits(fit: FitResult, namespace: str) -> tuple[str, str, str]:
     """Return the quota that has too little, what it grants, and how much of that is free, in words."""
-    if fit.share is None:
+    state = fit.team_state
+    if state is None:
         whose, hard = namespace, fit.hard
         granted = f"the GPUQuota of {namespace} grants {format_amount(hard)} in all"
     else:
-        whose, hard = team_title(fit.share.team.name), fit.share.team.hard[fit.key]
-        granted = f"{whose} {grants(hard, fit.share.guaranteed_to_others.get(fit.key, NOTHING))}"
+        whose, hard = team_title(state.team.name), state.team.hard[fit.key]
+        granted = f"{whose} {grants(hard, state.guaranteed_to_others.get(fit.key, NOTHING))}"
     return whose, granted, f"{format_amount(fit.left)} of {format_amount(hard)} free"
 
 
 def _largest(fit: FitResult) -> tuple[str, ...]:
     """Return the largest namespaces of a team that has too little, as a detail of the warning."""
-    largest = largest_namespaces(fit.share, fit.key) if fit.share else ""
-    return (f"largest namespaces of {_limits(fit, '')[0]}: {largest}",) if largest else ()
+    if fit.team_state is None:
+        return ()
+    largest = largest_namespaces(fit.team_state, fit.key)
+    return (f"largest namespaces of {team_title(fit.team_state.team.name)}: {largest}",) if largest else ()
 
 
 _FIT_REASONS = {False: QUOTA_EXCEEDED, True: QUOTA_QUEUED}
 
 
-def _starting_in_line(starting: str, fit: FitResult, workload: Workload, before: int) -> str:
-    """Return which pods will start, and which wait in line. `starting` says how many start if no pod is before them."""
+def _starting(fit: FitResult, workload: Workload, before: int | None) -> str:
+    """Return which pods will start, and which wait in line. `before`: the pods before them in line, None without a line."""
+    starting = f"{fit.starting} of {fit.pods} pods will start"
+    if before is None:
+        return starting
     if (workload.target or workload).waits_whole and fit.pods > 1:
         starting = "its pods will wait in line until enough of them fit to run together"
     elif fit.starting and not before:

@@ -7,14 +7,13 @@ from policies.gpus.classes import ClassCatalogue
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector
 
 
-def granted_together(quotas: Collection[Vector], classes: ClassCatalogue) -> Vector:
+def granted_together(limits_of_quotas: Collection[Vector], classes: ClassCatalogue) -> Vector:
     """Return the sum of the limits of these quotas, for all GPUs and for each class and family that one of them limits.
 
-    `quotas` are their limits. A quota that does not limit all GPUs, or a family, counts with the sum of its limits of the classes
-    in it.
+    If a quota has no limit for `gpus` or a family, its limits of the classes in it are added up instead.
     """
-    limited = {key for hard in quotas for key in hard if not key.startswith(RESOURCES)}
-    return {key: sum((_granted(key, hard, classes) for hard in quotas), NOTHING) for key in limited}
+    limited = {key for hard in limits_of_quotas for key in hard if not key.startswith(RESOURCES)}
+    return {key: sum((_granted(key, hard, classes) for hard in limits_of_quotas), NOTHING) for key in limited}
 
 
 def _granted(key: str, hard: Vector, classes: ClassCatalogue) -> Fraction:

@@ -141,7 +141,7 @@ class Turn(msgspec.Struct, frozen=True):
     """
 
     ledger: QuotaLedger
-    lifts: tuple[str, ...]
+    ungate_uids: tuple[str, ...]
     places: Mapping[str, Place]
 
 
@@ -247,8 +247,8 @@ def _under_both_catalogues(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -
 def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> QuotaLedger:
     """Release what is held for entries that cannot start now. If a `hard` was lowered, release the last in line first."""
     lifts, unheld = ledger.reservations.lifts, _Unheld(ledger)
-    together = ledger.held
-    over = ledger.exceeded(together)
+    still_held = ledger.held
+    over = ledger.exceeded(still_held)
     gone: list[str] = []
     for entry in reversed(entries):
         gone += [lifts[each.uid].id for each in entry.beyond_size if each.uid in lifts]
@@ -258,8 +258,8 @@ def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> Quot
         is_over = any(key in each.demand for key in over for each in held)
         if is_over or entry.is_blocked or entry.missing or any(map(unheld.of, entry.waiters)):
             gone += [each.id for each in held]
-            together = positive_difference(together, total(each.demand for each in held))
-            over = ledger.exceeded(together)
+            still_held = positive_difference(still_held, total(each.demand for each in held))
+            over = ledger.exceeded(still_held)
     return replace(ledger, reservations=ledger.reservations.without(gone)) if gone else ledger
 
 
@@ -308,7 +308,7 @@ class NamespaceLine:
         entries = sorted(_entries(in_line.waiters, in_line.gangs, ledger), key=lambda entry: entry.order)
         self.ledger = ledger = _without_blocked(_under_both_catalogues(ledger, entries), entries)
         self.head: Head | None = None
-        self.together = ledger.held
+        self.held_by_namespace = ledger.held
         """What the namespace holds."""
         self.held_for_replacements, self._matching = in_line.held_for_replacements, in_line.matching
         self._queue, self._starved_before = in_line.queue, starved_before
@@ -332,7 +332,7 @@ class NamespaceLine:
         """Hold what the head needs. The next entry becomes the head."""
         if (head := self.head) is not None:
             self._held += head.held
-            self.together = total((self.together, head.needed))
+            self.held_by_namespace = total((self.held_by_namespace, head.needed))
             self._space -= head.held.size
             self._assign_place(self._entries.pop(), Standing.STARTING)
             self._find_head()
@@ -433,8 +433,8 @@ class NamespaceLine:
         """Return the entry as the head, if `lacking` fits beside what is held for replacements."""
         needed, held = total(map(self._unheld.of, lacking)), self._reservations(lacking)
         held_for_replacements = {} if entry.goes_first else self.held_for_replacements
-        together = total((self.together, held_for_replacements, needed))
-        over = exceeds({key: together[key] for key in needed}, self.ledger.hard)
+        with_head = total((self.held_by_namespace, held_for_replacements, needed))
+        over = exceeds({key: with_head[key] for key in needed}, self.ledger.hard)
         self._lacking = dict.fromkeys((each.key for each in over), False)
         return None if over or held.size > self._space else Head(entry, needed, held, held_for_replacements)
 

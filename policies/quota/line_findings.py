@@ -27,9 +27,10 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
     ledger, verdict = outcome.ledger, outcome.verdict
     quota, waiting = (quota_title(namespace, ledger), ledger.all_waiting) if ledger else (NAME, 0)
     facts = f"{how_many(waiting)} before it" if waiting else "next in line"
-    if ledger and ledger.share and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
-        team = team_title(ledger.share.team.name)
-        facts = f"{how_many(ledger.share.waiting)} of other namespaces of {team} in line, too"
+    state = ledger.team_state if ledger else None
+    if state and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
+        team = team_title(state.team.name)
+        facts = f"{how_many(state.waiting)} of other namespaces of {team} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
     return Finding(
@@ -68,8 +69,8 @@ def in_line(
         return Finding(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
     of_whom, has_no_gate = "", request.line is Line.NEVER_WAITS
     is_passed = not waiting or (has_no_gate and ledger.scarce.keys().isdisjoint(request.demand))
-    if is_passed and ledger.share is not None:
-        quota, waiting = team_title(ledger.share.team.name), ledger.share.waiting
+    if is_passed and ledger.team_state is not None:
+        quota, waiting = team_title(ledger.team_state.team.name), ledger.team_state.waiting
         of_whom = " of other namespaces"
     message = f"{how_many(waiting)}{of_whom} in line for {quota} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"

@@ -153,9 +153,9 @@ _MOVING_TEAM = (
 def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Finding:
     """Return the denial of a request on which the ledger cannot decide."""
     title = quota_title(namespace, ledger)
-    if reason is VerdictReason.UNCOUNTED and ledger.share is not None and not ledger.uncounted:
-        title = team_title(ledger.share.team.name)  # only another namespace is not counted
-    is_moving = ledger.share is None and not ledger.has_quota
+    if reason is VerdictReason.UNCOUNTED and ledger.team_state is not None and not ledger.uncounted:
+        title = team_title(ledger.team_state.team.name)  # only another namespace is not counted
+    is_moving = ledger.team_state is None and not ledger.has_quota
     kind, message, remedy, if_it_persists = _MOVING_TEAM if is_moving else _UNDECIDED[reason]
     message = f"{title} {message}; if it persists, {if_it_persists}"
     return Finding(reason=kind, message=message, remedy=remedy)
@@ -166,9 +166,9 @@ def _escalation(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> tuple[s
     own, of_team = (
         [each.key for each in shortfalls if bool(each.team) is is_team] for is_team in (False, True)
     )
-    contact = ledger.share.team.contact if ledger.share else ""
-    if of_team and ledger.share and not own:
-        title = team_title(ledger.share.team.name)
+    contact = ledger.team_state.team.contact if ledger.team_state else ""
+    if of_team and ledger.team_state and not own:
+        title = team_title(ledger.team_state.team.name)
         return f"to raise {_fields(of_team)} of {title}", contact or PLATFORM_TEAM
     ask = f"to raise {_fields(own)}"
     if of_team:
@@ -187,7 +187,7 @@ _LARGEST = "; largest: "
 def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
     """Return the largest namespace of an exceeded team: `vision-prod 40`; "" if no team is exceeded, or it can never fit."""
     of_team = (each.key for each in shortfalls if each.team and not each.can_never_fit)
-    largest = (largest_namespaces(ledger.share, key, 1) for key in of_team if ledger.share)
+    largest = (largest_namespaces(ledger.team_state, key, 1) for key in of_team if ledger.team_state)
     return next(filter(None, largest), "")
 
 
@@ -353,7 +353,8 @@ def _details(
     keys = list(dict.fromkeys(each.key for each in shortfalls))
     of_team = [each.key for each in shortfalls if each.team]
     for text, names in _by_text(
-        of_team, lambda key: largest_namespaces(ledger.share, key, said=said) if ledger.share else ""
+        of_team,
+        lambda key: largest_namespaces(ledger.team_state, key, said=said) if ledger.team_state else "",
     ):
         yield f"{'next ' if said else ''}largest namespaces of {team_title(shortfalls[-1].team)}, {names}: {text}"
     yield from [text for key in keys if (text := idle_holders(ledger.holders.get(key, ()), key, now))][:1]

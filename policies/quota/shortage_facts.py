@@ -8,7 +8,7 @@ from math import ceil
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
-from policies.quota.ledger.team import TeamShare, team_title
+from policies.quota.ledger.team import TeamState, team_title
 from policies.quota.spec import NAME
 
 RECOUNT_SECONDS = 10
@@ -25,7 +25,7 @@ def quota_title(namespace: str, ledger: QuotaLedger) -> str:
     """
     if ledger.has_quota:
         return f"quota {namespace}/{NAME}"
-    return team_title(ledger.share.team.name) if ledger.share else f"namespace {namespace}"
+    return team_title(ledger.team_state.team.name) if ledger.team_state else f"namespace {namespace}"
 
 
 def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:
@@ -86,13 +86,13 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int, said: set
     return "; ".join([*facts[:shown], *more])
 
 
-def largest_namespaces(share: TeamShare, key: str, limit: int | None = None, *, said: str = "") -> str:
+def largest_namespaces(team_state: TeamState, key: str, limit: int | None = None, *, said: str = "") -> str:
     """Return the namespaces of a team with the largest amounts of a dimension: `vision-prod 40, vision-cv 16 (guaranteed)`.
 
     A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. said: an item to omit.
     """
     namespaces = []
-    for name, amount in share.largest(key)[:limit]:
-        is_guaranteed = amount == share.team.guaranteed_to(name).get(key)
+    for name, amount in team_state.largest(key)[:limit]:
+        is_guaranteed = amount == team_state.team.guaranteed_to(name).get(key)
         namespaces.append(f"{name} {format_amount(amount)}{' (guaranteed)' if is_guaranteed else ''}")
     return ", ".join(each for each in namespaces if each != said)

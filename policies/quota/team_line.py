@@ -1,14 +1,14 @@
 """The line of a team: in which of its namespaces the next pod starts, as a pure function of the ledgers of all of them.
 
-Each namespace has a line of its own (`policies.quota.line`). The heads of these lines start in this order:
+Each namespace has a line of its own (terms: `policies.quota.line`). The heads of these lines start in this order:
 
   1. the rest of a gang that has started in part, and a replacement of a pod that ended lately;
   2. a head within the guarantee of its namespace, which takes nothing from the others;
   3. the head of the namespace with the smallest dominant share of `hard` beyond its guarantee;
   4. the oldest.
 
-While a head does not fit its team, nobody behind it starts, except within a guarantee. Under BestEffortFIFO that holds only once
-the head has waited for STARVED_SECONDS. A head that does not fit its own GPUQuota is not considered.
+While a head does not fit its team, it blocks all heads after it, except those within a guarantee. Under BestEffortFIFO that
+holds only once the head has waited for STARVED_SECONDS. A head that does not fit its own GPUQuota is not considered.
 
 So nobody starves, provided that all running pods end at some time: then a namespace holds nothing beyond its guarantee, and only
 older heads come before its own.
@@ -28,14 +28,14 @@ from policies.quota.line import LIFTS_LIMIT, Head, InLine, NamespaceLine, Standi
 
 
 class TeamTurn(msgspec.Struct, frozen=True):
-    """The ledgers of the team with what is held, and the turn of each namespace. The ledger of a turn has its `share`."""
+    """The ledgers of the team with what is held, and the turn of each namespace. The ledger of a turn has its `team_state`."""
 
     team_ledgers: TeamLedgers
     turns: Mapping[str, Turn]
 
-    def lifts(self, namespace: str) -> tuple[str, ...]:
+    def ungate_uids(self, namespace: str) -> tuple[str, ...]:
         """Return the uids of the pods of a namespace whose gates may be removed."""
-        return self.turns[namespace].lifts if namespace in self.turns else ()
+        return self.turns[namespace].ungate_uids if namespace in self.turns else ()
 
 
 def next_to_start_in_team(
@@ -48,12 +48,12 @@ def next_to_start_in_team(
     """
     lines: dict[str, NamespaceLine] = {}
     after, team = team_ledgers, team_ledgers.team
-    # Who holds most gives back first, if `hard` was lowered.
-    shares = {
-        each: _dominant_share(team, each, team_ledgers.taken[each])
-        for each in team_ledgers.ledgers.keys() & in_line
+    # Largest share first: if `hard` was lowered, its held quota is released first.
+    dominant_shares = {
+        name: _dominant_share(team, name, team_ledgers.taken[name])
+        for name in team_ledgers.ledgers.keys() & in_line
     }
-    for namespace in sorted(shares, key=lambda each: (-shares[each], each)):
+    for namespace in sorted(dominant_shares, key=lambda name: (-dominant_shares[name], name)):
         ledger = after.of(namespace)
         if ledger is None or ledger.used is None or ledger.uncounted or ledger.class_catalogue is None:
             continue
@@ -61,19 +61,22 @@ def next_to_start_in_team(
         lines[namespace] = line = NamespaceLine(ledger, in_line[namespace], starved_before, limit)
         if line.ledger is not ledger:
             after = after.with_ledger(namespace, line.ledger)
-    _hold(_Room(after, lines))
+    _hold(_TeamRoom(after, lines))
     turns = {namespace: line.turn() for namespace, line in lines.items()}
     for namespace, turn in turns.items():
         after = after.with_ledger(namespace, turn.ledger)
-    shared = {
+    turns = {
         namespace: msgspec.structs.replace(turn, ledger=after.of(namespace) or turn.ledger)
         for namespace, turn in turns.items()
     }
-    return TeamTurn(after, shared)
+    return TeamTurn(after, turns)
 
 
-def _hold(room: "_Room") -> None:
-    """Hold quota for one head after the other. Each changes only the order of its own namespace."""
+def _hold(room: "_TeamRoom") -> None:
+    """Hold quota for one head after the other.
+
+    Holding a head changes only the sort key of its own namespace, so the heap stays valid.
+    """
     heap = [(room.order(name, line.head), name, line.head) for name, line in room.lines.items() if line.head]
     heapify(heap)
     is_blocked = False
@@ -85,13 +88,14 @@ def _hold(room: "_Room") -> None:
             room.hold(namespace, head)
         else:
             standing = Standing.BEHIND if is_behind else Standing.NEXT
-            is_blocked |= line.wait_for_team(standing, room.lacking(namespace, head))
+            blocks = line.wait_for_team(standing, room.lacking(namespace, head))
+            is_blocked = is_blocked or blocks
         if line.head is not None:
             heappush(heap, (room.order(namespace, line.head), namespace, line.head))
 
 
-class _Room:
-    """What each namespace of a team takes: held and held for replacements, or its guarantee if that is more."""
+class _TeamRoom:
+    """Free quota of the team, as heads are held one after the other."""
 
     def __init__(self, team_ledgers: TeamLedgers, lines: Mapping[str, NamespaceLine]) -> None:
         self.lines = lines
@@ -100,6 +104,7 @@ class _Room:
         self._sum = {
             key: sum((each[key] for each in self._taken.values()), NOTHING) for key in self._team.hard
         }
+        # Characters left in the object for reservations of waiting pods.
         lifts = (ledger.reservations.lifts.values() for ledger in team_ledgers.ledgers.values())
         self._space = LIFTS_LIMIT - sum(Reservations.of(*each).size for each in lifts if each)
 
@@ -107,8 +112,8 @@ class _Room:
         """Return the sort key of a head among all heads."""
         entry, is_guaranteed = head.entry, self.is_guaranteed(namespace, head)
         taken = self._taken[namespace]
-        share = NOTHING if is_guaranteed else _dominant_share(self._team, namespace, taken)
-        return not entry.goes_first, not is_guaranteed, share, entry.since, entry.waiters[0].uid
+        dominant_share = NOTHING if is_guaranteed else _dominant_share(self._team, namespace, taken)
+        return not entry.goes_first, not is_guaranteed, dominant_share, entry.since, entry.waiters[0].uid
 
     def is_guaranteed(self, namespace: str, head: Head) -> bool:
         """Whether the head takes nothing from the other namespaces."""
@@ -117,8 +122,8 @@ class _Room:
 
     def has_room_for(self, namespace: str, head: Head) -> bool:
         """Whether the quota of the team has room for the head, and the object with its ledgers for what is held."""
-        share = self.lines[namespace].ledger.share
-        if head.held.size > self._space or (share and share.uncounted.intersection(head.needed)):
+        state = self.lines[namespace].ledger.team_state
+        if head.held.size > self._space or (state and state.uncounted.intersection(head.needed)):
             return False
         return not self.lacking(namespace, head)
 
@@ -137,12 +142,12 @@ class _Room:
 
     def _limited(self, namespace: str, head: Head) -> Vector:
         """Return what the namespace would hold with the head, in dimensions that the head needs and the team limits."""
-        held = total((self.lines[namespace].together, head.held_for_replacements, head.needed))
+        held = total((self.lines[namespace].held_by_namespace, head.held_for_replacements, head.needed))
         return {key: held[key] for key in head.needed if key in self._team.hard}
 
     def _taken_by(self, namespace: str) -> Vector:
         line = self.lines[namespace]
-        return self._team.taken(namespace, total((line.together, line.held_for_replacements)))
+        return self._team.taken(namespace, total((line.held_by_namespace, line.held_for_replacements)))
 
 
 def _dominant_share(team: Team, namespace: str, taken: Vector) -> Fraction:

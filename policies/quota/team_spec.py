@@ -15,6 +15,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label
 from policies.quota.amounts import Hard, Vector, exceeds, limits_of, raw_limits, total, unreadable
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.team import team_title
 from policies.quota.spec import LimitsSpec
 
 MAX_NAMESPACES = 500
@@ -206,13 +207,13 @@ def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
         winner = min((_rank(own_name), team.name), (_rank(other_name), other.name))[1]
         yield (
             f"namespaces.names[{own.names.index(own_name)}]",
-            f"overlaps {other_name} of ClusterGPUQuota {other.name}{more}: a namespace that both match belongs to {winner}",
+            f"overlaps {other_name} of {team_title(other.name)}{more}: a namespace that both match belongs to {winner}",
         )
     elif own.selector is not None and own.selector == theirs.selector:
         winner = min(team.name, other.name)
         yield (
             "namespaces.selector",
-            f"equals the selector of ClusterGPUQuota {other.name}: a namespace that no name matches belongs to {winner}",
+            f"equals the selector of {team_title(other.name)}: a namespace that no name matches belongs to {winner}",
         )
 
 

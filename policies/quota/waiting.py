@@ -69,7 +69,7 @@ def names_kueue(pod: Pod) -> bool:
 
 
 def never_waits(pod: Pod, *, by_daemonset: bool, by_kueue: bool) -> str:
-    """Return why the pod never gets the gate, "" if it may. `by_daemonset`: a DaemonSet made it. `by_kueue`: Kueue admitted it.
+    """Return why the pod never gets the gate, "" if it may. `by_kueue`: Kueue has reserved quota for its controller.
 
     ResourceClaims are made and count also under a gate.
     """

@@ -211,7 +211,7 @@ def _fit_warning(
         context.namespace,
         depends_on_gpu_count,
         is_enforced=is_enforced,
-        lets_wait=options.lets_wait,
+        queueing_enabled=options.lets_wait,
     )
     if warning is not None:
         note = "" if is_enforced else f"; {ID} is in mode {options.mode.value} and denies nothing"

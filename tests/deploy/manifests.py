@@ -20,7 +20,7 @@ from tests.controlplane import ControlPlaneUnavailable, helm
 from tests.deploy import rule_files
 from tests.deploy.recording_rules import memory_expression, use_expression
 from webhook.configuration.loader import load_directory
-from webhook.prometheus import exporters
+from webhook.prometheus import recorded_series
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"
@@ -98,20 +98,23 @@ def workload_rules() -> str:
 
 def recording_rules() -> str:
     """Return the recording rules of the use of GPUs; the chart fills in the selector and the interval."""
-    filled_in, hour = ("${selector}", "${interval}"), "max_over_time({name}" + exporters.UNFORGED + "[1h])"
+    filled_in, hour = (
+        ("${selector}", "${interval}"),
+        "max_over_time({name}" + recorded_series.RECORDED_ONLY + "[1h])",
+    )
     groups = {
         "gpu-admission-use": (
             "${interval}",
             {
-                exporters.USE: use_expression(*filled_in),
-                exporters.MEMORY: memory_expression(*filled_in),
+                recorded_series.USE: use_expression(*filled_in),
+                recorded_series.MEMORY: memory_expression(*filled_in),
             },
         ),
         "gpu-admission-use-by-hour": (
             "1h",
             {
-                exporters.USE_BY_HOUR: hour.replace("{name}", exporters.USE),
-                exporters.MEMORY_BY_HOUR: hour.replace("{name}", exporters.MEMORY),
+                recorded_series.USE_BY_HOUR: hour.replace("{name}", recorded_series.USE),
+                recorded_series.MEMORY_BY_HOUR: hour.replace("{name}", recorded_series.MEMORY),
             },
         ),
     }

@@ -1,4 +1,4 @@
-"""Exporters of GPUs, and the recording rules that make one shape of all of them (webhook/prometheus/exporters.py).
+"""Exporters of GPUs, and the recording rules that make one shape of all of them (webhook/prometheus/recorded_series.py).
 
 The chart's `files/recording-rules.yaml` is written from here (`make manifests`). The pod that holds a GPU is in the labels
 `exported_namespace` and `exported_pod` where those of the target win (`honorLabels: false`), else in `namespace` and `pod`.
@@ -6,7 +6,7 @@ The chart's `files/recording-rules.yaml` is written from here (`make manifests`)
 
 import msgspec
 
-from webhook.prometheus.exporters import GPU, GPU_INSTANCE, LABELS, NAMESPACE, POD
+from webhook.prometheus.recorded_series import GPU, GPU_INSTANCE, LABELS, NAMESPACE, POD
 
 _MIB = 1024 * 1024
 

@@ -6,7 +6,7 @@ from tests.cases import cases
 from tests.controlplane import helm
 from tests.deploy.manifests import arguments, of_kind, pods, rendered
 from tests.deploy.recording_rules import memory_expression, use_expression
-from webhook.prometheus import exporters
+from webhook.prometheus import recorded_series
 
 pytestmark = pytest.mark.usefixtures("rendering")
 USE = "use.enabled=true,use.prometheus.url=https://prometheus.monitoring:9090"
@@ -46,12 +46,12 @@ def test_the_recording_rules_select_what_the_values_trust() -> None:
     use, by_hour = rule["spec"]["groups"]
     assert (use["interval"], by_hour["interval"]) == ("1m", "1h")
     assert {each["record"]: each["expr"] for each in use["rules"]} == {
-        exporters.USE: use_expression('job="a",namespace="b"', "1m"),
-        exporters.MEMORY: memory_expression('job="a",namespace="b"', "1m"),
+        recorded_series.USE: use_expression('job="a",namespace="b"', "1m"),
+        recorded_series.MEMORY: memory_expression('job="a",namespace="b"', "1m"),
     }
     assert {each["record"]: each["expr"] for each in by_hour["rules"]} == {
-        exporters.USE_BY_HOUR: f'max_over_time({exporters.USE}{{job=""}}[1h])',
-        exporters.MEMORY_BY_HOUR: f'max_over_time({exporters.MEMORY}{{job=""}}[1h])',
+        recorded_series.USE_BY_HOUR: f'max_over_time({recorded_series.USE}{{job=""}}[1h])',
+        recorded_series.MEMORY_BY_HOUR: f'max_over_time({recorded_series.MEMORY}{{job=""}}[1h])',
     }
     assert not of_kind("PrometheusRule", rendered("--set", f"{USE},use.recordingRules.enabled=false"))
 

@@ -533,7 +533,7 @@ mtype = { RESERVED, EXCEEDED, TEAM_EXCEEDED, UNCOUNTED_LEDGER, NOT_HELD, OTHERS_
 #define OWN_TAKEN(at) (COUNT(ledger[at].used) + COUNT(ledger[at].reserved) + COUNT(ledger[at].held))
 #define SUM_OF(t, m) (HAS(t, m) -> LARGER(TAKEN(t, m), GUARANTEE(t, m)) : (ABSENT_GUARANTEES_COUNT -> GUARANTEE(t, m) : 0))
 
-/* policies/quota/ledger/team.py: TeamShare.free */
+/* policies/quota/ledger/team.py: TeamState.free */
 /* policies/quota/ledger/team_ledgers.py: TeamLedgers.share */
 inline sum_team(q, t, m) {
   others = (OTHERS_GUARANTEES_COUNT -> SUM_OF(t, 1 - m) : TAKEN(t, 1 - m));

@@ -39,12 +39,12 @@ from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.controller import Options, make_manager
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring
-from webhook.controller.manager import Manager, while_leading
+from webhook.controller.manager import Manager
 from webhook.controller.metrics import ControllerMetrics
 from webhook.prometheus.client import Prometheus
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
-from webhook.threads import thread
+from webhook.threads import thread, while_leading
 
 START_SECONDS = 5.0
 """Seconds between attempts to reach the API server at the start, and after a configuration that could not take effect."""
@@ -224,6 +224,7 @@ def controller(
         thread("certificates", CertificateLoop(api, secret, terms, REGISTRY).run, stopping).start()
     source.wait()
     if isinstance(source, ClusterSource):
+        # Documents come from `source`, not from the informers of the manager, so these need not be synced.
         write = functools.partial(write_statuses, api, source, elector.is_leader)
         thread("document status", write, stopping).start()
 
@@ -249,6 +250,7 @@ def controller(
     manager.add("reconfigure", functools.partial(_follow, source, reloaded, manager))
     if canary_namespace:
         canary = Canary(api, canary_namespace, REGISTRY)
+        # It reads no informer, so they need not be synced: it is sent as soon as this process leads.
         manager.add("canary", while_leading(elector.is_leader, canary_seconds, canary.send, canary.forget))
     log.info("started as %s; metrics on port %d", elector.identity, listener.getsockname()[1])
     manager.run(stopping)

@@ -228,7 +228,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
             owner_deadline=owners.lookup(deadline),
             budgets=partial(budgets_by, api, deadline=deadline),
             limits_of=partial(limit_ranges.limits_of, deadline=deadline),
-            has_admitted=partial(kueue.has_admitted, deadline=deadline),
+            has_quota_reserved=partial(kueue.has_quota_reserved, deadline=deadline),
         )
 
     return ClusterState(

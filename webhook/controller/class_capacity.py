@@ -37,8 +37,6 @@ from webhook.controller.usage_counter import UsageCounter
 from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import QuotaRecord
 
-EVERY_SECONDS = 10.0
-"""Seconds between two counts, each of which writes an object at most once. 2,000 nodes and 20,000 pods take some 0.1 s of CPU."""
 CALL_SECONDS = 10.0
 
 log = logging.getLogger("gpu_admission.controller")
@@ -50,6 +48,8 @@ class CapacityWriter:
     namespace: str
     usage_cache: UsageCache
     configuration: Callable[[], Configuration]
+    PERIOD_SECONDS = 10.0
+    """Seconds between two counts. Each writes an object at most once. 2,000 nodes and 20,000 pods take some 0.1 s of CPU."""
 
     def __post_init__(self) -> None:
         self._written: dict[str, tuple[object, datetime]] = {}
@@ -59,7 +59,7 @@ class CapacityWriter:
         """Forget what was written: another process leads, and writes."""
         self._written.clear()
 
-    def look(self) -> None:
+    def sync(self) -> None:
         """Count, and write what differs or is due."""
         try:
             self.write(datetime.now(UTC))
@@ -123,7 +123,7 @@ def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
     return published_classes(nodes, pending, counter.catalogues.classes)
 
 
-def granted_and_there(
+def granted_and_allocatable(
     usage_cache: UsageCache, teams: TeamMembership, quotas: Informer[QuotaRecord]
 ) -> dict[str, tuple[Fraction, Fraction]]:
     """Return what ClusterGPUQuotas, and GPUQuotas outside teams, grant together, and what the nodes have of it.

@@ -25,7 +25,7 @@ from webhook.cluster.subscribers import Subscribers
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_cache import UsageCache
 from webhook.prometheus.client import Prometheus, PrometheusError
-from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
+from webhook.prometheus.recorded_series import NAMESPACE, POD, RECORDED_ONLY, USE
 from webhook.quota.counted_records import CountedRecord, PodRecord
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord
 
@@ -57,7 +57,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def promql(self) -> str:
         """The query for the largest use in the window, of each GPU with enough samples."""
-        window = f"{USE}{UNFORGED}[{round(self.idle_after.total_seconds())}s]"
+        window = f"{USE}{RECORDED_ONLY}[{round(self.idle_after.total_seconds())}s]"
         least = ENOUGH * (self.idle_after / self.rules_interval)
         return f"max_over_time({window}) and count_over_time({window}) >= {least:g}"
 

@@ -17,18 +17,18 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 class LedgerChanges:
-    """Subscribes to all that a ledger depends on. Observes ledgers, and queues the names of those that must be counted."""
+    """Observes ledgers, and queues the names of those that must be counted, by changes of all that a ledger depends on."""
 
-    def __init__(
-        self, informers: SharedInformers, queue: WorkQueue, metrics: ControllerMetrics, gpu_use: GPUUse | None
-    ) -> None:
+    def __init__(self, informers: SharedInformers, queue: WorkQueue, metrics: ControllerMetrics) -> None:
         self._observed, self._usage = informers.observed, informers.usage
         self._queue, self._metrics = queue, metrics
+
+    def subscribe(self, informers: SharedInformers, gpu_use: GPUUse | None) -> None:
         informers.quotas.subscribe(self.quota_changed)
         informers.ledger_objects.subscribe(self.ledger_object_changed)
         informers.namespaces.informer.subscribe(self.namespace_changed)
-        informers.teams.moved.subscribe(self.namespace_moved)
-        informers.teams.changed.subscribe(self.team_changed)
+        informers.membership.moved.subscribe(self.namespace_moved)
+        informers.membership.changed.subscribe(self.team_changed)
         informers.usage.events.changed.subscribe(self.count_changed)
         if gpu_use is not None:
             gpu_use.holders_changed.subscribe(self.idle_holders_changed)

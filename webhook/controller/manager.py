@@ -20,16 +20,15 @@ from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.team_reconciler import Outcome
 from webhook.controller.work_queue import WorkItem, WorkQueue
 from webhook.quota.ledger_objects import team_object_name
-from webhook.threads import Body, thread
+from webhook.threads import POLL_SECONDS, Body, thread
 
 log = logging.getLogger("gpu_admission.controller")
 
 WORKERS = 16
 """Most workers wait for a list or a write. A list of tens of thousands of objects takes seconds."""
-POLL_SECONDS = 0.5
 RETRY_SECONDS = (0.1, 10.0)
-"""First and longest pause after a failed reconciliation of a namespace. An API server that is killed leaves reservations of
-unfinished creations. They are first observed after its return, and expire EXPIRY_SECONDS later."""
+"""First and longest pause after a failed reconciliation of a namespace. The longest delays the first look at reservations that an
+API server left when it was killed."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one group for longer hangs: each call to the API server ends within some tens of seconds."""
 
@@ -37,29 +36,11 @@ Reconcile = Callable[[WorkItem], Mapping[str, Outcome]]
 """Reconciles the names of one group that are due, and returns the outcome of each."""
 
 
-def while_leading(
-    leads: Callable[[], bool], seconds: float, act: Callable[[], object], forget: Callable[[], object]
-) -> Body:
-    """Return the body of a thread: `act` when this process begins to lead, and then once a period; `forget` while it does not."""
-
-    def body(stopping: threading.Event) -> None:
-        due = 0.0
-        while not stopping.wait(POLL_SECONDS):
-            if not leads():
-                due = 0.0
-                forget()
-            elif monotonic() >= due:
-                due = monotonic() + seconds
-                act()
-
-    return body
-
-
 class Manager:
     """Runs each part of a controller in a thread.
 
-    Make a part with what it reads, and with `leads`, `queue` or `events` of the manager. Then `add` the body of its thread: `run`
-    of the part, or one of `every` and `while_leading`.
+    Make a part with what it reads, and with `is_ready_leader`, `queue` or `events` of the manager. Then `add` the body of its
+    thread: `run` of the part, or one of `threads.every` and `threads.while_leading`.
     """
 
     def __init__(
@@ -96,13 +77,13 @@ class Manager:
         election.join(timeout=5.0)
         self.events.stop()
 
-    def leads(self) -> bool:
-        """Whether this process is the leader, and knows enough to work."""
+    def is_ready_leader(self) -> bool:
+        """Whether this process is the leader, and its informers are synced. Work that reads no informer asks only the elector."""
         return self._elector.is_leader() and not self.informers.unready()
 
     def led_namespaces(self) -> Collection[str]:
-        """Return the namespaces with a ledger; none unless this process leads."""
-        return self.informers.observed.ledgers() if self.leads() else ()
+        """Return the namespaces with a ledger; none unless this process is the ready leader."""
+        return self.informers.observed.ledgers() if self.is_ready_leader() else ()
 
     def configure(self, configuration: Configuration) -> None:
         """Count by another configuration from now on. Raises `errors.ApiError` as `SharedInformers.configure`."""
@@ -116,18 +97,18 @@ class Manager:
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
     def _group_of(self, name: str) -> str:
-        """Return the group of a name: the object that has its ledger, or the object of the team that the namespace is to join.
+        """Return the work-queue key: the GPUQuotaLedger that is written for the name.
 
-        So all namespaces that are to join one team are in one group.
+        That is the object that has its ledger, or the object of the team that the namespace is to join.
         """
         object_name = self.informers.observed.object_name(name)
-        team = self.informers.teams.last_team_of(name) if object_name == name else ""
+        team = self.informers.membership.last_team_of(name) if object_name == name else ""
         return team_object_name(team) if team else object_name
 
     def _work(self, reconcile: Reconcile, stopping: threading.Event) -> None:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader()))
-            if not self.leads():
+            if not self.is_ready_leader():
                 stopping.wait(POLL_SECONDS)
                 continue
             item = self.queue.take(POLL_SECONDS)
@@ -135,7 +116,7 @@ class Manager:
                 self._reconcile(reconcile, item)
 
     def _reconcile(self, reconcile: Reconcile, item: WorkItem) -> None:
-        outcomes: Mapping[str, Outcome]
+        outcomes: Mapping[str, Outcome | Exception]
         self._busy_since[item.group] = monotonic()
         try:
             outcomes = reconcile(item)

@@ -66,10 +66,10 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         unmapped_resources: UnmappedResourcesWatch,
         reports: WaitingReports,
         gpu_use: GPUUse | None,
-        leads: Callable[[], bool],
+        is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        super().__init__(api, informers.stale, leads, events)
+        super().__init__(api, informers.stale, is_ready_leader, events)
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
         self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
         self._quotas.subscribe(self._quota_changed)

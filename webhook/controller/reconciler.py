@@ -37,15 +37,15 @@ from webhook.cluster.collection import EVER_LISTED
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.gpu_use import GPUUse
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.moves import CALL_SECONDS, Joining, TeamMoves
+from webhook.controller.moves import PreparedJoin, TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
-from webhook.controller.teams import DeletedQuotas, desired_ledger
+from webhook.controller.teams import DeletedQuotas, TeamMembership, desired_ledger, desired_team
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Counted, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.budget_notes import BudgetNotes
-from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.cluster_store import CALL_SECONDS, ClusterStore
 from webhook.quota.documents import quota_reference
 from webhook.quota.ledger_objects import NO_LEDGER_OBJECT
 from webhook.quota.store import LedgerConflict, VersionedLedger
@@ -109,7 +109,8 @@ class QuotaReconciler:
     notes: BudgetNotes
     clock: Callable[[], int]
     """Returns ms since 1970, as for the counts."""
-    teams: TeamMoves
+    moves: TeamMoves
+    membership: TeamMembership
     deleted: DeletedQuotas = field(default_factory=DeletedQuotas)
     gpu_use: GPUUse | None = None
     """None if the use of GPUs is not measured."""
@@ -131,7 +132,7 @@ class QuotaReconciler:
                 self._contended.discard(namespace)
                 if ledger_object is None:
                     return self._without_quota(namespace)
-                if isinstance(ledger_object, float) or self.teams.is_beyond(namespace):
+                if isinstance(ledger_object, float) or self.membership.exceeds_max_namespaces(namespace):
                     return ledger_object if isinstance(ledger_object, float) else None
                 counting = self.count(namespace, ledger_object.ledger, begun)
                 if isinstance(counting, float):
@@ -143,7 +144,7 @@ class QuotaReconciler:
                 turn = self._take_turn(namespace, counted)
                 in_force = self._write(namespace, ledger_object, turn.ledger)
                 self.written(namespace, ledger_object.ledger, counting)
-                self.start(namespace, turn.lifts)
+                self.start(namespace, turn.ungate_uids)
             except LedgerConflict:
                 # Others write this ledger faster than the watch shows it. Read it first, also in the next call.
                 self._contended.add(namespace)
@@ -176,15 +177,15 @@ class QuotaReconciler:
     def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
         """Return the ledger with what is held for the next pods in line, and the pods whose gates go."""
         # A ledger that joins a team has its turn there, with the others.
-        turn = None if ledger.share else self.line.take_turn(namespace, ledger)
+        turn = None if ledger.team_state else self.line.take_turn(namespace, ledger)
         return turn or Turn(ledger, (), {})
 
-    def start(self, namespace: str, lifts: tuple[str, ...]) -> None:
+    def start(self, namespace: str, uids: tuple[str, ...]) -> None:
         """Remove the gates of the pods whose turn it is; of all, where the quota denies nothing."""
         if not self.line.has_waiting(namespace):
             return
         if self.enforces(namespace):
-            self.line.start(namespace, lifts)
+            self.line.start(namespace, uids)
         else:
             self.line.start_all(namespace, partial(self.enforces, namespace))
 
@@ -298,7 +299,7 @@ class QuotaReconciler:
 
     def _write(self, namespace: str, versioned: VersionedLedger, ledger: QuotaLedger) -> QuotaLedger:
         """Return the ledger in force."""
-        if not isinstance(versioned, Joining) and not is_news(versioned.ledger, ledger):
+        if not isinstance(versioned, PreparedJoin) and not is_news(versioned.ledger, ledger):
             return versioned.ledger
         return self.swap(namespace, versioned, ledger).ledger
 
@@ -375,24 +376,26 @@ class QuotaReconciler:
                 ledger_object = self.swap(namespace, ledger_object, ledger_object.ledger)
             self.observed.observe(namespace, ledger_object)
         if ledger_object.ledger.moved_to:
-            return self._joining(namespace, ledger_object.ledger.moved_to)
-        is_counted = ledger_object.ledger.used is not None and not self.teams.is_beyond(namespace)
-        if not is_counted or not self._has_spec(namespace, ledger_object):
+            return self._prepared_join(namespace, ledger_object.ledger.moved_to)
+        is_uncounted = ledger_object.ledger.used is None or self.membership.exceeds_max_namespaces(namespace)
+        if is_uncounted or not self._has_spec(namespace, ledger_object):
             followed = self._with_spec(namespace, ledger_object)
             if followed is None or isinstance(followed, float):
                 return followed
             ledger_object = followed
-        team_object = self.teams.team_object_of(namespace)
-        return self._joining(namespace, team_object) if team_object else ledger_object
+        team_object = self.membership.team_object_of(namespace)
+        return self._prepared_join(namespace, team_object) if team_object else ledger_object
 
-    def _joining(self, namespace: str, team_object: str) -> VersionedLedger:
-        if (joining := self.teams.joining(namespace, team_object)) is None:
+    def _prepared_join(self, namespace: str, team_object: str) -> PreparedJoin:
+        if (prepared := self.moves.prepare_join(namespace, team_object)) is None:
             raise LedgerConflict  # it stands in the object of a team
-        return joining
+        return prepared
 
     def _desired(self, namespace: str) -> QuotaLedger | None:
         """Return what the GPUQuota and the ClusterGPUQuota in the informers ask for, never counted."""
-        return desired_ledger(self.watched_quota(namespace), self.teams.desired_team(namespace))
+        return desired_ledger(
+            self.watched_quota(namespace), desired_team(namespace, self.membership, self.observed)
+        )
 
     def _has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
         """Whether the ledger has the spec of the GPUQuota in the informer. Makes no call."""
@@ -400,8 +403,8 @@ class QuotaReconciler:
         return desired is not None and ledger_object.ledger.spec == desired.spec
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
-        if isinstance(before, Joining):
-            return self.teams.join(namespace, before, ledger)
+        if isinstance(before, PreparedJoin):
+            return self.moves.join(namespace, before, ledger)
         written = self.store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
         self.observed.observe(namespace, written)
         return written
@@ -420,7 +423,7 @@ class QuotaReconciler:
 
     def _read_desired(self, namespace: str) -> QuotaLedger | None:
         quota = self.store.read_desired(namespace, CALL_SECONDS)
-        return desired_ledger(quota, self.teams.desired_team(namespace))
+        return desired_ledger(quota, desired_team(namespace, self.membership, self.observed))
 
     def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | float | None:
         """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
@@ -439,7 +442,7 @@ class QuotaReconciler:
             self.deleted.forget(namespace)
             return None
         updated = ledger.with_spec_of(desired)
-        if not desired.has_quota or self.teams.is_beyond(namespace):
+        if not desired.has_quota or self.membership.exceeds_max_namespaces(namespace):
             # Its own object has no limits, or not those of its team: it is counted when it joins the team.
             updated = msgspec.structs.replace(updated, used=None)
         return ledger_object if updated == ledger else self.swap(namespace, ledger_object, updated)

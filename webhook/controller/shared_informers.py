@@ -37,7 +37,7 @@ class SharedInformers:
         self.quotas = Informer(api, QUOTAS, decode_quota)
         self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader(self.team_objects).read)
         self.namespaces = Namespaces(api)
-        self.teams = TeamMembership(api, self.namespaces)
+        self.membership = TeamMembership(api, self.namespaces)
         # After a new watch began, list first the namespaces whose quota is full: users may wait there for freed quota.
         self.usage = UsageCache(api, namespace, configuration, awaited=observed.full, clock=clock)
 
@@ -72,7 +72,7 @@ class SharedInformers:
 
         The kind ClusterGPUQuota may be missing. Then there are no teams.
         """
-        teams = self.teams.informer
+        teams = self.membership.informer
         unlisted = [
             name
             for name, informer in self.all().items()
@@ -103,4 +103,4 @@ class SharedInformers:
         return quota.spec.queue if quota and quota.spec else QueueSpec()
 
     def _watched(self) -> tuple[Informer[Any], ...]:
-        return self.quotas, self.ledger_objects, self.teams.informer, self.namespaces.informer
+        return self.quotas, self.ledger_objects, self.membership.informer, self.namespaces.informer

@@ -41,9 +41,13 @@ class StatusWriter(Generic[Record]):
     """The conditions of which an Event is written when they become True."""
 
     def __init__(
-        self, api: ApiClient, stale: Callable[[], str], leads: Callable[[], bool], events: EventQueue
+        self,
+        api: ApiClient,
+        stale: Callable[[], str],
+        is_ready_leader: Callable[[], bool],
+        events: EventQueue,
     ) -> None:
-        self._api, self.stale, self._leads, self._events = api, stale, leads, events
+        self._api, self.stale, self._is_ready_leader, self._events = api, stale, is_ready_leader, events
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
         self._failed: set[str] = set()
@@ -95,17 +99,17 @@ class StatusWriter(Generic[Record]):
 
     def run(self, stopping: threading.Event) -> None:
         """Write until `stopping`; the body of a thread."""
-        while not stopping.wait(self.look()):
+        while not stopping.wait(self.sync()):
             pass
 
-    def look(self) -> float:
+    def sync(self) -> float:
         """Write the statuses that are due, while this process leads. Return the seconds until the next call."""
-        if not self._leads():
+        if not self._is_ready_leader():
             return LOOK_SECONDS
         if bool(self.stale()) != self._was_stale:
             self._was_stale = not self._was_stale
             self.all_changed()
-        while self._leads() and (key := self._take(monotonic())) is not None:
+        while self._is_ready_leader() and (key := self._take(monotonic())) is not None:
             try:
                 if self.write(key):
                     sleep(PACE_SECONDS)

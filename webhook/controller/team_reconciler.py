@@ -17,19 +17,19 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.controller.moves import CALL_SECONDS, TeamMoves
+from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON, Counting, QuotaReconciler
-from webhook.controller.team_sizes import THE_SPEC
+from webhook.controller.team_sizes import THE_SPEC, TeamSizes
 from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.controller.work_queue import WorkItem
-from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.cluster_store import CALL_SECONDS, ClusterStore
 from webhook.quota.ledger_objects import VersionedTeamLedgers, is_team_object, team_name
 from webhook.quota.store import LedgerConflict
 
 log = logging.getLogger("gpu_admission.controller")
 
-Outcome = float | Exception | None
+Outcome = float | LedgerError | errors.ApiError | None
 """The outcome for one name: the seconds until it is reconciled again, None if only a change requires that, or the error."""
 _Known = tuple[QuotaLedger, Counting]
 """A ledger as it stands in the object, and its count."""
@@ -43,11 +43,12 @@ class TeamReconciler:
         store: ClusterStore,
         observed: ObservedLedgers,
         membership: TeamMembership,
+        sizes: TeamSizes,
         moves: TeamMoves,
         quotas: QuotaReconciler,
     ) -> None:
         self._store, self._observed, self._membership = store, observed, membership
-        self._moves, self._quotas = moves, quotas
+        self._sizes, self._moves, self._quotas = sizes, moves, quotas
         self._contended: set[str] = set()
 
     def reconcile_group(self, item: WorkItem) -> Mapping[str, Outcome]:
@@ -70,13 +71,13 @@ class TeamReconciler:
         stored = self._observed.team(team_object)
         leaving = stored.team_ledgers.leaving if stored and team_object in names else ()
         ledgers = stored.team_ledgers.ledgers if stored else {}
-        waiting = (each for each in ledgers if ledgers[each].marks or self._quotas.line.has_waiting(each))
+        waiting = (name for name in ledgers if ledgers[name].marks or self._quotas.line.has_waiting(name))
         outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
-        here, joining = list[str](), list[str]()
+        here, to_join = list[str](), list[str]()
         for namespace in [name for name in outcomes if name != team_object]:
             if namespace not in leaving and self._observed.object_name(namespace) == namespace:
-                joining.append(namespace)
-            elif namespace in leaving or self._moves.team_object_of(namespace) != team_object:
+                to_join.append(namespace)
+            elif namespace in leaving or self._membership.team_object_of(namespace) != team_object:
                 outcomes[namespace] = outcomes[team_object] = SOON  # an empty object may be deleted
                 if monotonic() < begun + CONTEND_SECONDS:
                     self._leave(team_object, namespace, outcomes)
@@ -87,13 +88,13 @@ class TeamReconciler:
             self._count(team_object, due, outcomes)
         except (LedgerError, errors.ApiError) as error:
             outcomes.update(dict.fromkeys((team_object, *due), error))
-        self._join(joining, outcomes)
+        self._join(to_join, outcomes)
         return outcomes
 
-    def _join(self, joining: Sequence[str], outcomes: dict[str, Outcome]) -> None:
+    def _join(self, to_join: Sequence[str], outcomes: dict[str, Outcome]) -> None:
         """Reconcile ledgers in their own objects. One after the other: each writes the object of the team."""
         begun = monotonic()
-        for namespace in joining:
+        for namespace in to_join:
             outcomes[namespace] = SOON
             if monotonic() < begun + CONTEND_SECONDS:
                 try:
@@ -161,7 +162,7 @@ class TeamReconciler:
                 outcomes[namespace] = CONTEND_AGAIN
                 continue
             try:
-                in_team = replace(ledger, share=ledgers.share(namespace))
+                in_team = replace(ledger, team_state=ledgers.team_state(namespace))
                 counting = self._quotas.count(namespace, in_team, begun)
                 if isinstance(counting, float):
                     outcomes[namespace] = counting
@@ -200,7 +201,7 @@ class TeamReconciler:
             self._observed.observe_team(self._store.swap_team(stored.version, after, CALL_SECONDS))
         for namespace, (former, counting) in known.items():
             self._quotas.written(namespace, former, counting)
-            self._quotas.start(namespace, turn.lifts(namespace))
+            self._quotas.start(namespace, turn.ungate_uids(namespace))
             if has_turns:
                 outcomes[namespace] = self._quotas.seconds_until_next(namespace, after.ledgers[namespace])
 
@@ -218,7 +219,7 @@ class TeamReconciler:
             if stored.team_ledgers.team == self._membership.desired(name) or self._membership.is_unreadable(
                 name
             ):
-                self._moves.sizes.forget(name, THE_SPEC)
+                self._sizes.forget(name, THE_SPEC)
                 return stored
         desired = self._store.read_desired_team(name, CALL_SECONDS)
         if desired is None:
@@ -231,9 +232,7 @@ class TeamReconciler:
         if stored is not None and before.team_ledgers.team == desired:
             return stored
         after = before.team_ledgers.with_team(desired)
-        if stored is not None and not self._moves.sizes.fits(
-            before.team_ledgers, after, THE_SPEC, "the spec"
-        ):
+        if stored is not None and not self._sizes.fits(before.team_ledgers, after, THE_SPEC, "the spec"):
             return stored
         written = self._store.swap_team(before.version, after, CALL_SECONDS)
         self._observed.observe_team(written)
@@ -251,7 +250,7 @@ class TeamReconciler:
             ledger = ledgers.ledgers[namespace]
             watched = desired_ledger(self._quotas.watched_quota(namespace), ledgers.team)
             if watched is not None and watched.spec == ledger.spec:
-                self._moves.sizes.forget(ledgers.team.name, namespace)
+                self._sizes.forget(ledgers.team.name, namespace)
                 continue
             if monotonic() > begun + CONTEND_SECONDS / 2:
                 outcomes[namespace] = CONTEND_AGAIN
@@ -269,7 +268,7 @@ class TeamReconciler:
             if wait or desired is None or desired.spec == ledger.spec:
                 continue
             after = ledgers.with_ledger(namespace, ledger.with_spec_of(desired))
-            if self._moves.sizes.fits(ledgers, after, namespace, f"the GPUQuota of {namespace}"):
+            if self._sizes.fits(ledgers, after, namespace, f"the GPUQuota of {namespace}"):
                 ledgers = after
         if ledgers is stored.team_ledgers:
             return stored

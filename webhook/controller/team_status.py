@@ -41,11 +41,11 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         api: ApiClient,
         informers: SharedInformers,
         sizes: TeamSizes,
-        leads: Callable[[], bool],
+        is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        super().__init__(api, informers.stale, leads, events)
-        self._membership, self._sizes = informers.teams, sizes
+        super().__init__(api, informers.stale, is_ready_leader, events)
+        self._membership, self._sizes = informers.membership, sizes
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
         self._ledger_objects.subscribe(self._ledger_object_changed)
         self._membership.changed.subscribe(self._team_changed)

@@ -16,7 +16,8 @@ from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.namespaces import NamespaceRecord, Namespaces
 from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.documents import API_VERSION
-from webhook.quota.ledger_objects import ledger_without_quota
+from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.quota.ledger_objects import ledger_without_quota, team_object_name
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team
 from webhook.threads import thread
 
@@ -100,12 +101,17 @@ class TeamMembership:
             self._refresh()
             return list(self._members.get(team, ()))
 
-    def is_beyond(self, namespace: str) -> bool:
-        """Whether its team has MAX_NAMESPACES namespaces before this one."""
+    def exceeds_max_namespaces(self, namespace: str) -> bool:
+        """Whether the team counts MAX_NAMESPACES namespaces that sort before this one, and so does not count this one."""
         with self._lock:
             self._refresh()
             members = self._members.get(self._team_of.get(namespace, ""), [])
             return bisect_left(members, namespace) >= MAX_NAMESPACES
+
+    def team_object_of(self, namespace: str) -> str:
+        """Return the name of the team's object in which the ledger should be; "" if in none."""
+        team = self.team_of(namespace)
+        return team_object_name(team) if team and not self.exceeds_max_namespaces(namespace) else ""
 
     def desired(self, team: str) -> Team | None:
         """Return the spec of the ClusterGPUQuota in the informer. None without one, or if it cannot be read."""
@@ -191,6 +197,18 @@ class TeamMembership:
 
 def _namespaces_of(record: TeamRecord | None) -> TeamNamespaces | None:
     return record.namespaces if record else None
+
+
+def desired_team(namespace: str, membership: TeamMembership, observed: ObservedLedgers) -> Team | None:
+    """Return the spec of the team of a namespace. None without one.
+
+    If the ClusterGPUQuota is invalid, return the spec stored in the team's ledger object.
+    """
+    team = membership.team_of(namespace)
+    if not team:
+        return None
+    stored = observed.team(team_object_name(team))
+    return membership.desired(team) or (stored.team_ledgers.team if stored else None)
 
 
 def desired_ledger(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger | None:

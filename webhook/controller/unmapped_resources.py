@@ -8,9 +8,6 @@ from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.configuration.loader import Configuration
 from webhook.controller.usage_cache import UsageCache
 
-EVERY_SECONDS = 5.0
-"""Seconds between two looks at the nodes that the controller watches."""
-
 
 @dataclass(eq=False)
 class UnmappedResourcesWatch:
@@ -20,11 +17,13 @@ class UnmappedResourcesWatch:
     configuration: Callable[[], Configuration]
     names: Sequence[str] | None = None
     """None until the nodes were listed."""
+    PERIOD_SECONDS = 5.0
+    """Seconds between two looks at the nodes that the controller watches."""
 
     def __post_init__(self) -> None:
         self.changed = Subscribers[[]]("unmapped resources")
 
-    def look(self) -> None:
+    def sync(self) -> None:
         nodes, configuration = self.usage_cache.own.nodes, self.configuration()
         if not nodes.synced:
             return

@@ -1,6 +1,6 @@
 """The UsageCounter of our own catalogue, and that of each published catalogue that a ledger object names.
 
-`verify` lists namespaces again, one after the other. So an object that the watch missed is counted after a period at most.
+`recount` lists namespaces again, one after the other. So an object that the watch missed is counted after a period at most.
 """
 
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 POLL_SECONDS = 1.0
 ROUND_SHARE, FRESH_SHARE = 0.8, 0.1
-"""Parts of the period. All namespaces are verified within ROUND_SHARE. A list younger than FRESH_SHARE is not repeated. So no
+"""Parts of the period. All namespaces are recounted within ROUND_SHARE. A list younger than FRESH_SHARE is not repeated. So no
 list gets older than the period."""
 
 
@@ -78,8 +78,8 @@ class UsageCache:
             every = list(self._counters.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
-    def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """Verify objects and sums of a namespace by lists that began at these times or later. Raises `errors.ApiError`."""
+    def recount(self, namespace: str, *, since: float, nodes_since: float) -> None:
+        """Recount a namespace by lists that began at these times or later. Raises `errors.ApiError`."""
         for counter in list(self._counters.values()):
             if counter.synced:
                 counter.refresh(namespace, since=since, nodes_since=nodes_since)
@@ -149,15 +149,15 @@ def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
     return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})
 
 
-def verify(
+def recount(
     usage_cache: UsageCache,
     metrics: ControllerMetrics,
     namespaces: Callable[[], Collection[str]],
-    verified: Callable[[str], object],
+    recounted: Callable[[str], object],
     period: float,
     stopping: threading.Event,
 ) -> None:
-    """Verify the namespaces, evenly spread over the period, until `stopping`. Call `verified` after each namespace."""
+    """Recount the namespaces, evenly spread over the period, until `stopping`. Call `recounted` after each namespace."""
     queue: deque[str] = deque()
     last = monotonic()
     while not stopping.is_set():
@@ -173,12 +173,12 @@ def verify(
             continue
         queue.append(namespace)
         try:
-            usage_cache.verify(
+            usage_cache.recount(
                 namespace, since=last - FRESH_SHARE * period, nodes_since=last - ROUND_SHARE * period
             )
         except errors.ApiError as error:
-            log.warning("%s: not verified: %s", namespace, error)
+            log.warning("%s: not recounted: %s", namespace, error)
             continue
         if namespace in namespaces():
             metrics.recount_time.labels(namespace).set(time())
-            verified(namespace)
+            recounted(namespace)

@@ -28,20 +28,20 @@ POLL_SECONDS = 1.0
 
 
 class UsageLog:
-    """Writes lines while `leads` returns true."""
+    """Writes lines while `is_ready_leader` returns true."""
 
     def __init__(
         self,
         write: Callable[[dict[str, Any]], object],
         usage_cache: UsageCache,
         reports: WaitingReports,
-        leads: Callable[[], bool],
+        is_ready_leader: Callable[[], bool],
         team_of: Callable[[str], str],
         *,
         replica: str,
     ) -> None:
         """`team_of` returns the ClusterGPUQuota of a namespace, "" if it has none."""
-        self._write, self._usage_cache, self._leads = write, usage_cache, leads
+        self._write, self._usage_cache, self._is_ready_leader = write, usage_cache, is_ready_leader
         self._team_of, self._replica = team_of, replica
         self._new: deque[Holding] = deque()
         usage_cache.events.began.subscribe(self.began)
@@ -50,13 +50,13 @@ class UsageLog:
 
     def began(self, digest: str, holding: Holding) -> None:
         """Write a line soon, for an object that begins to hold demand. `run` writes it, so that many do not come at once."""
-        if digest == self._usage_cache.own.digest and self._leads():
+        if digest == self._usage_cache.own.digest and self._is_ready_leader():
             self._new.append(holding)
 
     def ended(self, digest: str, holding: Holding) -> None:
         own = self._usage_cache.own
         # Until our own counter has its first list, only an older one sees what ends.
-        if (digest == own.digest or not own.synced) and self._leads():
+        if (digest == own.digest or not own.synced) and self._is_ready_leader():
             self._line(holding, "released")
 
     def started(self, pod: PodRecord) -> None:
@@ -67,7 +67,7 @@ class UsageLog:
         """Write a line for each holding when this process begins to lead, and then once a period, until `stopping`."""
         due = counted_at = 0.0
         while not stopping.wait(POLL_SECONDS):
-            if not self._leads():
+            if not self._is_ready_leader():
                 due = counted_at = 0.0
                 self._new.clear()
                 continue

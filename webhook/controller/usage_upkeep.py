@@ -10,7 +10,6 @@ from webhook.controller.shared_informers import SharedInformers
 
 log = logging.getLogger("gpu_admission.controller")
 
-EVERY_SECONDS = 0.5
 TIDY_SECONDS = 60.0
 """Between removals of published catalogues that no ledger names any more."""
 FOLLOW_SECONDS = 5.0
@@ -18,13 +17,15 @@ FOLLOW_SECONDS = 5.0
 
 
 class UsageUpkeep:
-    """Runs in followers, too. Only the leader writes the published catalogues."""
+    """Runs in followers, too. Only the leader writes the published catalogues, which needs the ledger objects alone."""
+
+    PERIOD_SECONDS = 0.5
 
     def __init__(self, informers: SharedInformers, elector: LeaderElector) -> None:
         self._informers, self._elector = informers, elector
         self._tidied_at = self._followed_at = -inf
 
-    def look(self) -> None:
+    def sync(self) -> None:
         """Do what is due."""
         now = monotonic()
         usage, ledgers = self._informers.usage, self._informers.observed.ledgers()

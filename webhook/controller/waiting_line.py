@@ -123,7 +123,7 @@ class WaitingLine:
 
         `former` has the credits of earlier ends, perhaps from another process.
         """
-        ended, in_team = self._ended_between(namespace, former, counted), counted.share is not None
+        ended, in_team = self._ended_between(namespace, former, counted), counted.team_state is not None
         if not ended or not self._queue_of(namespace).prefer_replacements:
             return counted
         demand_of = self._demand_of(counted)
@@ -137,7 +137,7 @@ class WaitingLine:
             if (each.pod.owner and each.pod.owner.type in KEEPING) or not in_team
             if (owner := owner_of(each.pod)) is not None
         ]
-        ledgers = len(counted.share.taken) if counted.share else 1
+        ledgers = len(counted.team_state.taken) if counted.team_state else 1
         return replace(counted, credits=credited(counted.credits, added, ledgers))
 
     def _ended_between(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> list[_Ended]:

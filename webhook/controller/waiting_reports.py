@@ -19,7 +19,7 @@ from policies.quota.budget import reached
 from policies.quota.budget_findings import how_much, time_of
 from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.team import TeamShare, team_title
+from policies.quota.ledger.team import TeamState, team_title
 from policies.quota.line import Place, Standing, Turn
 from policies.quota.shortage_facts import amounts_in_words, largest_namespaces
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
@@ -210,10 +210,10 @@ def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
     over = positive_difference(needed, ledger.hard)
     limits = {key: ledger.hard[key] for key in over if key in ledger.hard}
     whose = "the quota grants"
-    if not limits and ledger.share is not None:
+    if not limits and ledger.team_state is not None:
         maximum, whose = (
-            ledger.share.maximum_hard,
-            f"{team_title(ledger.share.team.name)} grants its namespace at most",
+            ledger.team_state.reachable,
+            f"{team_title(ledger.team_state.team.name)} grants its namespace at most",
         )
         limits = {key: maximum[key] for key in needed if key in maximum and needed[key] > maximum[key]}
     return amounts_in_words(needed) + (f", {whose} {amounts_in_words(limits)}" if limits else "")
@@ -231,14 +231,14 @@ def _spent(needed: Vector, ledger: QuotaLedger) -> str:
 def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
     """Return the place of a pod, and what it waits for there, of its quota or of that of the team."""
     where = "next in line" if place.number == 1 else f"{place.number}{_ordinal(place.number)} in line"
-    share, held, of = ledger.share if place.for_team else None, ledger.held, ""
+    state, held, of = ledger.team_state if place.for_team else None, ledger.held, ""
     hard = ledger.hard
-    if share is not None:
-        where, of, hard = f"{where} of its namespace", f" of {team_title(share.team.name)}", share.team.hard
+    if state is not None:
+        where, of, hard = f"{where} of its namespace", f" of {team_title(state.team.name)}", state.team.hard
     needed = {key: amount for key, amount in needed.items() if key in hard}
     if not needed:
         return where
-    taken_by_others = share.taken_by_others if share else {}
+    taken_by_others = state.taken_by_others if state else {}
     free = {
         key: max(hard[key] - taken_by_others.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
         for key in needed
@@ -249,13 +249,13 @@ def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -
         f"{format_amount(free[key])} of {format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
     )
     who = (
-        _by_namespaces(share, key, fits=needed[key] <= free[key]) if share else _by_holders(ledger, key, now)
+        _by_namespaces(state, key, fits=needed[key] <= free[key]) if state else _by_holders(ledger, key, now)
     )
     return "; ".join((f"{where}, needs {amounts_in_words(needed)}, {amounts}{of} free", *filter(None, who)))
 
 
-def _by_namespaces(share: TeamShare, key: str, *, fits: bool) -> tuple[str, ...]:
-    largest = largest_namespaces(share, key, HOLDERS_NAMED)
+def _by_namespaces(state: TeamState, key: str, *, fits: bool) -> tuple[str, ...]:
+    largest = largest_namespaces(state, key, HOLDERS_NAMED)
     return "another namespace goes first" if fits else "", largest and f"largest namespaces: {largest}"
 
 

@@ -36,5 +36,5 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
-    has_admitted: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
+    has_quota_reserved: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
     """Whether Kueue has reserved quota of its own for the owner of a pod in a namespace. False if that cannot be read."""

@@ -1,1 +1,1 @@
-"""Prometheus: a client of its HTTP API, and what exporters of GPUs write there."""
+"""Prometheus: a client of its HTTP API, and the series that the recording rules of the chart write."""

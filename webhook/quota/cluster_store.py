@@ -38,6 +38,10 @@ NAMES_REMEMBERED = 4096
 """Maximum of namespaces for which a process remembers whose object has the ledger. To find it again takes two reads."""
 
 
+CALL_SECONDS = 10.0
+"""Timeout of one read or write of a ledger, a GPUQuota or a ClusterGPUQuota by the controller."""
+
+
 class ClusterStore:
     """The ledgers in the namespace `installation`, swapped by resourceVersion: of several writers the first succeeds.
 

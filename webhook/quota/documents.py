@@ -157,18 +157,19 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     @classmethod
     def of(cls, ledger: QuotaLedger) -> "ShareStatus | None":
         """Return what a ledger sees of its team. None without one."""
-        if (share := ledger.share) is None:
+        if (team_state := ledger.team_state) is None:
             return None
-        hard, held = share.team.hard, ledger.held
+        hard, held = team_state.team.hard, ledger.held
         return cls(
-            name=share.team.name,
+            name=team_state.team.name,
             hard=hard,
-            free={key: max(share.free(key, held.get(key, NOTHING)), NOTHING) for key in hard},
-            guaranteed_to_others={key: each for key, each in share.guaranteed_to_others.items() if each},
+            free={key: max(team_state.free(key, held.get(key, NOTHING)), NOTHING) for key in hard},
+            guaranteed_to_others={key: each for key, each in team_state.guaranteed_to_others.items() if each},
             largest={
-                key: tuple(Holder(name, str(amount)) for name, amount in share.largest(key)) for key in hard
+                key: tuple(Holder(name, str(amount)) for name, amount in team_state.largest(key))
+                for key in hard
             },
-            contact=share.team.contact,
+            contact=team_state.team.contact,
         )
 
 

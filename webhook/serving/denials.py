@@ -1,7 +1,7 @@
-"""Denials, gathered by owner and window: one line of the log each and, for a quota, an Event on the GPUQuota.
+"""Gathers denials by owner for 60 s. Writes one log line per owner, and an Event on the GPUQuota if the quota denied.
 
-Controllers repeat denied requests for as long as they exist. A review only hands its denial over. A thread writes the lines: soon
-after the first denial of an owner, then once a window.
+Controllers repeat denied requests for as long as they exist. A review only calls `add`, which does no I/O. A thread writes the
+lines: soon after the first denial of an owner, then once a window.
 """
 
 import logging
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from policies.printable import printable
 from webhook.cluster.events import EventQueue, EventRecord
 from webhook.evaluation.decision import Outcome
+from webhook.evaluation.kinds import POD
 from webhook.quota.documents import quota_reference
 from webhook.serving.handler import Review, ReviewResult
 from webhook.threads import every, thread
@@ -31,8 +32,6 @@ MAX_OWNERS = 20
 MAX_GATHERED = 500
 """Owners of all namespaces. Denials of further owners are only in the audit log."""
 OTHERS = "others"
-
-POD = "Pod"
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,10 +53,10 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def denial_of(review: Review, result: ReviewResult) -> Denial:
-    """Return the denial of a review whose answer is no."""
+    """Return the denial of a denied review."""
     request, status = review.request, result.response.status
     owner = result.metadata.controlled_by if result.metadata else ""
-    if not owner and request.kind.kind != POD:
+    if not owner and request.kind.kind != POD[1]:
         owner = f"{request.kind.kind}/{request.name}"
     reason = quota_uid = ""
     outcome = result.decisions[0].reservation if result.decisions else None
@@ -150,6 +149,7 @@ class DenialReports:
                     taken.append((gathered.denial, gathered))
                     self._gathered[key] = _Gathered(now + self._window)
                     continue
+                # Nothing since the last line: forget the owner.
                 del self._gathered[key]
                 namespace = key[0]
                 self._owners[namespace] -= 1

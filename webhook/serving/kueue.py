@@ -1,7 +1,7 @@
-"""Whether Kueue has admitted the controller of a pod: its Workload says so.
+"""Whether Kueue has reserved quota for the controller of a pod: its Workload has the condition QuotaReserved.
 
-Labels prove nothing, since a tenant writes them. Plain pods, and pods of Deployments, StatefulSets and LeaderWorkerSets, have a
-gate of Kueue before they have a Workload.
+A label only narrows the list, since a tenant may write it: the Workload must also have an ownerReference to the uid. Plain pods,
+and pods of Deployments, StatefulSets and LeaderWorkerSets, are recognised by the scheduling gate of Kueue, not here.
 """
 
 from contextlib import suppress
@@ -14,13 +14,14 @@ from policies.pods.names import is_uid
 from policies.pods.pod import Metadata, Pod
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
-from webhook.serving.owner_deadlines import MAX_OWNERS
 
 VERSIONS = ("v1beta2", "v1beta1")
 JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: the uid of its owner."""
 MAX_READ = 16
 """Workloads of one owner. It has several while an elastic Job changes."""
+MAX_OWNERS = 4096
+"""Owners whose answers are remembered."""
 REMEMBERED_SECONDS = 10.0
 """Kueue admits a Job before there are pods of it, and may suspend it again."""
 
@@ -32,22 +33,28 @@ class KueueWorkloads:
         self._api = api
         self._known: dict[tuple[str, str], tuple[bool, float]] = {}
 
-    def has_admitted(self, namespace: str, pod: Pod, deadline: float) -> bool:
-        """Whether quota of Kueue is reserved for the controller of the pod; False if that cannot be read by the deadline."""
+    def has_quota_reserved(self, namespace: str, pod: Pod, deadline: float) -> bool:
+        """Whether a Workload of the pod's controller has condition QuotaReserved. Admitted may follow later (admission checks).
+
+        False if that cannot be read by the deadline.
+        """
         owner, now = (pod.metadata or Metadata()).controller, monotonic()
         if owner is None or not is_uid(owner.uid):
             return False
         key = namespace, owner.uid
-        admitted, until = self._known.get(key, (False, 0.0))
-        if now < until or now >= deadline:
-            return admitted and now < until
-        admitted = self._read(*key, min(deadline - now, REVIEW_READ_SECONDS))
+        is_reserved, until = self._known.get(key, (False, 0.0))
+        if now < until:
+            return is_reserved
+        if now >= deadline:
+            return False
+        is_reserved = self._read(*key, min(deadline - now, REVIEW_READ_SECONDS))
         if len(self._known) >= MAX_OWNERS:
             self._known.clear()
-        self._known[key] = admitted, now + REMEMBERED_SECONDS
-        return admitted
+        self._known[key] = is_reserved, now + REMEMBERED_SECONDS
+        return is_reserved
 
     def _read(self, namespace: str, uid: str, seconds: float) -> bool:
+        # An error counts as no, and is remembered, too: the pod then waits in line.
         query = {"labelSelector": f"{JOB_UID}={uid}", "limit": str(MAX_READ)}
         for version in VERSIONS:
             path = api_path(f"/apis/kueue.x-k8s.io/{version}", "namespaces", namespace, "workloads")

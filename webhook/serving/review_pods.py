@@ -92,8 +92,8 @@ def restore_pod(review: Review) -> ReviewResult:
             return ReviewResult(allowed(request.uid), name=name)
         if not injected and not is_kept:
             return ReviewResult(allowed(request.uid), name=name)
-        by_author = bool(pod.spec.node_name) and names_its_node(request.old_object)
-        submitted = as_submitted(pod, by_author=by_author, injected=injected)
+        author_set_node = bool(pod.spec.node_name) and names_its_node(request.old_object)
+        submitted = as_submitted(pod, author_set_node=author_set_node, injected=injected)
         documents = request.old_object, request.object
         decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
         if is_kept:

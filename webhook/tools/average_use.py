@@ -7,7 +7,7 @@ from math import isfinite
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.idleness import measured_devices
 from webhook.prometheus.client import Prometheus
-from webhook.prometheus.exporters import NAMESPACE, POD, UNFORGED, USE
+from webhook.prometheus.recorded_series import NAMESPACE, POD, RECORDED_ONLY, USE
 from webhook.tools.gpu_hours import AuditLine, amount_of
 
 AT_ONCE = 86_400
@@ -35,7 +35,7 @@ def read_use(prometheus: Prometheus, since: datetime, until: datetime) -> PodUse
     while (left := int((until - since).total_seconds())) > 0:
         seconds = min(left, AT_ONCE)
         for totals, function in ((sums, "sum_over_time"), (values, "count_over_time")):
-            query = f"sum by ({NAMESPACE}, {POD}) ({function}({USE}{UNFORGED}[{seconds}s]))"
+            query = f"sum by ({NAMESPACE}, {POD}) ({function}({USE}{RECORDED_ONLY}[{seconds}s]))"
             for sample in prometheus.query(query, until):
                 totals[sample.labels.get(NAMESPACE, ""), sample.labels.get(POD, "")] += sample.value
         until -= timedelta(seconds=seconds)

@@ -5,7 +5,7 @@ A PodPlace translates paths in the pod to paths in the object.
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -51,6 +51,11 @@ class PodPlace(msgspec.Struct, frozen=True):
     count: PodCount = PodCount()
     owner: Owner = NO_OWNER
     """The object that has the pod, by the table of kinds: of an object in another, the inner one."""
+
+    @classmethod
+    def of_pod(cls, data: dict[str, Any] | None = None) -> Self:
+        """Return the place of a pod that is an object itself."""
+        return cls((), data or {}, {(): ()})
 
     @property
     def path(self) -> str:

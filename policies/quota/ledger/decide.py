@@ -22,7 +22,7 @@ from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference
 from policies.quota.ledger.marks import mark_key, marked
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
-from policies.quota.ledger.team import TeamShare
+from policies.quota.ledger.team import TeamState
 
 
 class Line(Enum):
@@ -299,34 +299,34 @@ class _Batch:
     def _passes_others(self, reservation: Reservation, request: ReservationRequest) -> bool:
         """Whether others go first: in its namespace, or in its team for demand beyond the guarantee of the namespace."""
         own, demand, is_served = self._ledger, reservation.demand, request.is_served
-        share = own.share if is_served else None
+        state = own.team_state if is_served else None
         if request.line is Line.NEVER_WAITS:
             is_behind = not demand.keys().isdisjoint(own.scarce if is_served or self._waiting else ())
-            passes = share is not None and not share.scarce.isdisjoint(demand)
+            passes = state is not None and not state.scarce.isdisjoint(demand)
         else:
             is_behind = self._waiting + len(own.marks) * is_served > 0
-            passes = share is not None and share.waiting > 0
-        return is_behind or (passes and share is not None and not self._is_guaranteed(reservation, share))
+            passes = state is not None and state.waiting > 0
+        return is_behind or (passes and state is not None and not self._is_guaranteed(reservation, state))
 
-    def _is_guaranteed(self, reservation: Reservation, share: TeamShare) -> bool:
+    def _is_guaranteed(self, reservation: Reservation, state: TeamState) -> bool:
         held = total((self._ledger.used or {}, self._reserved, self._growth(reservation)))
-        return share.is_guaranteed(held, reservation.demand)
+        return state.is_guaranteed(held, reservation.demand)
 
     def _leaves_too_little(self, reservation: Reservation) -> bool:
         """Whether a namespace whose creations are not stored would reserve more of its team than it leaves free."""
-        share = self._ledger.share
-        if share is None or not self._ledger.is_bound(self._now) or self._is_guaranteed(reservation, share):
+        state = self._ledger.team_state
+        if state is None or not self._ledger.is_bound(self._now) or self._is_guaranteed(reservation, state):
             return False
         reserved = total((self._reserved, self._growth(reservation)))
         lifts = total(lift.demand for lift in self._ledger.reservations.lifts.values())
         in_flight, held = positive_difference(reserved, lifts), total((self._ledger.used or {}, reserved))
-        limited = reservation.demand.keys() & share.team.hard
-        return any(in_flight.get(key, NOTHING) > share.free(key, held[key]) for key in limited)
+        limited = reservation.demand.keys() & state.team.hard
+        return any(in_flight.get(key, NOTHING) > state.free(key, held[key]) for key in limited)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
         """Whether the ledger of another namespace of the team lacks one of its dimensions."""
-        share = self._ledger.share
-        return share is not None and not share.uncounted.isdisjoint(reservation.demand)
+        state = self._ledger.team_state
+        return state is not None and not state.uncounted.isdisjoint(reservation.demand)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
         """Whether the creations of its name would exceed their part of the space."""
@@ -353,24 +353,24 @@ class _Batch:
 
     def _shortfalls(self, reservation: Reservation, growth: Vector) -> tuple[Shortfall, ...]:
         """Return the dimensions that are exceeded when the reservation adds `growth` to what is reserved."""
-        used, hard, share = self._ledger.used or {}, self._ledger.hard, self._ledger.share
+        used, hard, state = self._ledger.used or {}, self._ledger.hard, self._ledger.team_state
         own, of_team = [], []
         for key, requested in sorted(reservation.demand.items()):
             reserved = self._reserved.get(key, NOTHING)
             if key in hard and used[key] + reserved + growth.get(key, NOTHING) > hard[key]:
                 own.append(Shortfall(key, requested, used[key], reserved, hard[key]))
-            if share is None or key not in share.team.hard:
+            if state is None or key not in state.team.hard:
                 continue
-            if share.free(key, used[key] + reserved + growth.get(key, NOTHING)) < 0:
+            if state.free(key, used[key] + reserved + growth.get(key, NOTHING)) < 0:
                 of_team.append(
                     Shortfall(
                         key,
                         requested,
-                        used[key] + share.taken_by_others[key],
+                        used[key] + state.taken_by_others[key],
                         reserved,
-                        share.team.hard[key],
-                        team=share.team.name,
-                        guaranteed_to_others=share.guaranteed_to_others[key],
+                        state.team.hard[key],
+                        team=state.team.name,
+                        guaranteed_to_others=state.guaranteed_to_others[key],
                     )
                 )
         return (*own, *of_team)

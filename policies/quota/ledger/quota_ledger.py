@@ -16,7 +16,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.credits import Credits
 from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.reservations import Reservations
-from policies.quota.ledger.team import TeamShare
+from policies.quota.ledger.team import TeamState
 from policies.quota.waiting import MAX_WAITING
 
 # The time bounds of the protocol. serve and controller must agree on them.
@@ -100,8 +100,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     `spending` is what was spent of the budget. It stays when the budget is removed, because a budget may be added again.
 
-    `share`: the team limits for this namespace, None without a team. It is not written. `moved_to` is the name of the object into
-    which the ledger moved: then this one decides nothing.
+    `team_state`: the state of the team of this namespace, None without a team. It is not written. `moved_to` is the name of the
+    object into which the ledger moved: then this one decides nothing.
     """
 
     ledger_uid: str = ""
@@ -126,7 +126,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """Largest holders by dimension of `hard`, for people. Their number is small, because they are written often."""
     budget: Budget | None = None
     spending: Spending | None = None
-    share: TeamShare | None = None
+    team_state: TeamState | None = None
     moved_to: str = ""
 
     @property
@@ -146,7 +146,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limited(self) -> frozenset[str]:
         """The dimensions of `hard`, and of `hard` of the team."""
-        return frozenset((*self.hard, *(self.share.team.hard if self.share else ())))
+        return frozenset((*self.hard, *(self.team_state.team.hard if self.team_state else ())))
 
     @property
     def uncounted(self) -> tuple[str, ...]:
@@ -197,8 +197,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         free = []
         if key in self.hard:
             free.append(self.hard[key] - held)
-        if self.share is not None and key in self.share.team.hard:
-            free.append(self.share.free(key, held))
+        if self.team_state is not None and key in self.team_state.team.hard:
+            free.append(self.team_state.free(key, held))
         return min(free)
 
     @property
@@ -214,7 +214,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def maximum_hard(self) -> Vector:
         """The maximum that the namespace can have: `hard`, and `hard` of the team less what is guaranteed to others."""
-        team = self.share.maximum_hard if self.share else {}
+        team = self.team_state.reachable if self.team_state else {}
         return {**self.hard, **{key: min(amount, self.hard.get(key, amount)) for key, amount in team.items()}}
 
     def using(self, used: Vector) -> "QuotaLedger":
@@ -250,7 +250,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pods_before(self) -> int:
         """How many pods go before a new one, also in other namespaces that wait for the team."""
-        return self.all_waiting + (self.share.waiting if self.share else 0)
+        return self.all_waiting + (self.team_state.waiting if self.team_state else 0)
 
     @property
     def demand_key(self) -> DemandKey:

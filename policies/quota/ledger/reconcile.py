@@ -247,7 +247,7 @@ def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     old.
     """
     same = msgspec.structs.replace(
-        after, revisions=before.revisions, share=before.share, credits=before.credits
+        after, revisions=before.revisions, team_state=before.team_state, credits=before.credits
     )
     if not _is_spending_news(before, after):
         same = msgspec.structs.replace(same, spending=before.spending)

@@ -1,7 +1,8 @@
 """The quota of a team: the spec in force of a ClusterGPUQuota, and the state of the team for the ledger of one namespace.
 
 A request of a namespace fits its team if afterwards, for each dimension, what it holds (`used + reserved`) is at most `hard` less
-the sum over the other namespaces of `max(used + reserved, guaranteed)`. So what is guaranteed to a namespace stays free for it.
+the sum of what the other namespaces take (`taken`, `max(used + reserved, guaranteed)`). So what is guaranteed to a namespace
+stays free for it.
 """
 
 from collections.abc import Mapping
@@ -49,13 +50,16 @@ class Team(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         return {key: max(held.get(key, NOTHING), guaranteed.get(key, NOTHING)) for key in self.hard}
 
 
-class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
+class TeamState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a team, as the ledger of one namespace needs it.
 
-    `taken`: for each namespace, also this one, `max(used + reserved, guaranteed)` of each dimension of `hard`.
-    `taken_by_others`: the sum of `taken` over the other namespaces. `guaranteed_to_others`: the sum of their guarantees.
-    `guaranteed`: the guarantee of this namespace. `uncounted`: dimensions new in `hard`, which the ledger of another namespace
-    lacks. `waiting`: how many pods of other namespaces wait for quota of the team. `scarce`: what the first of them lack.
+    taken: by namespace, also this one: `max(used + reserved, guaranteed)` of each dimension of `hard`.
+    taken_by_others: the sum of `taken` over the other namespaces.
+    guaranteed_to_others: the sum of their guarantees.
+    guaranteed: the guarantee of this namespace.
+    uncounted: dimensions of `hard` that another namespace's ledger does not count yet.
+    waiting: how many pods of other namespaces wait for quota of the team.
+    scarce: the dimensions that the first of them lack.
     """
 
     team: Team
@@ -68,8 +72,8 @@ class TeamShare(msgspec.Struct, frozen=True, kw_only=True):
     scarce: frozenset[str] = frozenset()
 
     @property
-    def maximum_hard(self) -> Vector:
-        """The maximum of each dimension of `hard` that this namespace can have."""
+    def reachable(self) -> Vector:
+        """What this namespace can have at most: `hard` less the guarantees of the others."""
         guaranteed = self.guaranteed_to_others
         return {key: hard - guaranteed.get(key, NOTHING) for key, hard in self.team.hard.items()}
 

@@ -13,7 +13,7 @@ from msgspec.structs import astuple, replace
 
 from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.team import Team, TeamShare
+from policies.quota.ledger.team import Team, TeamState
 
 NAMESPACE_PARTS = 4
 """One namespace may use at most 1/NAMESPACE_PARTS of the team's space for reservations."""
@@ -64,14 +64,14 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         return namespace in self.ledgers and namespace not in self.leaving
 
     def of(self, namespace: str) -> QuotaLedger | None:
-        """Return the ledger of a namespace, with its share of the team. None if this object does not decide about it."""
+        """Return the ledger of a namespace, with the state of its team. None if this object does not decide about it."""
         if not self.has(namespace):
             return None
-        return replace(self.ledgers[namespace], share=self.share(namespace))
+        return replace(self.ledgers[namespace], team_state=self.team_state(namespace))
 
     def with_ledger(self, namespace: str, ledger: QuotaLedger) -> "TeamLedgers":
         """Return the ledgers of the team with this one for the namespace, which may be new here."""
-        ledgers = {**self.ledgers, namespace: replace(ledger, share=None, moved_to="")}
+        ledgers = {**self.ledgers, namespace: replace(ledger, team_state=None, moved_to="")}
         return self._after(ledgers, self.leaving, (namespace,))
 
     def later(self, ledgers: Mapping[str, QuotaLedger], leaving: frozenset[str]) -> "TeamLedgers":
@@ -120,10 +120,10 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         own_part = room // 2 // max(1, len(self.ledgers))
         return own_lifts + max(0, min(max(first, own_part), room - others.reserved_size))
 
-    def share(self, namespace: str) -> TeamShare:
+    def team_state(self, namespace: str) -> TeamState:
         """Return what the ledger of a namespace sees of the team."""
         others, guaranteed = self._others(namespace), self.team.guaranteed_to(namespace)
-        return TeamShare(
+        return TeamState(
             team=self.team,
             taken_by_others=others.taken,
             guaranteed_to_others={

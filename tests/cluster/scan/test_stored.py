@@ -15,7 +15,7 @@ from tests.controlplane.webhook import serving
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.stored_objects import evaluate
+from webhook.tools.stored_objects import evaluate
 
 POLICY = """\
 apiVersion: gpu-admission.dev/v1alpha1

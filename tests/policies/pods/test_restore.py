@@ -261,7 +261,7 @@ def test_the_manifest_sent_again_becomes_the_pod(rule: Rule, options: RuleOption
     note = "".join(f"{rule.id}: {what}\n" for what in said)
     annotated = {**before, "metadata": {**(before.get("metadata") or {}), "annotations": {INJECTED: note}}}
     named = injected_changes(view(annotated))
-    submitted = as_submitted(view(document), by_author=True, injected=named)
+    submitted = as_submitted(view(document), author_set_node=True, injected=named)
     today, _ = run(msgspec.json.decode(msgspec.json.encode(submitted)), rule, options)
     words = {change.what: rule.id for change in today.changes if change.what in named}
 

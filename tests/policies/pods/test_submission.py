@@ -42,14 +42,14 @@ def plain(value: Pod) -> Any:
     return pruned(msgspec.json.decode(msgspec.json.encode(value)))
 
 
-@cases(("by_author", "want"), chosen_by_its_author=(True, "n"), chosen_by_the_scheduler=(False, None))
-def test_the_node_of_a_pod_as_submitted(by_author: bool, want: str | None) -> None:
-    assert as_submitted(view(pod(nodeName="n")), by_author=by_author).spec.node_name == want
+@cases(("author_set_node", "want"), chosen_by_its_author=(True, "n"), chosen_by_the_scheduler=(False, None))
+def test_the_node_of_a_pod_as_submitted(author_set_node: bool, want: str | None) -> None:
+    assert as_submitted(view(pod(nodeName="n")), author_set_node=author_set_node).spec.node_name == want
 
 
 @given(document=PODS)
 @generated
 def test_what_is_injected_again_is_the_same(document: JSON) -> None:
-    once = injected(as_submitted(view(document), by_author=True))
+    once = injected(as_submitted(view(document), author_set_node=True))
 
-    assert plain(injected(as_submitted(once, by_author=True))) == plain(once)
+    assert plain(injected(as_submitted(once, author_set_node=True))) == plain(once)

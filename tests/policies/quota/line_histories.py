@@ -81,7 +81,7 @@ class World:
         number = self.draw.randrange(2)
         if self.draw.random() < 0.7:
             self.lists[number] = self.list()
-        for uid in self.count_and_turn(self.lists[number]).lifts:
+        for uid in self.count_and_turn(self.lists[number]).ungate_uids:
             if self.draw.random() < 0.8:
                 self.lift(self.lists[number].pods[uid])
         if self.draw.random() < 0.8:
@@ -251,7 +251,7 @@ class World:
         self.store()
         turn = self.count_and_turn(self.list())
         for _ in range(STEPS):
-            for uid in turn.lifts:
+            for uid in turn.ungate_uids:
                 self.lift(self.pods[uid])
             self.store(failures=0)
             turn = self.count_and_turn(self.list())
@@ -292,7 +292,7 @@ def check_held(turn: Turn, gangs: Mapping[str, Gang], pods: Mapping[str, Pod]) -
         held = [uid for uid in of_gang if uid in lifts]
         has_begun = any(lifts[uid].is_begun_lift for uid in held)
         assert gang.running or has_begun or len(held) in {0, gang.size}, "whole or not at all"
-    for uid in turn.lifts:
+    for uid in turn.ungate_uids:
         if lifts[uid].is_begun_lift:
             continue
         held_demand = lifts[uid].demand

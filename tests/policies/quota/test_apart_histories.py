@@ -86,7 +86,7 @@ class World:
         waiters = [*self.waiting.values(), *mark_waiters(counted)]
         turn = next_to_start(counted, waiters, {}, QueueSpec())
         self.ledger = turn.ledger
-        for uid in turn.lifts:
+        for uid in turn.ungate_uids:
             if uid in self.waiting:
                 self.running[uid] = int(self.waiting.pop(uid).demand["gpus"])
         self.check()

@@ -56,7 +56,7 @@ def standings(turn: Turn) -> dict[str, Standing]:
 def test_the_order_in_line(first: Waiter, second: Waiter) -> None:
     turn = next_to_start(ledger(1), [second, first], {}, STRICT)
 
-    assert turn.lifts == (first.uid,)
+    assert turn.ungate_uids == (first.uid,)
     assert amounts_held(turn) == {first.uid: 1}
     assert [turn.places[each.uid].standing for each in (first, second)] == [S.STARTING, S.NEXT]
 
@@ -83,7 +83,7 @@ LARGE, SMALL, STARVED = waiter("large", 2, "3"), waiter("small", 1, "4"), "3.5"
 def test_who_is_behind_one_that_does_not_fit(
     queue: QueueSpec, starved_before: str, want: tuple[str, ...]
 ) -> None:
-    assert next_to_start(ledger(2, 1), [LARGE, SMALL], {}, queue, starved_before).lifts == want
+    assert next_to_start(ledger(2, 1), [LARGE, SMALL], {}, queue, starved_before).ungate_uids == want
 
 
 @cases(
@@ -97,7 +97,7 @@ def test_who_steps_aside_holds_no_place(front: Waiter, standing: Standing) -> No
     turn = next_to_start(ledger(4), [front, waiter("b", since="2")], {"gang": Gang(2)}, STRICT)
 
     assert standings(turn) == {"front": standing, "b": S.STARTING}
-    assert (turn.places["front"].number, turn.lifts) == (0, ("b",))
+    assert (turn.places["front"].number, turn.ungate_uids) == (0, ("b",))
 
 
 @cases(
@@ -121,7 +121,7 @@ def test_a_queue_on_hold_removes_no_gate() -> None:
         ledger(4, 0, held("b")), [waiter("a"), waiter("b"), waiter("c", 0)], {}, QueueSpec(hold=True)
     )
 
-    assert turn.lifts == ()
+    assert turn.ungate_uids == ()
     assert set(standings(turn).values()) == {S.ON_HOLD}
     assert amounts_held(turn) == {"b": 1}
 
@@ -129,7 +129,7 @@ def test_a_queue_on_hold_removes_no_gate() -> None:
 def test_a_pod_without_demand_starts_at_once() -> None:
     turn = next_to_start(ledger(1, 1), [waiter("a"), waiter("cpu", 0, "9")], {}, STRICT)
 
-    assert turn.lifts == ("cpu",)
+    assert turn.ungate_uids == ("cpu",)
     assert not turn.ledger.reservations
 
 
@@ -181,7 +181,7 @@ def test_a_credit_lets_one_pod_go_first(
     others = [OLDER, *([] if mine.uid == "held" else [waiter("held")])]
 
     turn = next_to_start(counted, [*others, mine], {}, STRICT, now=NOW)
-    assert set(turn.lifts) == {want, "held"}
+    assert set(turn.ungate_uids) == {want, "held"}
     assert list(turn.ledger.credits) == left
 
 
@@ -189,7 +189,7 @@ def test_an_end_lets_the_oldest_pod_of_its_owner_go_first() -> None:
     pods = [of_web("b", ago=1), of_web("a", ago=2)]
 
     turn = next_to_start(ledger(1, credits=(credit(5),)), pods, {}, STRICT, now=NOW)
-    assert turn.lifts == ("a",)
+    assert turn.ungate_uids == ("a",)
     assert not turn.ledger.credits
 
 
@@ -197,7 +197,7 @@ def test_without_preference_there_are_no_credits() -> None:
     queue = QueueSpec(prefer_replacements=False)
 
     turn = next_to_start(ledger(1, credits=(credit(1),)), [OLDER, of_web("mine")], {}, queue, now=NOW)
-    assert turn.lifts == ("older",)
+    assert turn.ungate_uids == ("older",)
     assert not turn.ledger.credits
 
 
@@ -216,7 +216,7 @@ def test_quota_is_kept_for_the_pod_that_replaces_another_one(
     turn = next_to_start(ledger(1, credits=before), [mine], {}, STRICT, now=NOW)
 
     assert turn.places["older"].standing is want
-    assert turn.lifts == (("older",) if want is S.STARTING else ())
+    assert turn.ungate_uids == (("older",) if want is S.STARTING else ())
 
 
 # ---- gangs
@@ -246,7 +246,7 @@ def test_a_gang_starts_whole(
     turn = next_to_start(before, waiters, {"gang": gang}, STRICT)
 
     assert amounts_held(turn) == want
-    assert turn.lifts == lifts
+    assert turn.ungate_uids == lifts
 
 
 def test_more_pods_of_a_gang_than_it_needs_line_up_once_it_has_started() -> None:
@@ -255,7 +255,7 @@ def test_more_pods_of_a_gang_than_it_needs_line_up_once_it_has_started() -> None
 
     assert standings(turn) == {"a": S.STARTING, "b": S.STARTING, "c": S.BEHIND, "d": S.STARTING}
     later = next_to_start(ledger(4, 3), [waiters[2]], {"gang": Gang(2, running=2)}, STRICT)
-    assert later.lifts == ("c",)
+    assert later.ungate_uids == ("c",)
 
 
 def test_a_gang_has_the_place_of_its_first_pod() -> None:
@@ -263,7 +263,7 @@ def test_a_gang_has_the_place_of_its_first_pod() -> None:
 
     turn = next_to_start(ledger(2), waiters, {"gang": Gang(2)}, STRICT)
 
-    assert set(turn.lifts) == {"b", "z"}
+    assert set(turn.ungate_uids) == {"b", "z"}
 
 
 @cases(
@@ -278,7 +278,7 @@ def test_the_rest_of_a_gang_that_has_started_goes_first(
 
     turn = next_to_start(ledger(2, 0, first, held("b")), waiters, {"gang": Gang(2, running)}, BEST_EFFORT)
 
-    assert turn.lifts == want
+    assert turn.ungate_uids == want
     assert standings(turn)["urgent"] is S.NEXT
 
 
@@ -293,7 +293,9 @@ def test_nobody_passes_the_rest_of_a_gang_that_has_started() -> None:
 def test_a_pod_that_replaces_one_of_a_gang_waits_as_any_other() -> None:
     waiters = [member("new", since="2"), waiter("older", since="1")]
 
-    assert next_to_start(ledger(2, 1), waiters, {"gang": Gang(2, running=1)}, STRICT).lifts == ("older",)
+    assert next_to_start(ledger(2, 1), waiters, {"gang": Gang(2, running=1)}, STRICT).ungate_uids == (
+        "older",
+    )
 
 
 # ---- what is held and given back
@@ -381,10 +383,10 @@ def test_what_is_held_leaves_room_for_creations() -> None:
     waiters = [waiter(f"{number:036}") for number in range(6000)]
     turn = next_to_start(ledger(9999), waiters, {}, STRICT)
 
-    assert 1900 <= len(turn.lifts) <= 4600
+    assert 1900 <= len(turn.ungate_uids) <= 4600
     assert turn.ledger.reservations.size <= LIFTS_LIMIT
     later = next_to_start(turn.ledger, waiters, {}, STRICT)
-    assert len(later.lifts) > len(turn.lifts)
+    assert len(later.ungate_uids) > len(turn.ungate_uids)
     assert later.ledger.reservations.size <= LIFTS_LIMIT
 
 
@@ -392,11 +394,11 @@ def test_a_gang_that_no_ledger_can_hold_blocks_nobody_and_says_how_many_pods_it_
     gang = [member(f"{number:036}") for number in range(5000)]
     turn = next_to_start(ledger(9999), [*gang, waiter("b", since="2")], {"gang": Gang(5000)}, STRICT)
 
-    assert turn.lifts == ("b",)
+    assert turn.ungate_uids == ("b",)
     place = turn.places[gang[0].uid]
     assert place.standing is S.TOO_MANY
     for pods, want in ((place.can_start, place.can_start), (place.can_start + 1, 0)):
-        assert len(next_to_start(ledger(9999), gang[:pods], {"gang": Gang(pods)}, STRICT).lifts) == want
+        assert len(next_to_start(ledger(9999), gang[:pods], {"gang": Gang(pods)}, STRICT).ungate_uids) == want
 
 
 # ---- laws
@@ -506,7 +508,7 @@ def test_a_turn_is_the_same_again_and_in_whatever_order_pods_are_given(line: InL
     assert next_to_start(before, shuffled, mirrored, queue, starved_before) == turn
     again = next_to_start(turn.ledger, waiters, gangs, queue, starved_before)
     assert again.ledger == turn.ledger
-    assert set(again.lifts) == set(turn.lifts)
+    assert set(again.ungate_uids) == set(turn.ungate_uids)
 
 
 @given(lines())
@@ -516,7 +518,7 @@ def test_only_what_is_held_starts(line: InLine) -> None:
 
     lifts, demands = turn.ledger.reservations.lifts, {each.uid: each.demand for each in waiters}
     assert set(turn.places) == set(demands)
-    for uid in turn.lifts:
+    for uid in turn.ungate_uids:
         assert not queue.hold
         enough = not demands[uid] or lifts[uid].demand["gpus"] >= demands[uid]["gpus"]
         assert enough or lifts[uid].is_begun_lift

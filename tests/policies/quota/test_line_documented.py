@@ -81,6 +81,6 @@ def test_who_starts_is_what_is_documented(order: QueueOrder) -> None:
 
         strict = order is QueueOrder.STRICT_FIFO
         want = documented(waiters, gangs, hard, hard - used, strict=strict, starved=starved)
-        assert set(turn.lifts) == want, seed
+        assert set(turn.ungate_uids) == want, seed
         several += len(want) > 1
     assert several > HISTORIES / 20

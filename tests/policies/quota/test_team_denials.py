@@ -251,7 +251,7 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         + IF_IT_PERSISTS,
     ),
     it_joins_or_leaves_a_team=(
-        replace(team_ledger(USED), used=None, share=None),
+        replace(team_ledger(USED), used=None, team_state=None),
         VerdictReason.UNCOUNTED,
         OnExceeded.DENY,
         "try again in some seconds; namespace vision-cv joins or leaves a ClusterGPUQuota, and has not been counted yet; if it "

@@ -31,7 +31,7 @@ def turn(before: TeamLedgers, starved_before: str = "", /, **in_line: InLine | l
 
 
 def lifts(found: TeamTurn) -> set[str]:
-    return {uid for each in found.turns.values() for uid in each.lifts}
+    return {uid for each in found.turns.values() for uid in each.ungate_uids}
 
 
 def standings(found: TeamTurn) -> dict[str, Standing]:
@@ -264,8 +264,8 @@ def test_what_is_held_has_to_fit_the_object_of_the_team(
     found = turn(of_team(9, {}, e=ledger(), **ledgers), **{name: [waiter(name)] for name in "abcde"})
 
     assert standings(found)["e"] is want
-    assert found.lifts("a") == ("a",)
-    assert found.lifts("of-another-team") == ()
+    assert found.ungate_uids("a") == ("a",)
+    assert found.ungate_uids("of-another-team") == ()
 
 
 def test_a_namespace_that_is_not_decided_here_has_no_turn() -> None:

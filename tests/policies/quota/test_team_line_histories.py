@@ -228,7 +228,7 @@ class TeamWorld:
             listed[each.name] = each.lists[number]
         for name, turn in self.count_and_turn(listed).items():
             each = self.namespaces[name]
-            for uid in turn.lifts:
+            for uid in turn.ungate_uids:
                 if self.draw.random() < 0.8:
                     each.lift(listed[name].pods[uid])
         for each in self.namespaces.values():
@@ -256,8 +256,8 @@ class TeamWorld:
             check_held(turn, lines[name].gangs, listed[name].pods)
             self.namespaces[name].check_started(listed[name], turn.ledger)
         again = next_to_start_in_team(found.team_ledgers, lines, starved_before)
-        assert {name: set(turn.lifts) for name, turn in again.turns.items()} == {
-            name: set(turn.lifts) for name, turn in found.turns.items()
+        assert {name: set(turn.ungate_uids) for name, turn in again.turns.items()} == {
+            name: set(turn.ungate_uids) for name, turn in found.turns.items()
         }, "nothing more happens until something changes"
         self.ledgers = found.team_ledgers
         return {**turns, **found.turns}
@@ -274,7 +274,7 @@ class TeamWorld:
             held = {uid for uid, each in turn.ledger.reservations.lifts.items() if not each.is_begun_lift}
             assert held == referee.held(name), "quota is held for those whose turn it is"
             assert bool(turn.ledger.waiting_for_team) == (name in referee.waits_for_team)
-            assert set(turn.lifts) <= turn.ledger.reservations.lifts.keys(), (
+            assert set(turn.ungate_uids) <= turn.ledger.reservations.lifts.keys(), (
                 "gates go only on what is held or begun"
             )
         self.turns_that_wait += bool(referee.waits_for_team)
@@ -291,7 +291,7 @@ class TeamWorld:
         for _ in range(STEPS):
             turns = self.count_and_turn({name: each.list() for name, each in self.namespaces.items()})
             for name, turn in turns.items():
-                for uid in turn.lifts:
+                for uid in turn.ungate_uids:
                     self.namespaces[name].lift(self.namespaces[name].pods[uid])
             if not any(each.in_flight for each in self.namespaces.values()):
                 return turns

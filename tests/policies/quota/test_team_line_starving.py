@@ -39,7 +39,7 @@ def test_a_pod_starts_at_some_time(pod: int, queue: QueueSpec, guaranteed: Amoun
             team = team.with_ledger(name, ledger(used))
         in_line = {name: InLine(each, {}, queue if name == "z" else STRICT) for name, each in waiting.items()}
         for name, turn in next_to_start_in_team(team, in_line, f"{number - STARVES_AFTER:02}").turns.items():
-            started = [each for each in waiting[name] if each.uid in turn.lifts]
+            started = [each for each in waiting[name] if each.uid in turn.ungate_uids]
             # They end one after the other, so that never much is free at one time.
             running += [(number + 3 + len(running) % 5, name, int(each.demand["gpus"])) for each in started]
             waiting[name] = [each for each in waiting[name] if each not in started]

@@ -343,13 +343,13 @@ def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -
 
 
 @cases(
-    ("document", "by_daemonset"),
+    ("document", "made_by_daemonset"),
     agents_of_every_node=(pod(tolerations=[{"operator": "Exists"}]), True),
     asks_for_a_gpu=(pod(gpu_container("1"), tolerations=[{"operator": "Exists"}]), False),
     asks_for_a_part=(pod(**KAI, tolerations=[{"operator": "Exists"}]), False),
 )
-def test_pods_that_belong_on_gpu_nodes(document: JSON, by_daemonset: bool) -> None:
-    assert findings(document, made_by_daemonset=by_daemonset) == []
+def test_pods_that_belong_on_gpu_nodes(document: JSON, made_by_daemonset: bool) -> None:
+    assert findings(document, made_by_daemonset=made_by_daemonset) == []
 
 
 def test_privileged_on_gpu_nodes_without_a_gpu() -> None:

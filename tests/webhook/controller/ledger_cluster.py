@@ -94,7 +94,7 @@ class Cluster:
             metrics,
             events,
             NO_LINE,
-            *[nothing, self.notes, lambda: self.now, NO_TEAMS],
+            *[nothing, self.notes, lambda: self.now, NO_TEAMS, NO_TEAMS],
         )
         made.current, made.swap = self.current, self.swap
         if self.another_lists:

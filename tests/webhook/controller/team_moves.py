@@ -29,6 +29,7 @@ from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import Counting, QuotaReconciler
 from webhook.controller.team_reconciler import TeamReconciler
+from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.teams import DeletedQuotas
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import decode_quota, quota_path
@@ -233,12 +234,14 @@ class Controller:
         metrics = ControllerMetrics(CollectorRegistry())
         membership: Any = SimpleNamespace(
             team_of=world.belongs.__getitem__,
-            is_beyond=lambda _namespace: False,
+            team_object_of=self._team_object_of,
+            exceeds_max_namespaces=lambda _namespace: False,
             is_unreadable=lambda _team: False,
             desired=self._desired_team,
         )
         events: Any = SimpleNamespace(put=lambda _record: None)
-        self.moves = TeamMoves(store, self.observed, metrics, membership, events)
+        self.sizes = TeamSizes()
+        self.moves = TeamMoves(store, self.observed, metrics, membership, self.sizes, events)
         notes: Any = SimpleNamespace(put=lambda *_: None)
         quotas: Any = QuotaReconciler(
             store,
@@ -252,6 +255,7 @@ class Controller:
             notes,
             nothing,
             self.moves,
+            membership,
             deleted=DeletedQuotas(0.0),
         )
         quotas.count, quotas.written, quotas.seconds_until_next = (
@@ -260,13 +264,13 @@ class Controller:
             lambda *_: None,
         )
         self.quotas = quotas
-        self.teams = TeamReconciler(store, self.observed, membership, self.moves, self.quotas)
+        self.teams = TeamReconciler(store, self.observed, membership, self.sizes, self.moves, self.quotas)
 
     def reconcile(self, name: str) -> None:
         """Reconcile a namespace, or a team's object, until it asks for no more."""
         for _ in range(8):
             place, team = self.observed.object_name(name), self._world.belongs.get(name)
-            if place == name and team:  # as `Controller._group_of`
+            if place == name and team:  # as `Manager._group_of`
                 place = team_object_name(team)
             try:
                 in_team = is_team_object(place)
@@ -287,6 +291,10 @@ class Controller:
         found = self._world.api._objects.get(quota_path(namespace))
         record = decode_quota(msgspec.json.encode(found)) if found else None
         return record.desired if record else None
+
+    def _team_object_of(self, namespace: str) -> str:
+        team = self._world.belongs[namespace]
+        return team_object_name(team) if team else ""
 
     def _desired_team(self, team: str) -> Any:
         found = self._world.api._objects.get(team_path(team))

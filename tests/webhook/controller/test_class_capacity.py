@@ -17,7 +17,7 @@ from tests.webhook.controller.counters import Counter, _raw
 from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
 from webhook.configuration.documents import CLASS
-from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_there
+from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_allocatable
 from webhook.controller.metrics import GrantCollector
 from webhook.controller.usage_cache import UsageCache
 from webhook.quota.documents import decode_quota
@@ -138,16 +138,16 @@ def test_a_class_that_only_a_directory_has() -> None:
 def test_a_problem_is_logged_and_a_new_leader_writes_everything(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.api.fails[CONFIG_MAP] = errors.Forbidden("may not patch configmaps")
-    world.writer.look()
+    world.writer.sync()
     assert caplog.messages == ["the capacity of classes cannot be published: may not patch configmaps"]
 
     world.api.fails.clear()
     for _ in range(2):
-        world.writer.look()
+        world.writer.sync()
     assert [path for path, _ in world.api.patches] == [CONFIG_MAP, OF_T4]
 
     world.writer.forget()
-    world.writer.look()
+    world.writer.sync()
     assert [path for path, _ in world.api.patches] == [CONFIG_MAP, OF_T4] * 2
 
 
@@ -187,7 +187,7 @@ def test_what_is_granted_beside_what_there_is(
     )
     usage_cache: Any = SimpleNamespace(own=counter)
     registry = CollectorRegistry()
-    registry.register(GrantCollector(partial(granted_and_there, usage_cache, membership, granting)))
+    registry.register(GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting)))
 
     for position, name in enumerate(("granted", "node")):
         shown = {

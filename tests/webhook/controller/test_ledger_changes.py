@@ -37,13 +37,15 @@ class World:
         self.added, self.shown = dict[str, int](), dict[str, float]()
         self.teams_shown, self.forgotten = list[str](), list[str]()
         gone: Any = SimpleNamespace(forget=self.forgotten.append)
-        LedgerChanges(self.informers, cast("WorkQueue", self), gone, None)
+        LedgerChanges(self.informers, cast("WorkQueue", self), gone).subscribe(self.informers, None)
         nothing: Any = None
         parts: Any = SimpleNamespace(changed=Subscribers("a part"))
         statuses: Any = QuotaStatusWriter(
-            nothing, self.informers, parts, parts, None, leads=nothing, events=nothing
+            nothing, self.informers, parts, parts, None, is_ready_leader=nothing, events=nothing
         )
-        team_statuses: Any = TeamStatusWriter(nothing, self.informers, nothing, leads=nothing, events=nothing)
+        team_statuses: Any = TeamStatusWriter(
+            nothing, self.informers, nothing, is_ready_leader=nothing, events=nothing
+        )
         statuses.changed, team_statuses.changed = self._show, self.teams_shown.append
 
     def _show(self, namespace: str, within: float = EVERY_SECONDS) -> None:

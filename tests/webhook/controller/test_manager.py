@@ -18,7 +18,7 @@ from webhook.cluster import errors
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import load_directory
 from webhook.controller.ledger_changes import LedgerChanges
-from webhook.controller.manager import Manager, while_leading
+from webhook.controller.manager import Manager
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.team_reconciler import Outcome
@@ -26,6 +26,7 @@ from webhook.controller.usage_upkeep import UsageUpkeep
 from webhook.controller.work_queue import WorkItem
 from webhook.quota.documents import QuotaRecord
 from webhook.quota.store import VersionedLedger
+from webhook.threads import while_leading
 
 
 def test_series_go_with_the_quota_of_their_namespace() -> None:
@@ -59,7 +60,9 @@ def manager() -> Manager:
 
 @pytest.fixture
 def changes(manager: Manager) -> LedgerChanges:
-    return LedgerChanges(manager.informers, manager.queue, ControllerMetrics(CollectorRegistry()), None)
+    found = LedgerChanges(manager.informers, manager.queue, ControllerMetrics(CollectorRegistry()))
+    found.subscribe(manager.informers, None)
+    return found
 
 
 def test_pods_of_full_namespaces_are_awaited(manager: Manager) -> None:
@@ -83,7 +86,7 @@ def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(manager: Mana
 def test_namespaces_that_join_a_team_have_one_turn(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each would find the object of the team changed by another one, and all would read it again."""
     team_of = {"full": "vision", "roomy": "vision", "new": "speech"}
-    monkeypatch.setattr(manager.informers.teams, "_team_of", team_of)
+    monkeypatch.setattr(manager.informers.membership, "_team_of", team_of)
     for namespace in ("full", "roomy", "new", "apart"):
         manager.queue.add(namespace)
 
@@ -134,7 +137,7 @@ def test_old_catalogues_are_removed_once_a_minute(
     upkeep._tidied_at = start
     for seconds, informers.ledger_objects.synced in ((61, False), (59, True), (61, True), (62, True)):
         monkeypatch.setattr("webhook.controller.usage_upkeep.monotonic", lambda at=start + seconds: at)
-        upkeep.look()
+        upkeep.sync()
 
     assert tidied == [({"full", "roomy"}, False)]
     assert caplog.messages == ["the published catalogues: away"]
@@ -175,7 +178,7 @@ def test_a_part_that_raises_is_counted_and_starts_again(
 def test_who_begins_to_lead_acts_at_once_and_then_once_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
     done, leading = list[str](), iter([False, True, True, True, False, True])
     now = iter([100.0, 100.0, 100.5, 101.0, 101.0, 102.0, 102.0])
-    monkeypatch.setattr("webhook.controller.manager.monotonic", lambda: next(now))
+    monkeypatch.setattr("webhook.threads.monotonic", lambda: next(now))
     body = while_leading(
         lambda: next(leading), 1.0, lambda: done.append("act"), lambda: done.append("forget")
     )
@@ -283,7 +286,7 @@ def test_it_is_ready_without_the_kind_of_teams_and_no_other(manager: Manager) ->
         informer.synced, informer.is_missing = name != "clustergpuquotas", True
     assert informers.unready() == ""
 
-    informers.teams.informer.is_missing, informers.quotas.synced = False, False
+    informers.membership.informer.is_missing, informers.quotas.synced = False, False
     assert informers.unready() == "not listed yet: gpuquotas, clustergpuquotas"
 
 

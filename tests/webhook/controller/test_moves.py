@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from tests.webhook.controller.team_moves import (
     people,
     serve,
 )
+from tests.webhook.quota.quota_and_ledger_object import NO_TEAMS
 from webhook.cluster.api import api_path
 from webhook.controller.moves import Step, next_step
 from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, team_object_name
@@ -55,7 +55,10 @@ def test_the_next_step(moved_to: str | None, in_team: str, belongs: bool, want: 
     ledgers = {} if in_team == ABSENT else {NAMESPACE: quota_ledger()}
     leaving = frozenset({NAMESPACE} if in_team == LEAVING else ())
 
-    assert next_step(NAMESPACE, PLACE, own, TeamLedgers(team({}), ledgers, leaving), belongs=belongs) is want
+    assert (
+        next_step(NAMESPACE, PLACE, own, TeamLedgers(team({}), ledgers, leaving), should_be_in_team=belongs)
+        is want
+    )
 
 
 @pytest.mark.parametrize("crash", [0.0, 0.15])
@@ -150,7 +153,7 @@ class Late:
     def joins_late(self) -> None:
         late = Controller(self.world, crashes=False)
         with suppress(LedgerConflict):
-            joining = late.moves.joining("own", self.place)
+            joining = late.moves.prepare_join("own", self.place)
             if joining is not None:
                 late.moves.join("own", joining, joining.ledger)
 
@@ -197,15 +200,15 @@ def test_what_keeps_a_ledger_out_of_its_team(monkeypatch: pytest.MonkeyPatch) ->
         controller.reconcile("own")
         world.belongs["own"] = "a"
         steps = (
-            partial(moves.joining, "own", place),
-            partial(moves.joining, "own", place),
-            partial(moves._make, "a"),
+            partial(moves.prepare_join, "own", place),
+            partial(moves.prepare_join, "own", place),
+            partial(moves._create_team_object, "a"),
         )
         for step in steps:
             with pytest.raises((LedgerConflict, LedgerError)) as raised:
                 step()
             said.append(str(raised.value))
-            monkeypatch.setattr(moves.sizes, "fits", lambda *_: False)
+            monkeypatch.setattr(moves._sizes, "fits", lambda *_: False)
             monkeypatch.setattr(moves._membership, "is_unreadable", lambda _: bool(said[1:]))
 
     world.turns.run(run)
@@ -257,7 +260,7 @@ def test_when_a_ledger_without_a_quota_is_deleted(is_there: bool, want: str) -> 
         store.compare_and_swap("alone", new, new.ledger, SECONDS)
         if not is_there:
             del world.api._objects[api_path("/api/v1", "namespaces", "alone")]
-        late.moves._membership = SimpleNamespace(team_of=lambda _: "", is_beyond=lambda _: False)  # type: ignore[assignment]
+        late.moves._membership = late.quotas.membership = NO_TEAMS
         late.reconcile("alone")
 
     world.turns.run(run)

@@ -82,7 +82,7 @@ def test_the_newest_object_that_has_a_ledger_is_where_it_is(
     found = observed.get("cv")
     assert observed.object_name("cv") == place
     assert (found and found.version) == version
-    assert (found and found.ledger.share is not None) == (version and place == PLACE)
+    assert (found and found.ledger.team_state is not None) == (version and place == PLACE)
 
 
 def test_what_is_known_of_reservations_survives_a_move(observed: ObservedLedgers, clock: Clock) -> None:

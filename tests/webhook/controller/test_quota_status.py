@@ -81,7 +81,7 @@ class World:
             UnmappedResourcesWatch(usage, configuration, names=()),
             reports,
             gpu_use,
-            leads=lambda: self.leads,
+            is_ready_leader=lambda: self.leads,
             events=self.events,
         )
 
@@ -128,7 +128,7 @@ class World:
 
     def wait(self, seconds: float) -> float:
         self.now += seconds
-        return self.writer.look()
+        return self.writer.sync()
 
 
 @pytest.fixture

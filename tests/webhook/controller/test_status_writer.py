@@ -19,7 +19,7 @@ class Writer(StatusWriter[QuotaRecord]):
 
     def __init__(self) -> None:
         nothing: Any = None
-        super().__init__(nothing, stale=str, leads=lambda: True, events=nothing)
+        super().__init__(nothing, stale=str, is_ready_leader=lambda: True, events=nothing)
         self.written: list[str] = []
         self.failures: list[errors.ApiError] = []
 
@@ -53,11 +53,11 @@ def test_the_earliest_change_decides_when_a_status_is_written(
         writer.changed("a", within)
 
     clock.now += due - 0.1
-    writer.look()
+    writer.sync()
     assert writer.written == []
     clock.now += 0.2
-    writer.look()
-    writer.look()
+    writer.sync()
+    writer.sync()
     assert writer.written == ["a"]
 
 
@@ -68,18 +68,18 @@ def test_a_change_does_not_shorten_the_pause_after_a_failure(
     writer.changed("a")
     writer.failures = [errors.Unavailable("a webhook failed")]
     clock.now += EVERY_SECONDS
-    writer.look()
+    writer.sync()
     assert caplog.messages == ["a: the status of the Kind cannot be written: a webhook failed"]
 
     writer.changed("a")
     clock.now += FAILED_SECONDS - 0.1
-    writer.look()
+    writer.sync()
     assert writer.written == []
     clock.now += 0.2
-    writer.look()
+    writer.sync()
     assert writer.written == ["a"]
 
     writer.changed("a")
     clock.now += EVERY_SECONDS
-    writer.look()
+    writer.sync()
     assert writer.written == ["a", "a"], "the pause is over"

@@ -349,7 +349,7 @@ LARGE = {"resources": {f"example.com/{'x' * 200}-{number}": 1 for number in rang
 
 
 def _left_out(scene: Scene) -> list[str]:
-    return scene.controller.moves.sizes.left_out("a", [*NAMESPACES])
+    return scene.controller.sizes.left_out("a", [*NAMESPACES])
 
 
 def _bytes(scene: Scene) -> int:

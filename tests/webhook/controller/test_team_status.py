@@ -55,7 +55,7 @@ class World:
         self.writes = 0
         quota = SimpleNamespace(hard={GPUS: Fraction(8)})
         informers: Any = unstarted()
-        informers.teams.record, informers.teams.members = (
+        informers.membership.record, informers.membership.members = (
             lambda _name: self.record,
             lambda _name: self.members,
         )
@@ -72,7 +72,7 @@ class World:
             cast(ApiClient, self),
             informers,
             sizes,
-            leads=lambda: True,
+            is_ready_leader=lambda: True,
             events=events,
         )
 
@@ -134,14 +134,14 @@ def test_what_a_status_says_that_a_namespace_can_still_have(
     monkeypatch.setattr(team_status, "LARGEST", shown)
     world = World(ALL)
     world.show()
-    stated, share = ledger_by_team(world.record, namespace), world.ledgers.share(namespace)
+    stated, share = ledger_by_team(world.record, namespace), world.ledgers.team_state(namespace)
 
     assert stated is not None
     assert stated.left == {GPUS: free}
     held = world.ledgers.ledgers[namespace].held.get(GPUS, Fraction(0))
     assert share.free(GPUS, held) == really
-    assert stated.share is not None
-    assert dict(stated.share.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
+    assert stated.team_state is not None
+    assert dict(stated.team_state.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"

@@ -171,16 +171,18 @@ def test_the_first_namespaces_by_name_are_in_a_team(monkeypatch: pytest.MonkeyPa
     world = World(**{"vision-b": {}, "vision-c": {}})
     world.apply(None, VISION)
     assert world.membership.members("vision") == ["vision-b", "vision-c"]
-    assert not world.membership.is_beyond("vision-c")
+    assert not world.membership.exceeds_max_namespaces("vision-c")
     world.moved.clear()
 
     world.relabel("vision-a", {})
-    assert [name for name in sorted(world.labels) if world.membership.is_beyond(name)] == ["vision-c"]
+    assert [name for name in sorted(world.labels) if world.membership.exceeds_max_namespaces(name)] == [
+        "vision-c"
+    ]
     assert {name for name, *_ in world.moved} == {"vision-a", "vision-b", "vision-c"}
     world.moved.clear()
 
     world.relabel("vision-b", None)
-    assert not world.membership.is_beyond("vision-c")
+    assert not world.membership.exceeds_max_namespaces("vision-c")
     assert "vision-c" in {name for name, *_ in world.moved}
 
 

@@ -37,11 +37,11 @@ def test_names_of_nodes(allocatable: JSON, want: tuple[str, ...]) -> None:
     )
     watch.changed.subscribe(lambda: changes.append(tuple(watch.names or ())))
 
-    watch.look()
+    watch.sync()
     assert (watch.names, changes) == (None, [])
     informer.synced = True
-    watch.look()
-    watch.look()
+    watch.sync()
+    watch.sync()
     assert changes == [want], "only once"
 
 
@@ -54,7 +54,7 @@ def test_device_classes_are_named_as_such() -> None:
         cast("Any", SimpleNamespace(own=SimpleNamespace(nodes=nodes))), lambda: cast("Any", configuration)
     )
 
-    watch.look()
+    watch.sync()
 
     assert watch.names == ("DeviceClass npu.example.com",)
 

@@ -21,7 +21,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.usage_cache import FRESH_SHARE, ROUND_SHARE, UsageCache, verify
+from webhook.controller.usage_cache import FRESH_SHARE, ROUND_SHARE, UsageCache, recount
 from webhook.controller.usage_counter import UsageCounter
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
@@ -80,7 +80,7 @@ class Counter:
 def test_all_counters_are_verified_kept_and_stopped(usage_cache: Any) -> None:
     own, named, unnamed = Counter("a" * 16), Counter("b" * 16, synced=False), Counter("c" * 16)
     usage_cache.own, usage_cache._counters = own, {each.digest: each for each in (own, named, unnamed)}
-    usage_cache.verify("team", since=1.0, nodes_since=2.0)
+    usage_cache.recount("team", since=1.0, nodes_since=2.0)
     verified = [("refresh", "team", 1.0, 2.0), ("recount", "team")]
     assert [each.called for each in (own, named, unnamed)] == [verified, [], verified]
     assert usage_cache.deleted("team") == {f"gone-{each.digest}" for each in (own, named, unnamed)}
@@ -161,7 +161,7 @@ class Verified(UsageCache):
         self.turns: list[str] = []
         self.allowances: list[float] = []
 
-    def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
+    def recount(self, namespace: str, *, since: float, nodes_since: float) -> None:
         self.turns.append(namespace)
         self.allowances.append(since - nodes_since)
         if namespace == self.failing:
@@ -198,7 +198,7 @@ def test_one_that_cannot_be_listed_keeps_nobody_waiting(caplog: pytest.LogCaptur
 
     assert done[:4] == ["a", "c", "d", "a"]
     assert usage_cache.turns[:5] == ["a", "b", "c", "d", "a"]
-    assert "b: not verified: away" in caplog.text
+    assert "b: not recounted: away" in caplog.text
 
 
 def test_who_does_not_lead_verifies_nothing_until_it_does() -> None:
@@ -228,5 +228,5 @@ def verifying(
 ) -> ControllerMetrics:
     metrics = ControllerMetrics(CollectorRegistry())
     arguments = (usage_cache, metrics, namespaces, done.append, period, stopping)
-    threading.Thread(target=verify, args=arguments, daemon=True).start()
+    threading.Thread(target=recount, args=arguments, daemon=True).start()
     return metrics

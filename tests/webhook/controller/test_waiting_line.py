@@ -134,7 +134,7 @@ def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: in
 FORMER = quota_ledger(class_catalogue=str(BY), revisions=Revisions(pods=5))
 COUNTED = replace(FORMER, revisions=Revisions(pods=9))
 IN_TEAM = TeamLedgers(Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(3)}), {"team": COUNTED})
-IN_A_TEAM = replace(COUNTED, share=IN_TEAM.share("team"))
+IN_A_TEAM = replace(COUNTED, team_state=IN_TEAM.team_state("team"))
 
 
 @cases(
@@ -216,6 +216,8 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
     ledger = replace(COUNTED, used=GPU)
     team = TeamLedgers(IN_TEAM.team, {"a": ledger, "b": ledger})
     former = replace(ledger, revisions=FORMER.revisions)
-    after = team.with_ledger("a", line.credited("a", former, replace(ledger, share=team.share("a"))))
+    after = team.with_ledger(
+        "a", line.credited("a", former, replace(ledger, team_state=team.team_state("a")))
+    )
 
-    assert line.take_team_turn(after, counted).lifts("b") == want
+    assert line.take_team_turn(after, counted).ungate_uids("b") == want

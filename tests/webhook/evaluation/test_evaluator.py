@@ -171,7 +171,7 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
         cache=cache,
         now=NOW,
         queues=lambda request: asked.append(request.in_gang),
-        facts=Facts(has_admitted=lambda *_: True),
+        facts=Facts(has_quota_reserved=lambda *_: True),
     )
     for seen in ({}, metadata):
         document = pod(gpu_container("1"))

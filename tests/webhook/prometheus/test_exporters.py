@@ -11,7 +11,7 @@ from tests.cluster.controllers import eventually
 from tests.deploy.recording_rules import memory_expression, use_expression
 from tests.prometheus import INTERVAL, Exporters, amd, dcgm, dcgm_slice, job, problems, prometheus
 from webhook.prometheus.client import Prometheus
-from webhook.prometheus.exporters import MEMORY, MEMORY_BY_HOUR, UNFORGED, USE, USE_BY_HOUR
+from webhook.prometheus.recorded_series import MEMORY, MEMORY_BY_HOUR, RECORDED_ONLY, USE, USE_BY_HOUR
 
 pytestmark = pytest.mark.processes
 BY_JOB, BY_BOTH = 'job="dcgm"', 'job="dcgm",namespace="gpu-operator"'
@@ -76,8 +76,8 @@ def is_evaluated(client: Prometheus) -> bool:
     """Whether all that was scraped is recorded: a series has its record after the next evaluation only."""
     use, memory = use_expression(TRUSTED, INTERVAL), memory_expression(TRUSTED, INTERVAL)
     return (
-        recorded(client, USE + UNFORGED).keys() == recorded(client, use).keys() | {WITHOUT_A_JOB}
-        and recorded(client, MEMORY + UNFORGED).keys() == recorded(client, memory).keys()
+        recorded(client, USE + RECORDED_ONLY).keys() == recorded(client, use).keys() | {WITHOUT_A_JOB}
+        and recorded(client, MEMORY + RECORDED_ONLY).keys() == recorded(client, memory).keys()
         and all(recorded(client, name).keys() >= WANTED.keys() for name in (USE_BY_HOUR, MEMORY_BY_HOUR))
     )
 
@@ -115,17 +115,19 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
 def test_every_exporter_is_recorded_in_one_shape(measured: Prometheus) -> None:
     for place, names in enumerate(((USE, USE_BY_HOUR), (MEMORY, MEMORY_BY_HOUR))):
         for name in names:
-            found = recorded(measured, name + UNFORGED)
+            found = recorded(measured, name + RECORDED_ONLY)
             assert {key: found[key] for key in WANTED} == {
                 key: pytest.approx(each[place]) for key, each in WANTED.items()
             }
 
 
 def test_the_expressions_say_the_same_without_the_rules(measured: Prometheus) -> None:
-    by_rules = recorded(measured, USE + UNFORGED)
+    by_rules = recorded(measured, USE + RECORDED_ONLY)
     del by_rules[WITHOUT_A_JOB]
     assert recorded(measured, use_expression(TRUSTED, INTERVAL)) == by_rules
-    assert recorded(measured, memory_expression(TRUSTED, INTERVAL)) == recorded(measured, MEMORY + UNFORGED)
+    assert recorded(measured, memory_expression(TRUSTED, INTERVAL)) == recorded(
+        measured, MEMORY + RECORDED_ONLY
+    )
 
 
 def test_work_between_two_evaluations_is_not_lost(tmp_path: Path) -> None:
@@ -150,11 +152,11 @@ def test_work_between_two_evaluations_is_not_lost(tmp_path: Path) -> None:
     any_job=("victim-c", use_expression(BY_BOTH, INTERVAL), 2),
     any_job_in_an_enforced_namespace=("victim-d", use_expression(BY_JOB, INTERVAL), 2),
     any_job_where_the_namespace_is_asked_for=("victim-d", use_expression(BY_BOTH, INTERVAL), 1),
-    a_recorded_name=("victim-e", USE + UNFORGED, 1),
+    a_recorded_name=("victim-e", USE + RECORDED_ONLY, 1),
     a_recorded_name_without_our_matcher=("victim-e", USE, 2),
-    a_recorded_name_without_a_job=("victim-g", USE + UNFORGED, 2),
-    a_recorded_name_without_a_job_in_an_enforced_namespace=("victim-h", USE + UNFORGED, 1),
-    a_recorded_name_in_an_enforced_namespace=("victim-f", USE + UNFORGED, 1),
+    a_recorded_name_without_a_job=("victim-g", USE + RECORDED_ONLY, 2),
+    a_recorded_name_without_a_job_in_an_enforced_namespace=("victim-h", USE + RECORDED_ONLY, 1),
+    a_recorded_name_in_an_enforced_namespace=("victim-f", USE + RECORDED_ONLY, 1),
 )
 def test_forged_series(pod: str, query: str, want: int, measured: Prometheus) -> None:
     """`want` is the number of GPUs measured of a pod with one: with two it is unknown. No forgery makes a pod idle that works."""

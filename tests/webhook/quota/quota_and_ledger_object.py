@@ -152,7 +152,7 @@ NO_LINE: Any = SimpleNamespace(
 
 
 NO_TEAMS: Any = SimpleNamespace(
-    desired_team=lambda _: None, team_object_of=lambda _: "", is_beyond=lambda _: False
+    team_of=lambda _: "", team_object_of=lambda _: "", exceeds_max_namespaces=lambda _: False
 )
 """A cluster without ClusterGPUQuotas."""
 
@@ -163,7 +163,11 @@ def keeper(
     """Return a reconciler that counts nothing, and whose informer has the quota as `watched`."""
     nothing: Any = None
     return QuotaReconciler(
-        store, lambda _namespace: watched, nothing, observed, *[*[nothing] * 6, NO_TEAMS, DeletedQuotas(0.0)]
+        store,
+        lambda _namespace: watched,
+        nothing,
+        observed,
+        *[*[nothing] * 6, NO_TEAMS, NO_TEAMS, DeletedQuotas(0.0)],
     )
 
 

@@ -86,8 +86,8 @@ def test_it_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> None:
     found = quota_of(bench).ledger()
 
     assert found is not None
-    assert (found.share, found.maximum_hard, found.left, found.pods_before) == (
-        ledger.share,
+    assert (found.team_state, found.maximum_hard, found.left, found.pods_before) == (
+        ledger.team_state,
         vector(gpus=64),
         vector(gpus=2),
         5,
@@ -178,9 +178,9 @@ def test_who_waits_in_other_namespaces_closes_this_one_while_a_controller_lives(
     before = bench.ledger.store.read(NAMESPACE, 1.0)
     assert before is not None
     catalogue = before.ledger.class_catalogue
-    assert ledger.share is not None
-    share = msgspec.structs.replace(ledger.share, scarce=frozenset({"gpus"}))
-    in_line = msgspec.structs.replace(ledger, waiting=own, class_catalogue=catalogue, share=share)
+    assert ledger.team_state is not None
+    share = msgspec.structs.replace(ledger.team_state, scarce=frozenset({"gpus"}))
+    in_line = msgspec.structs.replace(ledger, waiting=own, class_catalogue=catalogue, team_state=share)
     found = msgspec.structs.replace(before, ledger=in_line)
     bench.store.read = lambda namespace, seconds: found  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
     enforcer = QuotaEnforcer(bench.batches, has_controller=lambda _seconds: has_controller)

@@ -76,7 +76,7 @@ def test_the_ledger_of_a_namespace_is_found_where_it_is(
         return
     assert found.ledger is not None
     assert found.ledger.waiting == want
-    assert (found.ledger.share is not None) == bool(moved_to)
+    assert (found.ledger.team_state is not None) == bool(moved_to)
 
 
 def test_a_namespace_without_an_object_has_no_ledger() -> None:

@@ -62,7 +62,7 @@ class Kueue:
 )
 def test_kueue_has_admitted(cluster: Kueue, seen: Pod, want: bool, tmp_path: Path) -> None:
     with ApiServer(tmp_path, cluster) as server:
-        assert KueueWorkloads(server.client()).has_admitted("team", seen, monotonic() + 10) is want
+        assert KueueWorkloads(server.client()).has_quota_reserved("team", seen, monotonic() + 10) is want
 
 
 @pytest.mark.parametrize(
@@ -70,21 +70,21 @@ def test_kueue_has_admitted(cluster: Kueue, seen: Pod, want: bool, tmp_path: Pat
 )
 def test_what_cannot_be_read_is_not_believed(answer: Answer, tmp_path: Path) -> None:
     with ApiServer(tmp_path, lambda _request: answer) as server:
-        assert not KueueWorkloads(server.client()).has_admitted("team", of_job(), monotonic() + 10)
+        assert not KueueWorkloads(server.client()).has_quota_reserved("team", of_job(), monotonic() + 10)
 
 
 def test_an_answer_is_remembered_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Kueue(workload())
     with ApiServer(tmp_path, cluster) as server:
         workloads = KueueWorkloads(server.client())
-        assert all(workloads.has_admitted("team", of_job(), monotonic() + 10) for _ in range(3))
-        assert workloads.has_admitted("team", of_job(), monotonic() - 1), "also after the deadline"
+        assert all(workloads.has_quota_reserved("team", of_job(), monotonic() + 10) for _ in range(3))
+        assert workloads.has_quota_reserved("team", of_job(), monotonic() - 1), "also after the deadline"
         assert len(cluster.reads) == 1
         cluster.items = ()
         monkeypatch.setattr(kueue, "monotonic", lambda: monotonic() + kueue.REMEMBERED_SECONDS)
-        assert not workloads.has_admitted("team", of_job(), monotonic())
+        assert not workloads.has_quota_reserved("team", of_job(), monotonic())
         assert len(cluster.reads) == 1, "there is no time to read"
-        assert not workloads.has_admitted("team", of_job(), monotonic() + 100)
+        assert not workloads.has_quota_reserved("team", of_job(), monotonic() + 100)
     assert len(cluster.reads) == 2
 
 
@@ -93,5 +93,5 @@ def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     with ApiServer(tmp_path, Kueue(workload())) as server:
         workloads = KueueWorkloads(server.client())
         for name in ("a", "b", "c"):
-            workloads.has_admitted("team", of_job(uid(name)), monotonic() + 10)
+            workloads.has_quota_reserved("team", of_job(uid(name)), monotonic() + 10)
         assert len(workloads._known) <= 2

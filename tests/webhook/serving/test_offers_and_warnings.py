@@ -24,8 +24,8 @@ from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.stored_objects import evaluate
 from webhook.quota.enforcer import ReadOnlyQuota
+from webhook.tools.stored_objects import evaluate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"

@@ -253,7 +253,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def _with_pods(self, manifest: Manifest) -> Manifest | None:
         """Return the object with its pods, or None if one cannot be read."""
-        places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
+        places: list[PodPlace | Problem] = [PodPlace.of_pod(manifest.data)]
         if not manifest.is_pod:
             places = pod_places(self.kinds, manifest.group, manifest.kind, manifest.data)
         pods: list[LocatedPod] = []

@@ -183,9 +183,9 @@ class RunQuota(msgspec.Struct, frozen=True):
 
     def ledger(self) -> QuotaLedger:
         by_others = (demand for other, demand in self.requested.items() if other != self.key)
-        stored, share = self.stored, self.stored.share
-        if self.team is not None and share is not None:
-            stored = replace(stored, share=self.team.share(self.namespace, share))
+        stored, team_state = self.stored, self.stored.team_state
+        if self.team is not None and team_state is not None:
+            stored = replace(stored, team_state=self.team.team_state(self.namespace, team_state))
         return stored.using(total((stored.used or {}, *by_others)))
 
     def count(self, demand: Vector) -> None:
@@ -222,9 +222,11 @@ def run_quotas(
         in_force = cluster.quota(namespace) if cluster else None
         ledger = written.get(namespace) or in_force or configured.get(namespace)
         if ledger and in_force:
-            ledger = replace(ledger, used=in_force.used, waiting=in_force.waiting, share=in_force.share)
+            ledger = replace(
+                ledger, used=in_force.used, waiting=in_force.waiting, team_state=in_force.team_state
+            )
         # The status of a GPUQuota says all about a team that the objects of one namespace need.
-        is_said = ledger is not None and (is_alone or ledger.share is None) and not written_teams
+        is_said = ledger is not None and (is_alone or ledger.team_state is None) and not written_teams
         team = None if is_said else team_of(namespace)
         if team is not None:
             if ledger is None and cluster and team.record.status.used is None:

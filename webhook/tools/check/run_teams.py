@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policies.policy import Labels
 from policies.quota.amounts import NOTHING, Vector, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.team import TeamShare
+from policies.quota.ledger.team import TeamState
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import Teams, TeamSpec, stricter
 from webhook.cluster.namespaces import NamespaceUnknown
@@ -36,19 +36,19 @@ class RunTeam:
     def ledger(self, namespace: str, own: QuotaLedger | None) -> QuotaLedger | None:
         """Return what a namespace has by its GPUQuota, if there is one, and by the team."""
         by_team = ledger_by_team(self.record, namespace)
-        if own is None or by_team is None or by_team.share is None:
+        if own is None or by_team is None or by_team.team_state is None:
             return by_team
-        share = by_team.share
-        if own.share is not None and not self.is_written:
-            share = own.share
+        state = by_team.team_state
+        if own.team_state is not None and not self.is_written:
+            state = own.team_state
         elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
-            beyond = positive_difference(own.held, share.guaranteed)
-            left = {key: amount - beyond.get(key, NOTHING) for key, amount in share.taken_by_others.items()}
-            share = replace(
-                share, taken_by_others={key: max(amount, NOTHING) for key, amount in left.items()}
+            beyond = positive_difference(own.held, state.guaranteed)
+            left = {key: amount - beyond.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
+            state = replace(
+                state, taken_by_others={key: max(amount, NOTHING) for key, amount in left.items()}
             )
         pods = stricter(own.unclassified_pods, by_team.unclassified_pods)
-        return replace(own, share=share, unclassified_pods=pods)
+        return replace(own, team_state=state, unclassified_pods=pods)
 
     def count(self, namespace: str, requested: Vector) -> None:
         """Note what the objects of a namespace request together."""
@@ -59,12 +59,12 @@ class RunTeam:
         used = (known.used or {}) if known else unnamed
         self._after = self._after.with_ledger(namespace, holding(team, total((used, requested))))
 
-    def share(self, namespace: str, share: TeamShare) -> TeamShare:
-        """Return the share of a namespace after the requests of objects in the other namespaces."""
+    def team_state(self, namespace: str, state: TeamState) -> TeamState:
+        """Return the state of the team for a namespace after the requests of objects in the other namespaces."""
         before, after = share_of(self.ledgers, namespace), share_of(self._after, namespace)
         growth = positive_difference(after.taken_by_others, before.taken_by_others)
-        by_others = {key: amount + growth.get(key, NOTHING) for key, amount in share.taken_by_others.items()}
-        return replace(share, taken_by_others=by_others, taken=after.taken)
+        by_others = {key: amount + growth.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
+        return replace(state, taken_by_others=by_others, taken=after.taken)
 
 
 def run_teams(

@@ -22,13 +22,13 @@ from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.stored_objects import Evaluation, Verdict, evaluate
 from webhook.tools.corrections import correct, is_better, last_items_last
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.status.teams import limits_from_status
+from webhook.tools.stored_objects import Evaluation, StoredObjectVerdict, evaluate
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 
@@ -53,7 +53,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     title: str
-    verdict: Verdict
+    verdict: StoredObjectVerdict
     is_accepted: bool
     no_room: str = ""
     correction: tuple[DiffLine, ...] = ()
@@ -85,7 +85,7 @@ class ProposalReader:
             return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), by)
 
         fixed, evaluation = corrected(data, partial(evaluated, by))
-        is_accepted = evaluation.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
+        is_accepted = evaluation.verdict in {StoredObjectVerdict.CHANGED, StoredObjectVerdict.ACCEPTED}
         no_room = ""
         if is_accepted:
             ledger = limits_from_status(reader, namespace, reader.quota(namespace), self._now)

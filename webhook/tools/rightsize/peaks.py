@@ -7,13 +7,13 @@ from math import isfinite
 from typing import NamedTuple
 
 from webhook.prometheus.client import Prometheus, Sample
-from webhook.prometheus.exporters import (
+from webhook.prometheus.recorded_series import (
     LABELS,
     MEMORY,
     MEMORY_BY_HOUR,
     NAMESPACE,
     POD,
-    UNFORGED,
+    RECORDED_ONLY,
     USE,
     USE_BY_HOUR,
 )
@@ -39,18 +39,20 @@ def read_peaks(
     Without these rules all values are read. Raises PrometheusError.
     """
     of_pods = f"min by ({NAMESPACE}, {POD})"
-    counted = prometheus.query(f"{of_pods} (count_over_time({USE_BY_HOUR}{UNFORGED}[{hours}h]))", now)
+    counted = prometheus.query(f"{of_pods} (count_over_time({USE_BY_HOUR}{RECORDED_ONLY}[{hours}h]))", now)
     by_hour = bool(counted)
     if not by_hour:
         # A subquery of one step an hour: its points are the hours with a value.
-        counted = prometheus.query(f"{of_pods} (count_over_time({USE}{UNFORGED}[{hours}h:1h]))", now)
+        counted = prometheus.query(f"{of_pods} (count_over_time({USE}{RECORDED_ONLY}[{hours}h:1h]))", now)
     pods: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
     for sample in counted:
         # Both ends of a range count before Prometheus 3.
         pods[_pod(sample)] = Measured([], [], min(int(sample.value), hours))
     names = (MEMORY_BY_HOUR, USE_BY_HOUR) if by_hour else (MEMORY, USE)
     memory, use = (
-        prometheus.query(f"max by ({', '.join(LABELS)}) (max_over_time({name}{UNFORGED}[{hours}h]))", now)
+        prometheus.query(
+            f"max by ({', '.join(LABELS)}) (max_over_time({name}{RECORDED_ONLY}[{hours}h]))", now
+        )
         for name in names
     )
     for sample in filter(_is_number, memory):

@@ -18,7 +18,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class
 from webhook.configuration.loader import Configuration
 from webhook.prometheus.client import Prometheus
-from webhook.prometheus.exporters import USE_BY_HOUR
+from webhook.prometheus.recorded_series import USE_BY_HOUR
 from webhook.quota.counted_records import PODS
 from webhook.tools.classes import use_of_class
 from webhook.tools.prices import Prices, money

@@ -34,7 +34,6 @@ from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.quota.counted_records import PODS, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
@@ -49,6 +48,7 @@ from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import ledger_by_team, read_teams
+from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.why.discovery import ServedKinds
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -187,8 +187,8 @@ class Scan:
         for namespace in namespaces:
             match = teams.of(namespace, dict(labels.get(namespace, ())))
             ledger = ledger_by_team(by_name[match.name], namespace) if match else None
-            if ledger and ledger.share and GPUS in ledger.share.maximum_hard:
-                bounds[namespace] = ledger.share.maximum_hard[GPUS]
+            if ledger and ledger.team_state and GPUS in ledger.team_state.reachable:
+                bounds[namespace] = ledger.team_state.reachable[GPUS]
         return bounds
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:

@@ -10,8 +10,8 @@ from policies.finding import Finding, Severity
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
 from webhook.evaluation.decision import Outcome
-from webhook.evaluation.stored_objects import Evaluation, Verdict
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
+from webhook.tools.stored_objects import Evaluation, StoredObjectVerdict
 
 MAX_LISTED = 1_000
 """Listed findings of one effect, and listed changes: some hundred bytes each."""
@@ -91,7 +91,7 @@ class Tally:
 
     def _add(self, evaluation: Evaluation, owner: str, *, is_pod: bool) -> None:
         namespace = evaluation.namespace
-        if evaluation.verdict is Verdict.UNREADABLE and len(self.unreadable) < MAX_LISTED:
+        if evaluation.verdict is StoredObjectVerdict.UNREADABLE and len(self.unreadable) < MAX_LISTED:
             self.unreadable[f"{namespace}/{evaluation.kind}/{evaluation.name}"] = evaluation.unreadable
         of_stack = owner.startswith("DaemonSet/") or any(
             is_of_the_gpu_stack(pod.submitted) for pod in evaluation.pods

@@ -12,7 +12,7 @@ from policies.quota.amounts import GPUS, NOTHING, Vector, parse_amount, positive
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
-from policies.quota.ledger.team import Team, TeamShare
+from policies.quota.ledger.team import Team, TeamState
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import TRUE, fields_of
 from webhook.configuration.dynamic_resources import served_resource
@@ -118,13 +118,13 @@ def ledger_from_status(record: QuotaRecord, now: datetime) -> QuotaLedger | None
         hard=record.hard,
         waiting=status.waiting.pods if status.waiting else 0,
         spending=_spending(_budget(status), now),
-        share=_team_share(status.team, held),
+        team_state=_team_share(status.team, held),
         holders=status.holders,
     )
     return ledger if status.used is None else ledger.using(held)
 
 
-def _team_share(status: ShareStatus | None, held: Vector) -> TeamShare | None:
+def _team_share(status: ShareStatus | None, held: Vector) -> TeamState | None:
     """Return what a namespace that holds so much sees of its team, as a status says it."""
     if status is None:
         return None
@@ -132,7 +132,7 @@ def _team_share(status: ShareStatus | None, held: Vector) -> TeamShare | None:
     for key, largest in status.largest.items():
         for member in largest:
             namespaces[member.name][key] = parse_amount(member.amount)
-    return TeamShare(
+    return TeamState(
         team=Team(name=status.name, uid="", generation=0, hard=status.hard, contact=status.contact),
         taken_by_others={
             key: max(limit - status.free.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)

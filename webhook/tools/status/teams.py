@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from policies.quota.amounts import NOTHING, Vector, format_amount, positive_difference, total, unit
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.team import Team, TeamShare, team_title
+from policies.quota.ledger.team import Team, TeamState, team_title
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.shortage_facts import amounts_in_words
 from policies.quota.team_spec import Teams
@@ -72,10 +72,12 @@ def holding(team: Team, used: Vector) -> QuotaLedger:
     return replace(ledger_without_quota(team.unclassified_pods), used=counted)
 
 
-def share_of(ledgers: TeamLedgers, namespace: str) -> TeamShare:
-    """Return the share of a namespace in the team, by the ledgers of a status."""
-    share = ledgers.share(namespace)
-    return replace(share, taken={name: taken for name, taken in share.taken.items() if name != OTHERS})
+def share_of(ledgers: TeamLedgers, namespace: str) -> TeamState:
+    """Return the state of the team for a namespace, by the ledgers of a status."""
+    team_state = ledgers.team_state(namespace)
+    return replace(
+        team_state, taken={name: taken for name, taken in team_state.taken.items() if name != OTHERS}
+    )
 
 
 def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
@@ -88,7 +90,7 @@ def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
         return None
     own = ledgers.ledgers.get(namespace) or holding(ledgers.team, {})
     used = None if record.status.used is None else own.used
-    return replace(own, used=used, share=share_of(ledgers, namespace))
+    return replace(own, used=used, team_state=share_of(ledgers, namespace))
 
 
 def limits_from_status(

@@ -32,7 +32,6 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import POD
-from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
@@ -41,6 +40,7 @@ from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import limits_from_status
+from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence

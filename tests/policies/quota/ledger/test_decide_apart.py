@@ -184,7 +184,7 @@ def test_what_the_head_of_a_team_lacks_is_closed_in_the_others(
         own = each.of("own")
         assert own is not None
         assert decide(own, [apart("a")], now=NOW).verdicts[0].reason is want
-    assert ledgers.with_ledger("other", replace(other, scarce={})).share("own").scarce == frozenset()
+    assert ledgers.with_ledger("other", replace(other, scarce={})).team_state("own").scarce == frozenset()
 
 
 @cases(

@@ -105,7 +105,7 @@ def test_nothing_is_held_for_pods_whose_budget_is_spent(
 def test_what_is_held_already_starts() -> None:
     waiters = [Waiter(uid="pod", demand=ONE, since="1")]
     turn = next_to_start(ledger(HELD), waiters, {}, QueueSpec())
-    assert turn.lifts == ("pod",)
+    assert turn.ungate_uids == ("pod",)
 
 
 def test_a_budget_adds_its_keys_to_what_is_counted() -> None:

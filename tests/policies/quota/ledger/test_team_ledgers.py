@@ -83,7 +83,7 @@ def test_the_five_namespaces_that_have_most_are_named_equal_ones_by_name() -> No
     used = {"f": 1, "e": 1, "d": 1, "c": 1, "b": 1, "a": 1, "z": 2}
     found = TeamLedgers(team({"gpus": 9}), {name: counted({"gpus": each}) for name, each in used.items()})
 
-    largest = found.share("a").largest("gpus")
+    largest = found.team_state("a").largest("gpus")
     assert [(name, int(amount)) for name, amount in largest] == [
         ("z", 2),
         *((name, 1) for name in "abcd"),
@@ -178,11 +178,11 @@ def test_whatever_comes_the_sum_is_never_above_what_is_granted(seed: int) -> Non
         for each in names:
             own = found.of(each)
             assert own is not None
-            assert own.share is not None
+            assert own.team_state is not None
             total = sum(
                 max(held[one], int(guaranteed.get(one, {}).get("gpus", 0))) for one in names if one != each
             )
-            assert own.share.taken_by_others["gpus"] == Fraction(total)
+            assert own.team_state.taken_by_others["gpus"] == Fraction(total)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -217,7 +217,7 @@ def test_what_follows_by_difference_is_what_adding_up_anew_finds(seed: int) -> N
                 pass
         anew = TeamLedgers(found.team, found.ledgers, found.leaving)
         for each in (*names, "new", "other"):
-            assert found.share(each) == anew.share(each)
+            assert found.team_state(each) == anew.team_state(each)
             assert found.reservation_limit(each, 500) == anew.reservation_limit(each, 500)
 
 

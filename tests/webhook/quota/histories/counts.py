@@ -261,6 +261,7 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
         nothing,
         lambda: 0,
         NO_TEAMS,
+        NO_TEAMS,
     )
     reconciler.current, reconciler.swap = current, swap
     return cast(QuotaReconciler, reconciler)

@@ -35,7 +35,7 @@ def test_a_namespace_that_the_status_does_not_name(used: int, idle: int, request
     assert team is not None
     other = team.ledger("lab-0", None)
     assert other is not None
-    assert other.share is not None
+    assert other.team_state is not None
     if requested:
         team.count("lab-prod", amounts(gpus=requested))
-    assert team.share("lab-0", other.share).free("gpus", amounts(gpus=3)["gpus"]) == free
+    assert team.team_state("lab-0", other.team_state).free("gpus", amounts(gpus=3)["gpus"]) == free

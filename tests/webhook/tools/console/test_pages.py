@@ -26,7 +26,6 @@ from tests.webhook.tools.console.shown import (
     teams,
 )
 from tests.webhook.tools.rightsize.peaks import peaks
-from webhook.evaluation.stored_objects import Verdict
 from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.tools.console import app as console
 from webhook.tools.console.app import Observer
@@ -35,6 +34,7 @@ from webhook.tools.doctor.check import failure, warning
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.report import InstallationStatus
 from webhook.tools.status.summaries import DeniedOwner, QuotaHolder, QuotaRow
+from webhook.tools.stored_objects import StoredObjectVerdict
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit
 from webhook.tools.why.problems import Problem, Problems
 
@@ -205,7 +205,7 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
     found = Explanation(
         kind="Pod", namespace="team", name="a", at=NOW, answer=Answer.RUNNING, summary="it runs"
     )
-    offer = Proposal(title="Pod/a", verdict=Verdict.ACCEPTED, is_accepted=True, injected=injected)
+    offer = Proposal(title="Pod/a", verdict=StoredObjectVerdict.ACCEPTED, is_accepted=True, injected=injected)
     monkeypatch.setattr(console, "_answer", lambda *_: (found, offer, None, ""))
 
     assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want
@@ -228,7 +228,7 @@ def test_a_correction_that_the_rules_accept_may_wait_for_the_quota(
 ) -> None:
     offer = Proposal(
         title="Job/0",
-        verdict=Verdict.REFUSED,
+        verdict=StoredObjectVerdict.REFUSED,
         is_accepted=True,
         no_room=no_room,
         correction=(("plus", "+x"),),

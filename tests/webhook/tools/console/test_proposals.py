@@ -15,9 +15,9 @@ from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.quota.enforcer import ReadOnlyQuota
 from webhook.tools.console.proposals import corrected, difference
+from webhook.tools.stored_objects import Evaluation, evaluate
 
 CONFIGURATION = load_directory(None)
 LEDGER = quota_ledger(hard={GPUS: Fraction(2)}, used=None)

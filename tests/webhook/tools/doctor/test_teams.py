@@ -12,7 +12,7 @@ from tests.webhook.controller.counters import Counter
 from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.nodes import node
 from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, conditions, quota
-from webhook.controller.class_capacity import granted_and_there
+from webhook.controller.class_capacity import granted_and_allocatable
 from webhook.quota.team_documents import decode_team
 
 TEAMS = "/apis/gpu-admission.dev/v1alpha1/clustergpuquotas"
@@ -203,7 +203,7 @@ def _exceeded_by_metrics(teams: list[JSON], nodes: list[JSON]) -> list[str]:
     counter: Any = Counter([{**each, "metadata": {**each["metadata"], "uid": "u"}} for each in nodes], [])
     usage_cache: Any = SimpleNamespace(own=counter)
     no_quotas: Any = SimpleNamespace(all=list)
-    found = granted_and_there(usage_cache, membership, no_quotas)
+    found = granted_and_allocatable(usage_cache, membership, no_quotas)
     return [key for key, (granted, there) in found.items() if granted > there]
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from webhook.prometheus.client import Prometheus, Sample
-from webhook.prometheus.exporters import MEMORY_BY_HOUR, USE_BY_HOUR
+from webhook.prometheus.recorded_series import MEMORY_BY_HOUR, USE_BY_HOUR
 
 GIB = 1 << 30
 

@@ -9,7 +9,7 @@ from tests.builders import JSON, gpu_container, pod
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.stored_objects import Evaluation, evaluate
+from webhook.tools.stored_objects import Evaluation, evaluate
 
 BY = Evaluator(cache=DecisionCache(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
 

@@ -10,10 +10,10 @@ from policies.quota.amounts import GPUS
 from tests.builders import container, gpu_container
 from tests.cases import cases
 from tests.webhook.tools.scan.evaluated import BY, UNKNOWN, evaluated_pod
-from webhook.evaluation.stored_objects import Evaluation, evaluate
 from webhook.tools.scan import tally as tallies
 from webhook.tools.scan.report import Effect
 from webhook.tools.scan.tally import Tally
+from webhook.tools.stored_objects import Evaluation, evaluate
 
 PLUGINS = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
 

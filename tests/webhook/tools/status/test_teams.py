@@ -49,7 +49,7 @@ def test_a_status_says_what_the_namespace_sees_of_its_team() -> None:
         },
         "contact": LEADS,
     }
-    assert ShareStatus.of(msgspec.structs.replace(LEDGER, share=None)) is None
+    assert ShareStatus.of(msgspec.structs.replace(LEDGER, team_state=None)) is None
 
 
 def test_an_exceeded_team_has_nothing_free() -> None:
@@ -67,11 +67,11 @@ def test_a_tenant_computes_as_the_ledger_does() -> None:
     ledger = ledger_from_status(record, NOW)
 
     assert ledger is not None
-    assert ledger.share is not None
-    assert LEDGER.share is not None
+    assert ledger.team_state is not None
+    assert LEDGER.team_state is not None
     assert (ledger.maximum_hard, ledger.left) == (amounts({"gpus": 48}), amounts({"gpus": 1}))
-    assert ledger.share.taken_by_others == LEDGER.share.taken_by_others
-    assert ledger.share.largest("gpus") == LEDGER.share.largest("gpus")
+    assert ledger.team_state.taken_by_others == LEDGER.team_state.taken_by_others
+    assert ledger.team_state.largest("gpus") == LEDGER.team_state.largest("gpus")
     assert quota_status(record, None).team == status.team
 
 
@@ -79,7 +79,7 @@ def test_a_quota_without_a_team_is_as_before() -> None:
     ledger = ledger_from_status(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
 
     assert ledger is not None
-    assert (ledger.share, ledger.maximum_hard) == (None, amounts({"gpus": 8}))
+    assert (ledger.team_state, ledger.maximum_hard) == (None, amounts({"gpus": 8}))
 
 
 def team(status: TeamStatus | None = None, **spec: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What GPUs did, as the recording rules of the chart record it from exporters: names of series, and their labels.
+"""Names and labels of the series that the recording rules of the chart make from DCGM and other exporters.
 
 A recorded series has the labels `namespace`, `pod`, `gpu` and, of a MIG slice, `gpu_instance`.
 """
@@ -13,5 +13,5 @@ MEMORY_BY_HOUR = "gpu_admission:gpu_memory_used:max1h"
 
 NAMESPACE, POD, GPU, GPU_INSTANCE = LABELS = ("namespace", "pod", "gpu", "gpu_instance")
 
-UNFORGED = '{job=""}'
-"""Selects recorded series. What a target exports under the same name has the label `job`, which Prometheus adds."""
+RECORDED_ONLY = '{job=""}'
+"""Only recorded series have no `job`: Prometheus adds it to all series of a target, which could fake the name."""

@@ -14,8 +14,8 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.stored_objects import Evaluation, Verdict, evaluate
 from webhook.quota.enforcer import ReadOnlyQuota
+from webhook.tools.stored_objects import Evaluation, StoredObjectVerdict, evaluate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -70,22 +70,34 @@ TOO_LONG = "denied: must have at most 256 items, not 257"
 
 @cases(
     ("document", "verdict", "first"),
-    its_author_pinned_it=(stored(nodeSelector=A100["nodeSelector"]), Verdict.REFUSED, NOT_ALLOWED),
-    a_default_that_was_another_then_pinned_it=(stored(**A100, **TOLERATED), Verdict.CHANGED, ""),
-    the_scheduler_chose_its_node=(stored(), Verdict.CHANGED, ""),
-    its_author_chose_its_node=(stored(manager="f:nodeName"), Verdict.REFUSED, UNPLACED),
-    a_daemonset_placed_it=(stored(metadata=owned_by("DaemonSet", "dcgm")), Verdict.REFUSED, UNPLACED),
-    a_static_pod_passes=(stored(metadata=STATIC, annotations=MIRROR), Verdict.ACCEPTED, ""),
-    an_annotation_is_no_proof=(stored(annotations=MIRROR, manager="f:nodeName"), Verdict.REFUSED, UNPLACED),
-    no_gpu=(stored(container=container()), Verdict.ACCEPTED, ISOLATED),
+    its_author_pinned_it=(
+        stored(nodeSelector=A100["nodeSelector"]),
+        StoredObjectVerdict.REFUSED,
+        NOT_ALLOWED,
+    ),
+    a_default_that_was_another_then_pinned_it=(stored(**A100, **TOLERATED), StoredObjectVerdict.CHANGED, ""),
+    the_scheduler_chose_its_node=(stored(), StoredObjectVerdict.CHANGED, ""),
+    its_author_chose_its_node=(stored(manager="f:nodeName"), StoredObjectVerdict.REFUSED, UNPLACED),
+    a_daemonset_placed_it=(
+        stored(metadata=owned_by("DaemonSet", "dcgm")),
+        StoredObjectVerdict.REFUSED,
+        UNPLACED,
+    ),
+    a_static_pod_passes=(stored(metadata=STATIC, annotations=MIRROR), StoredObjectVerdict.ACCEPTED, ""),
+    an_annotation_is_no_proof=(
+        stored(annotations=MIRROR, manager="f:nodeName"),
+        StoredObjectVerdict.REFUSED,
+        UNPLACED,
+    ),
+    no_gpu=(stored(container=container()), StoredObjectVerdict.ACCEPTED, ISOLATED),
     too_long_for_the_rules=(
         stored(nodeSelector=dict.fromkeys(map(str, range(257)), "")),
-        Verdict.REFUSED,
+        StoredObjectVerdict.REFUSED,
         TOO_LONG,
     ),
 )
 def test_a_stored_pod_is_judged_as_its_author_submitted_it(
-    document: JSON, verdict: Verdict, first: str
+    document: JSON, verdict: StoredObjectVerdict, first: str
 ) -> None:
     found = evaluated(RESTRICTED, document)
 
@@ -117,7 +129,7 @@ def test_a_workload_is_judged_by_its_templates() -> None:
     found = evaluated(BUILT_IN, document, ("apps", "Deployment"))
 
     assert (found.kind, found.name, found.owner) == ("Deployment", "chat", "Service/llm")
-    assert found.verdict is Verdict.REFUSED
+    assert found.verdict is StoredObjectVerdict.REFUSED
     assert [each.finding.path for each in found.findings()] == [
         "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]"
     ]
@@ -125,11 +137,11 @@ def test_a_workload_is_judged_by_its_templates() -> None:
 
 @cases(
     ("hard", "verdict"),
-    fits_by_itself_whatever_runs=("1", Verdict.CHANGED),
-    can_never_fit=("0", Verdict.REFUSED),
-    no_quota=(None, Verdict.CHANGED),
+    fits_by_itself_whatever_runs=("1", StoredObjectVerdict.CHANGED),
+    can_never_fit=("0", StoredObjectVerdict.REFUSED),
+    no_quota=(None, StoredObjectVerdict.CHANGED),
 )
-def test_of_a_quota_only_what_can_never_fit_counts(hard: str | None, verdict: Verdict) -> None:
+def test_of_a_quota_only_what_can_never_fit_counts(hard: str | None, verdict: StoredObjectVerdict) -> None:
     ledger = quota_ledger(hard={GPUS: Fraction(hard)}, used=None) if hard else None
 
     found = evaluated(BUILT_IN, stored(), quota_of=lambda _: ReadOnlyQuota(ledger, BUILT_IN, is_unused=True))
@@ -140,7 +152,7 @@ def test_of_a_quota_only_what_can_never_fit_counts(hard: str | None, verdict: Ve
 def test_what_cannot_be_read_says_why() -> None:
     found = evaluated(BUILT_IN, {"metadata": {"name": "odd"}, "spec": {"containers": 1}})
 
-    assert found.verdict is Verdict.UNREADABLE
+    assert found.verdict is StoredObjectVerdict.UNREADABLE
     assert found.name == "odd"
     assert found.unreadable == "Expected `array | null`, got `int` - at `$.spec.containers`"
 
@@ -151,4 +163,7 @@ def test_a_denial_of_the_pinned_pod_is_not_hidden_by_the_warning_before_mutation
     cache = DecisionCache(load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules})]))
     document = msgspec.json.encode(pod(gpu_container(17)))
 
-    assert evaluate("", "Pod", "team", document, Evaluator(cache=cache, now=NOW)).verdict is Verdict.REFUSED
+    assert (
+        evaluate("", "Pod", "team", document, Evaluator(cache=cache, now=NOW)).verdict
+        is StoredObjectVerdict.REFUSED
+    )

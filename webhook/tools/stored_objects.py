@@ -1,6 +1,7 @@
-"""Evaluation of stored objects as if they were created now, without a reservation.
+"""Evaluation of stored objects as if they were created now, without a reservation. In this process, without HTTP.
 
-A stored pod is evaluated as its author submitted it (`policies.pods.injected`), by /mutate and then, changed, by /validate.
+A stored pod is evaluated without its injected fields (`policies.pods.injected`): first by the rules of /mutate, then, with their
+changes, by those of /validate.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from webhook.workloads.creators import MIRROR_ANNOTATION, has_controller
 from webhook.workloads.places import PodPlace
 
 
-class Verdict(Enum):
+class StoredObjectVerdict(Enum):
     """The result for a stored object, if it were created now."""
 
     REFUSED = "refused"
@@ -30,11 +31,11 @@ class Verdict(Enum):
     CHANGED = "changed"
     ACCEPTED = "accepted"
     UNREADABLE = "unreadable"
-    """It is not what its kind says, or too long to be read."""
+    """Its JSON does not match the schema of its kind, or exceeds the size limit."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """The evaluation of one stored object; `advice` is about a workload as a whole.
+    """The evaluation of one stored object. `advice`: findings on the workload object itself, not on its pod template.
 
     `owner` is the controller of the object, as `Job/train`, or "" without a controller.
     """
@@ -50,47 +51,50 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be read, "" if it can."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> StoredObjectVerdict:
         if self.unreadable:
-            return Verdict.UNREADABLE
+            return StoredObjectVerdict.UNREADABLE
         if any(pod.is_refused for pod in self.pods):
-            return Verdict.REFUSED
-        return Verdict.CHANGED if any(pod.changes for pod in self.pods) else Verdict.ACCEPTED
+            return StoredObjectVerdict.REFUSED
+        return (
+            StoredObjectVerdict.CHANGED
+            if any(pod.changes for pod in self.pods)
+            else StoredObjectVerdict.ACCEPTED
+        )
 
     def findings(self) -> Iterator[Violation]:
-        """Yield everything that was found, about the pods first."""
+        """Yield all findings, those of the pods first."""
         return chain(*(pod.violations for pod in self.pods), self.advice)
 
 
 def evaluate(
-    group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: Evaluator
+    group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, evaluator: Evaluator
 ) -> Evaluation:
-    """Evaluate a stored object in JSON. If its kind is not known to make pods, there is only advice."""
+    """Evaluate a stored object in JSON. For a kind without a pod template, return only `advice`."""
     evaluation = Evaluation(group=group, kind=kind, namespace=namespace, name="")
     try:
         raw = check_size(msgspec.Raw(document))
         metadata = decode_owned(raw).metadata
         evaluation = replace(evaluation, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
-            return replace(evaluation, pods=(_pod(namespace, raw, by),))
-        pods, decisions = evaluate_workload(by, by.policy(namespace), (group, kind), raw, is_update=True)
-        advice = chain.from_iterable(each.violations for each in decisions)
+            return replace(evaluation, pods=(_pod(namespace, raw, evaluator),))
+        pods, decisions = evaluate_workload(
+            evaluator, evaluator.policy(namespace), (group, kind), raw, is_update=True
+        )
+        advice = chain.from_iterable(decision.violations for decision in decisions)
         return replace(evaluation, pods=pods, advice=tuple(advice))
     except msgspec.ValidationError as error:
         return replace(evaluation, unreadable=str(error))
 
 
-def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
+def _pod(namespace: str, document: msgspec.Raw, evaluator: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
-    # A mirror pod shows a static pod of the kubelet's own, and passes. The kubelet deletes others with the annotation.
+    # A mirror pod is admitted unchanged. The annotation alone proves nothing, and the creator is unknown here, so a Node must own
+    # the pod (compare `review_pods.is_mirror_pod`).
     if MIRROR_ANNOTATION in stored.annotations and has_controller(stored, "Node", "v1"):
-        return EvaluatedPod(_WHOLE, stored, [Decision(policy=by.policy(namespace))])
-    by_author = bool(stored.spec.node_name) and names_its_node(document)
-    submitted = as_submitted(stored, by_author=by_author)
-    by_daemonset = has_controller(stored, "DaemonSet", "apps/")
-    decisions = by.create(by.policy(namespace), submitted, by_daemonset=by_daemonset)
-    return EvaluatedPod(_WHOLE, submitted, decisions)
-
-
-_WHOLE = PodPlace((), {}, {(): ()})
-"""The place of a pod that is an object itself."""
+        return EvaluatedPod(PodPlace.of_pod(), stored, [Decision(policy=evaluator.policy(namespace))])
+    author_set_node = bool(stored.spec.node_name) and names_its_node(document)
+    submitted = as_submitted(stored, author_set_node=author_set_node)
+    made_by_daemonset = has_controller(stored, "DaemonSet", "apps/")
+    decisions = evaluator.create(evaluator.policy(namespace), submitted, by_daemonset=made_by_daemonset)
+    return EvaluatedPod(PodPlace.of_pod(), submitted, decisions)
