@@ -35,6 +35,7 @@ _WORD = re.compile(r"\W*([A-Za-z][A-Za-z']+)\W*")
 _UNREAD_CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "startswith", "endswith")
 _CEL = re.compile(
     r"\.\?|\[\?|orValue\(|variables\.|\.(exists|filter|map|join|size|sum|max)\(|\b(dyn|string)\(| && | \? | == '|'\w+': "
+    r"|JSONPatch|\be\.name in|\), name\)"
 )
 """Syntax of CEL: the API server reads it, nobody else; the messages in it are literals of their own."""
 _QUICK = "not slow and not processes"
