@@ -1,17 +1,29 @@
 """Whether callers are known, as doctor sees it where no replica can be reached: by flags and NetworkPolicies."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import checked
+from tests.webhook.tools.doctor.clusters import assert_found, checked
+from webhook.tools.doctor.checks import certificates
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/gpu-admission/deployments/gpu-admission-webhook"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/gpu-admission/networkpolicies"
 OURS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/component": "webhook"}
 CONTROL_PLANE = {"ipBlock": {"cidr": "10.0.0.0/28"}}
-WARNED = ["callers-unknown"]
-LIMITED = "NetworkPolicy gpu-admission-webhook limits who reaches the webhook"
+WARNED = [
+    "callers-unknown: Service/gpu-admission in gpu-admission answers every caller: any pod of the cluster can hold a quota for "
+    "40 s, again and again, and read its use\n"
+    "set webhook.clientAuthentication, or networkPolicy.webhookFrom where kube-apiserver cannot be configured; see "
+    "docs/operate/security.md"
+]
+LIMITED = (
+    "callers present no certificate; NetworkPolicy gpu-admission-webhook limits who reaches the webhook, if the cluster's "
+    "network enforces it"
+)
 
 
 def deployment(*flags: str) -> dict[str, Any]:
@@ -56,12 +68,29 @@ def test_callers(flags: list[str], policies: list[dict[str, Any]], found: list[s
     result = checked("callers", {**deployment(*flags), POLICIES: policies}, tmp_path)
 
     first, *notes = result.notes
-    assert "Service/gpu-admission in gpu-admission is not reachable from here" in first
-    said = [finding.id for finding in result.findings] or [
-        note.removeprefix("callers present no certificate; ").partition(",")[0] for note in notes
-    ]
-    assert said == found
+    assert first == (
+        "callers are looked up in the flags of Deployment/gpu-admission-webhook: Service/gpu-admission in gpu-admission is not "
+        "reachable from here"
+    )
+    findings = [f"{each.id}: {each.object} {each.message}\n{each.remedy}" for each in result.findings]
+    assert [*findings, *notes] == found
     assert result.not_checked == ()
+
+
+def test_authorities_of_callers_that_a_replica_cannot_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readiness = SimpleNamespace(client_ca={"lastError": "no certificate"})
+    monkeypatch.setattr(certificates, "_readiness", lambda _address, _port: readiness)
+    service = {"spec": {"clusterIP": "127.0.0.1"}}
+    want = [
+        "client-ca-unusable: Service/gpu-admission in gpu-admission cannot use the newest authorities of callers: no "
+        "certificate\n"
+        "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication"
+    ]
+    assert_found(
+        "callers", {"/api/v1/namespaces/gpu-admission/services/gpu-admission": service}, want, tmp_path
+    )
 
 
 def test_without_replica_and_deployment_it_is_not_called_fine(tmp_path: Path) -> None:

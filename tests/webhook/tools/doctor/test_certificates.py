@@ -106,6 +106,14 @@ REPAIR = (
     "a controller with --certificate-secret repairs it within seconds; if none does, see "
     "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 )
+ISSUE = f"issue it for {NAME}: --certificate-name {NAME} of the controller, or the dnsNames of cert-manager"
+REMEDIES = {
+    "ca-bundle-does-not-verify": REPAIR,
+    "certificate-name": ISSUE,
+    "certificate-expired": ROTATE,
+    "certificate-expires-soon": ROTATE,
+    "authority-expires-soon": ROTATE,
+}
 
 
 @cases(
@@ -126,7 +134,7 @@ def test_what_is_served(pair: KeyPair, bundle: list[KeyPair], want: str, tmp_pat
     ends = (OLD if want == OLD_ENDS else pair).certificate.not_valid_after_utc
     for finding in result.findings:
         assert f"{finding.id}: {finding.message}" == want.replace("END", f"{ends:%Y-%m-%d %H:%M}")
-        assert finding.remedy == ROTATE if "END" in want else finding.remedy
+        assert finding.remedy == REMEDIES[finding.id]
     assert (result.not_checked, result.notes) == ((), ())
 
 
@@ -225,6 +233,9 @@ def test_a_configuration_that_is_missing_is_found_once(tmp_path: Path) -> None:
         "ValidatingWebhookConfiguration/zz-gpu-admission",
     )
     assert missing.message == "does not exist: the API server never calls the webhook"
+    assert missing.remedy == (
+        "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
+    )
     assert (bundle.findings, bundle.not_checked) == ((), ())
 
 
@@ -256,23 +267,34 @@ def test_a_secret_that_is_missing_is_found_where_the_certificate_is_the_controll
     assert [finding.id for finding in kept.findings] == want
     assert [each.why for each in kept.not_checked] == not_checked
     for finding in kept.findings:
-        assert f"{finding.object} {finding.message}".startswith(f"{NO_SECRET}: ")
+        assert (
+            f"{finding.object} {finding.message}" == f"{NO_SECRET}: the webhook reads its certificate from it"
+        )
         assert finding.remedy == REPAIR
         assert NO_SECRET not in "".join(each.why for each in served.not_checked)
 
 
+NO_BUNDLE = (
+    "ca-bundle-missing: must have a caBundle: without one the API server trusts no certificate of ours"
+)
+
+
 @cases(
     ("bundle", "want"),
-    none=(None, "ca-bundle-missing"),
-    an_empty_one=(b"", "ca-bundle-missing"),
-    something_else=(b"no certificate", "ca-bundle-unreadable"),
+    none=(None, NO_BUNDLE),
+    an_empty_one=(b"", NO_BUNDLE),
+    something_else=(b"no certificate", "ca-bundle-unreadable: caBundle must be certificates in PEM"),
 )
 def test_a_bundle_that_is_none(tmp_path: Path, bundle: bytes | None, want: str) -> None:
     with cluster_of(tmp_path, {MUTATING: entry(bundle)}) as cluster:
         findings = run_check(BUNDLE, cluster).findings
         served = run_check(SERVED, cluster)
 
-    assert [(finding.id, finding.object) for finding in findings] == [
-        (want, "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]")
+    assert [(f"{each.id}: {each.message}", each.remedy, each.object) for each in findings] == [
+        (
+            want,
+            REPAIR,
+            "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]",
+        )
     ]
     assert [each.why for each in served.not_checked] == ["no webhook has a caBundle to check with"]

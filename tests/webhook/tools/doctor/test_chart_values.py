@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import checked
+from tests.webhook.tools.doctor.clusters import assert_found, checked
 from webhook.tools.doctor.checks.configurations import KINDS, NEW_PODS, expected_objects
+from webhook.version import VERSION
 
 VALIDATING = "validatingwebhookconfigurations"
 CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/{VALIDATING}/zz-gpu-admission"
@@ -64,12 +65,16 @@ def test_kinds_that_the_webhook_never_gets(
     assert bool(said) if want is None else said == want
 
 
+APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
+RULES_DIFFER = f"rules must be that of version {VERSION}\n{APPLY}"
+
+
 @cases(
     ("without", "extra", "want"),
     as_shipped=(0, (), []),
     rules_of_the_charts_value=(0, (EXTRA,), []),
-    a_built_in_rule_is_missing=(1, (), ["rules must be that of version"]),
-    and_not_made_up_for=(1, (EXTRA,), ["rules must be that of version"]),
+    a_built_in_rule_is_missing=(1, (), [RULES_DIFFER]),
+    and_not_made_up_for=(1, (EXTRA,), [RULES_DIFFER]),
 )
 def test_rules_may_be_added(
     without: int, extra: tuple[dict[str, Any], ...], want: list[str], tmp_path: Path
@@ -77,8 +82,7 @@ def test_rules_may_be_added(
     objects = {CONFIGURATION: installed(without=without, extra=extra)}
     found = checked("entries", objects, tmp_path).findings
 
-    ours = [each.message for each in found if CUSTOM in each.object]
-    assert [message.partition(" 0")[0].rstrip() for message in ours] == want
+    assert [f"{each.message}\n{each.remedy}" for each in found if CUSTOM in each.object] == want
 
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -128,4 +132,98 @@ def test_new_pods_without_conditions(
     assert set(KINDS) == set(expected_objects().configurations)
     result = checked("entries", chosen(selector, policy, without), tmp_path)
     assert [each.id for each in result.findings] == findings
-    assert [note.partition(": ")[2] for note in result.notes] == notes
+    lacks = "has no matchConditions (webhooks.matchConditions of the chart)"
+    assert sorted(result.notes) == [
+        f"{kind}WebhookConfiguration/zz-gpu-admission webhooks[pods.{verb}.gpu-admission.dev] {lacks}: {note}"
+        for (kind, verb), note in zip(
+            (("Mutating", "mutate"), ("Validating", "validate")), notes, strict=False
+        )
+    ]
+
+
+PODS = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]"
+CLOSED = (
+    "fails-closed: MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.restore.gpu-admission.dev] has failurePolicy "
+    "Fail: while the webhook is away, nobody can apply a workload\n"
+    "set failurePolicy: Ignore for it"
+)
+
+
+def without(*names: str) -> dict[str, Any]:
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(names)}
+    return {"namespaceSelector": {"matchExpressions": [expression]}}
+
+
+@cases(
+    ("pods", "restore", "want"),
+    as_installed=({}, {}, []),
+    labels_of_pods=(
+        {"objectSelector": LABELS},
+        {},
+        [
+            f"object-selector: {PODS} should have no objectSelector: a user who leaves out a label evades every rule and quota\n"
+            "empty webhooks.objectSelector of the chart; webhooks.namespaceSelector chooses by labels of administrators"
+        ],
+    ),
+    slow=(
+        {"timeoutSeconds": 20},
+        {},
+        [
+            f"long-timeout: {PODS} waits 20 s for an answer, and so does the creator of a pod\n"
+            "set timeoutSeconds: 5"
+        ],
+    ),
+    its_own_namespace=(
+        without("kube-system", "kube-node-lease"),
+        {},
+        [
+            f"own-namespace: {PODS} namespaceSelector must exclude gpu-admission: the webhook's own pods could not start while "
+            "it is away\n"
+            "add gpu-admission to the values of its namespaceSelector"
+        ],
+    ),
+    a_namespace_of_kubernetes=(
+        without("kube-system", "gpu-admission"),
+        {},
+        [
+            f"kube-namespace: {PODS} namespaceSelector must exclude kube-node-lease\n"
+            "add kube-node-lease to the values of its namespaceSelector"
+        ],
+    ),
+    fails_open=(
+        {"failurePolicy": "Ignore"},
+        {},
+        [
+            f"fails-open: {PODS} has failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked\n"
+            "after the first days set failurePolicy: Fail (webhooks.failurePolicy of the chart)"
+        ],
+    ),
+    fails_closed=({}, {"failurePolicy": "Fail"}, [CLOSED]),
+    another_name=(
+        {"name": "pods.example.com"},
+        {},
+        [
+            f"entry-missing: {PODS} does not exist: nothing of it is reviewed\n{APPLY}",
+            "entry-unknown: MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.example.com] is unknown to version "
+            f"{VERSION}: remove it\n{APPLY}",
+        ],
+    ),
+)
+def test_entries(pods: dict[str, Any], restore: dict[str, Any], want: list[str], tmp_path: Path) -> None:
+    changes = {"pods.mutate.gpu-admission.dev": pods, "pods.restore.gpu-admission.dev": restore}
+    mutating = expected_objects().configurations["mutatingwebhookconfigurations"]
+    entries = [{**meant, "name": name, **changes[name]} for name, meant in mutating.items()]
+    objects = {f"{CONFIGURATIONS}/mutatingwebhookconfigurations/zz-gpu-admission": {"webhooks": entries}}
+    assert_found("entries", objects, want, tmp_path)
+
+
+def test_the_service_that_an_entry_calls(tmp_path: Path) -> None:
+    service = {"namespace": "other", "name": "gpu-admission", "path": "/mutate"}
+    entry = {"name": "pods.restore.gpu-admission.dev", "clientConfig": {"service": service}}
+    want = [
+        "wrong-service: MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.restore.gpu-admission.dev] must call "
+        "gpu-admission/gpu-admission:443/mutate, and calls other/gpu-admission:443/mutate\n"
+        f"{APPLY}; for an installation in another namespace use --namespace"
+    ]
+    objects = {f"{CONFIGURATIONS}/mutatingwebhookconfigurations/zz-gpu-admission": {"webhooks": [entry]}}
+    assert_found("service-reference", objects, want, tmp_path)

@@ -14,6 +14,7 @@ from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
 from tests.webhook.tools.doctor.quotas import QUOTAS, quota
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.checks.configurations import excluded_by_name, expected_objects
+from webhook.version import VERSION
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
@@ -253,9 +254,12 @@ def test_a_quota_in_a_namespace_that_is_never_reviewed(tmp_path: Path) -> None:
     system = quota()
     system["metadata"]["namespace"] = "kube-system"
     objects = {OURS: excluding("kube-system"), NAMESPACES: [namespace("kube-system")], QUOTAS: [system]}
-    (finding,) = checked("unseen-quotas", objects, tmp_path).findings
-
-    assert finding.remedy.startswith("kubectl -n kube-system delete gpuquota default")
+    want = [
+        f"unseen-quota: GPUQuota/default in kube-system does not hold: {ENTRY} does not choose the namespace, so its pods are "
+        "not reviewed\n"
+        "kubectl -n kube-system delete gpuquota default: pods of this namespace are never reviewed"
+    ]
+    assert_found("unseen-quotas", objects, want, tmp_path)
 
 
 PODS_POLICY = f"{CONTROLLER}-pods"
@@ -297,6 +301,8 @@ WRONG = [
     "did you mean gpu-class?",
 ]
 CRDS = "kubectl apply --server-side -k deploy/static/crds, or helm upgrade with crds.install=true"
+CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ESTABLISHED = {"type": "Established", "status": "True"}
 NONE_THERE = [
     (
         "not-installed: gpu-admission is not installed in this cluster: no webhook configuration, and no "
@@ -317,6 +323,79 @@ NONE_THERE = [
         [
             f"crd-missing: CustomResourceDefinition/{name} does not exist\n{CRDS}"
             for name in expected_objects().custom_resources
+        ],
+    ),
+    crds_of_another_version=(
+        "custom-resources",
+        {
+            f"{CRD_PATH}/{name}": {"spec": {"versions": []}, "status": {"conditions": [ESTABLISHED]}}
+            for name in expected_objects().custom_resources
+        },
+        [
+            f"crd-differs: CustomResourceDefinition/{name} must be that of version {VERSION}: fields may be dropped or refused\n"
+            "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict; Helm never upgrades "
+            "CRDs of its crds folder by itself"
+            for name in expected_objects().custom_resources
+        ],
+    ),
+    crds_that_are_not_served=(
+        "custom-resources",
+        {f"{CRD_PATH}/{name}": {"status": {}} for name in expected_objects().custom_resources},
+        [
+            f"crd-not-established: CustomResourceDefinition/{name} is not Established: the API server does not serve it\n"
+            f"kubectl describe crd {name}"
+            for name in expected_objects().custom_resources
+        ],
+    ),
+    a_paused_policy=(
+        "documents",
+        {POLICIES: [stored({"priority": 1, "pausedUntil": "2027-02-01T00:00:00Z"})]},
+        [
+            "policy-paused: GPUPolicy/p is paused until 2027-02-01 00:00 UTC: every rule only audits\n"
+            "remove spec.pausedUntil as soon as its reason is gone: gpu-admission resume"
+        ],
+    ),
+    an_exemption_that_ended=(
+        "documents",
+        {
+            POLICIES: [
+                stored(
+                    {
+                        "priority": 1,
+                        "exemptions": [{"namespaces": ["legacy"], "reason": "old", "until": "2027-01-30"}],
+                    }
+                )
+            ]
+        },
+        [
+            "exemption-over: GPUPolicy/p has an exemption of legacy that ended on 2027-01-30 (old)\n"
+            "remove it, or extend it"
+        ],
+    ),
+    no_service=(
+        "service",
+        {},
+        [
+            "service-missing: Service/gpu-admission in gpu-admission does not exist: the API server cannot find the webhook\n"
+            "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
+        ],
+    ),
+    gpu_pods_that_are_not_reviewed=(
+        "excluded-namespaces",
+        {
+            OURS: excluding("kube-system", "team"),
+            NAMESPACES: [namespace("team")],
+            "/api/v1/namespaces/team/pods": [
+                {
+                    "metadata": {"name": "train", "namespace": "team", "uid": "u"},
+                    "spec": {"containers": [{"name": "a", "resources": {"limits": GPU}}]},
+                }
+            ],
+        },
+        [
+            f"unseen-gpu-pods: Namespace/team has 1 GPU pods (such as train) and is excluded by {ENTRY}\n"
+            "remove team from the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; or apply "
+            "deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
         ],
     ),
     no_configurations=("configurations", {}, NONE_THERE),
@@ -371,7 +450,29 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
     result = checked("service-accounts", {OURS: configuration}, tmp_path, denied=["watch secrets"])
 
     assert [finding.object for finding in result.findings] == want
-    assert all("watch secrets" in finding.message for finding in result.findings)
+    for finding in result.findings:
+        assert "watch secrets" in finding.message
+        assert finding.remedy == (
+            "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict, which has its "
+            "ClusterRole and Role"
+        )
+
+
+@cases(
+    ("denied", "want"),
+    catalogues=(["patch configmaps"], ["patch configmaps/gpu-admission-catalogues -n gpu-admission"]),
+    ledgers=(["delete gpuquotaledgers"], ["delete gpuquotaledgers.gpu-admission.dev -n gpu-admission"]),
+    events=(["patch events"], ["patch events", "patch events"]),
+    leases=(
+        ["update leases"],
+        ["update leases.coordination.k8s.io/gpu-admission-controller -n gpu-admission"],
+    ),
+    counts=(["update gpuquotaledgers"], ["update gpuquotaledgers.gpu-admission.dev -n gpu-admission"] * 2),
+)
+def test_a_right_that_is_missing(denied: list[str], want: list[str], tmp_path: Path) -> None:
+    result = checked("service-accounts", {}, tmp_path, denied=denied)
+
+    assert [finding.message for finding in result.findings] == [f"must be allowed to {each}" for each in want]
 
 
 @cases(
@@ -414,14 +515,20 @@ def test_what_makes_pods_is_read_only_where_a_rule_needs_it(
         [],
         "the API server says: resourcequotas is forbidden",
     ),
-    no_json=("gpu-quotas", {QUOTAS: Answer(b"no JSON")}, [], "the API server says: the list of"),
+    no_json=(
+        "gpu-quotas",
+        {QUOTAS: Answer(b"no JSON")},
+        [],
+        "the API server says: the list of /apis/gpu-admission.dev/v1alpha1/gpuquotas cannot be read: "
+        "JSON is malformed: invalid character (byte 4)",
+    ),
     an_api_server_in_trouble=(
         "resource-quotas",
         {"/api/v1/resourcequotas": status(500, "etcd is away", "InternalError")},
         [],
         "the API server says: etcd is away",
     ),
-    no_version=("kubernetes-version", {"/version": {"major": "x"}}, [], "reports no version"),
+    no_version=("kubernetes-version", {"/version": {"major": "x"}}, [], "the API server reports no version"),
     nothing_to_compare=("entries", {}, [], "there is no configuration zz-gpu-admission"),
 )
 def test_what_cannot_be_looked_at_is_said(
@@ -431,7 +538,7 @@ def test_what_cannot_be_looked_at_is_said(
 
     assert result.findings == ()
     (missed,) = result.not_checked
-    assert why in missed.why
+    assert missed.why == why
 
 
 def test_without_an_installation_a_missing_account_is_a_few_lines(tmp_path: Path) -> None:

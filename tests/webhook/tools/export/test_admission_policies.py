@@ -254,6 +254,30 @@ def test_the_comment_before_the_objects() -> None:
     ]
 
 
+def test_the_header_says_what_is_not_in_here() -> None:
+    assert header(exported(policy("default", "priority: 0"))).splitlines()[6] == "# Not in here:"
+
+
+@cases(
+    ("name", "variable", "part"),
+    a_privileged_container=(
+        "built-in.gpu-isolation.advice",
+        "findings",
+        "'].securityContext.privileged' + ' (container \"' + c.name + '\")' + ' = \"true\"' + ': ' + "
+        "'remove it; CUDA and ROCm need no privileges' + '; ' + 'should be false: a privileged container sees every device of "
+        "the node, also the GPUs of other pods' + ' [gpu-isolation]'",
+    ),
+    an_annotation=(
+        "built-in.gpu-isolation.annotated",
+        "findings",
+        "'metadata.annotations[' + key + ']' + ",
+    ),
+    the_card_of_a_name=("built-in.gpu-toleration", "cards", "? name :"),
+)
+def test_a_part_of_a_variable(name: str, variable: str, part: str) -> None:
+    assert part in expressions(exported(), name, "variables")[variable]
+
+
 def test_what_every_object_has() -> None:
     made = exported(policy("default", "priority: 0"), excluded=("kube-system", "gpu-admission"))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.tools.export.cel import fits, glob_regex, names_gpu, text
+from webhook.tools.export.cel import fits, glob_regex, names_gpu, sentence, text, tolerates_value
 from webhook.tools.export.gpu_toleration import cards
 
 
@@ -24,6 +24,20 @@ from webhook.tools.export.gpu_toleration import cards
 )
 def test_literals(value: str, want: str) -> None:
     assert text(value) == want
+
+
+def test_a_sentence_names_its_container_and_value() -> None:
+    made = sentence("'p'", "'must'", "gpu-requests", container="c.name", value="v", remedy="'set'")
+
+    assert (
+        made
+        == """'p' + ' (container "' + c.name + '")' + v + ': ' + 'set' + '; ' + 'must' + ' [gpu-requests]'"""
+    )
+
+
+def test_a_toleration_without_an_operator_compares_values() -> None:
+    equals = "t.?operator.orValue('') in ['', 'Equal'] ? t.?value.orValue('') == v :"
+    assert tolerates_value("t", "v").partition("\n")[0] == equals
 
 
 @cases(

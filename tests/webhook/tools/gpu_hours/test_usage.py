@@ -151,6 +151,12 @@ def test_hours_are_added_up_by(tmp_path: Path, by: str, expected: str) -> None:
     assert hours(requested("--by", by, written(tmp_path / "audit.jsonl", [end]))) == {expected: "1"}
 
 
+def test_hours_of_a_class_that_is_not_known(tmp_path: Path) -> None:
+    log = written(tmp_path / "audit.jsonl", [count("released", "a", 0, 60)])
+
+    assert hours(requested("--by", "class", log)) == {"(class not known)": "1"}
+
+
 def test_hours_of_namespaces_are_added_up_by_team(tmp_path: Path) -> None:
     lines = [
         count("released", name, 0, 60, namespace=f"vision-{name}", team="team-vision") for name in ("a", "b")

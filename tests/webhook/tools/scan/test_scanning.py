@@ -91,6 +91,15 @@ POOL = {
 }
 
 
+LISTED: dict[str, Any] = {
+    "/api": [],
+    "/apis": [],
+    "/api/v1/namespaces/ml": {"metadata": {"name": "ml"}},
+    "/api/v1/namespaces/ml/pods": [],
+    "/api/v1/nodes": [NODE],
+}
+
+
 @cases(
     ("forbidden", "knows_nodes", "knows_all", "omitted"),
     everything_may_be_listed=("", True, True, []),
@@ -136,18 +145,49 @@ def test_labels_that_may_not_be_read(tmp_path: Path, namespace: str, path: str, 
     assert omitted == want
 
 
+@cases(
+    ("path", "want"),
+    nodes=("/api/v1/nodes", "list nodes"),
+    pods=("/api/v1/namespaces/ml/pods", "list pods -n ml"),
+    quotas=(
+        "/apis/gpu-admission.dev/v1alpha1/namespaces/ml/gpuquotas",
+        "list gpuquotas.gpu-admission.dev",
+    ),
+)
+def test_what_may_not_be_listed_is_named(tmp_path: Path, path: str, want: str) -> None:
+    objects = {**LISTED, path: status(403, "no", "Forbidden")}
+    with ApiServer(tmp_path, answering(objects)) as server:
+        found = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml").report(
+            with_trial=False
+        )
+
+    assert found.omitted == (want,)
+
+
+def test_progress_is_said_every_500_pods(tmp_path: Path) -> None:
+    said: list[str] = []
+    objects = {**LISTED, "/api/v1/namespaces/ml/pods": [pod(f"a-{number}") for number in range(500)]}
+    with ApiServer(tmp_path, answering(objects)) as server:
+        now = datetime(2026, 11, 21, tzinfo=UTC)
+        Scan(server.client(), now=now, namespace="ml", progress=said.append).report(with_trial=False)
+
+    assert said == ["pods", "pods: 500", "nodes"]
+
+
 def test_objects_that_no_rule_can_read() -> None:
     tally = Tally()
     tally.unknown_kinds["kubeflow.org", "TFJob"] = 2
     tally.unreadable["ml/Pod/a"] = "Expected `object`, got `null`"
 
-    kind, unreadable = _unread(tally)
+    tally.unknown_kinds["", "Node"] = 1
+    kind, of_core, unreadable = _unread(tally)
 
     assert kind.subject == "Kind TFJob.kubeflow.org"
     assert kind.message == (
         "makes 2 of the GPU pods, and no rule reads its objects: mistakes in them show only in the pods"
     )
     assert kind.remedy == "name the paths of its pod templates in workloadKinds of a GPUResourceMapping"
+    assert of_core.subject == "Kind Node"
     assert unreadable.message == "could not be read: Expected `object`, got `null`"
 
 

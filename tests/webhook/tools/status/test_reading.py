@@ -9,7 +9,9 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from tests.webhook.commands.checked_cluster import GROUP, cluster
+from tests.webhook.tools.doctor.nodes import node
 from webhook.tools.status import reading
+from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.reading import read_status
 from webhook.tools.status.report import ClusterStatus, InstallationStatus
 
@@ -24,10 +26,15 @@ OPEN: dict[str, Any] = {
 }
 
 
-def read(folder: Path, objects: JSON, *namespaces: str) -> ClusterStatus:
+def read(folder: Path, objects: JSON, *namespaces: str, **more: Any) -> ClusterStatus:
     with ApiServer(folder, answering({**cluster(), **OPEN, **objects})) as server:
         return read_status(
-            server.client(), now=NOW, namespaces=namespaces, home="ml", installation=InstallationStatus()
+            server.client(),
+            now=NOW,
+            namespaces=namespaces,
+            home="ml",
+            installation=InstallationStatus(),
+            **more,
         )
 
 
@@ -47,10 +54,26 @@ def test_what_may_not_be_read_is_named(tmp_path: Path, path: str, want: tuple[st
     assert found.omitted == want
 
 
+def test_a_namespace_whose_labels_may_not_be_read_is_named(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, answering({"/api/v1/namespaces/ml": status(403, "no", "Forbidden")})) as server:
+        reader = Permitted(server.client())
+
+        assert reader.namespace_labels("ml") is None
+    assert reader.omitted == ["get namespaces/ml"]
+
+
+def test_pods_on_gpu_nodes_that_may_not_be_listed_are_named(tmp_path: Path) -> None:
+    nodes = {"/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})]}
+    found = read(tmp_path, {**nodes, "/api/v1/pods": status(403, "no", "Forbidden")})
+
+    assert found.omitted == ("list pods in all namespaces",)
+
+
 def test_where_denials_are_from(tmp_path: Path) -> None:
     assert read(tmp_path, {}).denials_from == (
         "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
     )
+    assert read(tmp_path, {}, logged=()).denials_from == "audit logs"
 
 
 @cases(

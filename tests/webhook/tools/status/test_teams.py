@@ -15,7 +15,7 @@ from webhook.quota.team_documents import Member, Members, TeamStatus, decode_tea
 from webhook.tools.status.quotas import ledger_from_status, quota_status
 from webhook.tools.status.report import plain
 from webhook.tools.status.summaries import QuotaHolder, QuotaState
-from webhook.tools.status.teams import team_summary
+from webhook.tools.status.teams import ledgers_from_status, team_notes, team_summary
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 
@@ -128,6 +128,13 @@ def test_what_is_shown_of_a_team() -> None:
         QuotaHolder(name=LAB, held={"gpus": Fraction(16)}),
     )
     assert (found.granted, found.guaranteed_idle) == (amounts({"gpus": 120}), amounts({"gpus": 16}))
+    assert team_notes(found) == [
+        "16 GPUs guaranteed and not used",
+        "its namespaces are granted 120 of 64 GPUs: first come, first served",
+    ]
+    ledgers = ledgers_from_status(team(COUNTED))
+    assert ledgers is not None
+    assert list(ledgers.ledgers) == [LAB, PROD, "vision-new", "other namespaces"]
 
 
 def true(kind: str, message: str) -> TeamStatus:
