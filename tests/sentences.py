@@ -103,7 +103,7 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
     unread: set[int] = set()
     chosen: set[int] = set()
     for node in ast.walk(tree):
-        unread |= {id(part) for part in _of_options(node) if part.value in _help()}
+        unread |= {id(part) for part in _of_options(node) if str(part.value) in _help()}
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             unread.add(id(node.value))  # a docstring
         elif isinstance(node, ast.Call) and _is_unread(node.func):
