@@ -309,25 +309,14 @@ def _folder_of(sentence: Sentence) -> str:
 
 
 def tests_beside(sentence: Sentence) -> list[str]:
-    """Return at most two test files of its folder: those that have its text, then those named after its file.
-
-    A sentence whose text no test has may be compared with a page, by a test of the whole folder.
-    """
-    beside, stem, text = (
-        ROOT / tests_of(_folder_of(sentence)),
-        Path(sentence.file).stem,
-        sentence.text.strip(),
-    )
+    """Return a few test files of its folder: two that have its text, or else those named after its file, or that read pages."""
+    beside, stem = ROOT / tests_of(_folder_of(sentence)), Path(sentence.file).stem
     paths = sorted(beside.rglob("test_*.py")) if beside.is_dir() else [beside]
-    having = [path for path in paths if text in _texts(path)]
+    having = [path for path in paths if sentence.text.strip() in _texts(path)]
     named = [path for path in paths if stem in path.stem]
-    chosen = sorted(having or named, key=lambda path: path not in named)[:2]
-    whole = (
-        []
-        if having
-        else [path for path in paths if path.parent == beside and path.parent != ROOT / "tests"][:2]
-    )
-    return sorted({path.relative_to(ROOT).as_posix() for path in (*chosen, *whole)})
+    of_pages = [] if having else [path for path in paths if ".md" in _texts(path)]
+    chosen = sorted(having or named, key=lambda path: path not in named)
+    return sorted({path.relative_to(ROOT).as_posix() for path in (*chosen[:2], *of_pages[:2])})
 
 
 @cache
