@@ -28,9 +28,22 @@ from typing import NamedTuple
 
 import click
 
+from webhook.commands import COMMANDS
+from webhook.commands import main as main_command
+
 ROOT = Path(__file__).parent.parent
 FIRST_CHARACTER = 0x20000  # CJK, extension B: letters that can be printed, 42,720 of them
 _CHARACTER = re.compile("[\U00020000-\U0002a6df]")
+NOT_WHOLE = {
+    "webhook/commands": "outputs of commands are compared in parts",
+    "webhook/server": "refusals are compared in parts",
+    "webhook/tools/doctor": "findings are compared in parts",
+    "webhook/tools/export": "refusals are compared in parts",
+    "webhook/tools/fetch": "errors are compared in parts",
+    "webhook/tools/scan": "the report is compared in parts",
+    "webhook/tools/status": "the report is compared in parts",
+}
+"""Folders that have sentences which no test misses, and why: no sample is drawn from them. `make sentences` names these."""
 _WORD = re.compile(r"\W*([A-Za-z][A-Za-z']+)\W*")
 _UNREAD_CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "startswith", "endswith")
 _CEL = re.compile(
@@ -39,6 +52,7 @@ _CEL = re.compile(
 )
 """Syntax of CEL: the API server reads it, nobody else; the messages in it are literals of their own."""
 _QUICK = "not slow and not processes"
+_ADDS_OPTIONS = re.compile("_options?$")
 _LOGGERS = ("log", "_log", "logger", "_logger", "LOG", "_LOG")
 
 
@@ -58,6 +72,7 @@ class Round(NamedTuple):
     failed: dict[str, list[str]]
 
 
+@cache
 def folders() -> list[str]:
     """Return the folders of the product, and the files beside them, whose sentences tests of one folder are to assert."""
     paths = [*(ROOT / "webhook").iterdir(), *(ROOT / "webhook/tools").iterdir()]
@@ -79,6 +94,7 @@ def sentences(folder: str) -> list[Sentence]:
     return [sentence for file in files for sentence in sentences_of(file.relative_to(ROOT).as_posix())]
 
 
+@cache
 def sentences_of(file: str) -> list[Sentence]:
     """Return the sentences of a file."""
     literals = _literals(ast.parse((ROOT / file).read_text("utf-8")))
@@ -92,6 +108,7 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
     unread: set[int] = set()
     chosen: set[int] = set()
     for node in ast.walk(tree):
+        unread |= {id(part) for part in _of_options(node) if str(part.value) in _help()}
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             unread.add(id(node.value))  # a docstring
         elif isinstance(node, ast.Call) and _is_unread(node.func):
@@ -118,6 +135,29 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
         and not _CEL.search(node.value)
         and (id(node) in chosen or re.search(r"\s", node.value))
     ]
+
+
+def _of_options(node: ast.AST) -> list[ast.Constant]:
+    """Return the strings of what adds options: a decorator, or a call or definition of a function named `…option(s)`."""
+    parts: list[ast.AST] = []
+    if isinstance(node, ast.FunctionDef):
+        parts = [node] if _ADDS_OPTIONS.search(node.name) else [*node.decorator_list]
+    elif (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _ADDS_OPTIONS.search(node.func.id)
+    ):
+        parts = [node]
+    every = (literal for part in parts for literal in ast.walk(part))
+    return [
+        literal for literal in every if isinstance(literal, ast.Constant) and isinstance(literal.value, str)
+    ]
+
+
+@cache
+def _help() -> str:
+    """Return what `--help` of all commands prints, which tests/test_docs_commands.py holds."""
+    commands = [main_command.get_command(click.Context(main_command), name) for name in COMMANDS]
+    texts = [command.get_help(click.Context(command, show_default=True)) for command in commands if command]
+    return " ".join(" ".join(texts).split())
 
 
 def _is_metric(call: ast.Call) -> bool:
@@ -224,6 +264,8 @@ def unasserted(
             left, tests = [sentence for sentence in left if sentence not in missed], sorted(shown.failed)
             if not missed:
                 break
+        if not left:
+            return []
         left, failed = _without_shown(copy, left, shown.failed, say), set(shown.failed)
         copy.change(())
         failed -= copy.run(sorted(failed)).failed.keys() if failed else set()
@@ -273,12 +315,14 @@ def _folder_of(sentence: Sentence) -> str:
 
 
 def tests_beside(sentence: Sentence) -> list[str]:
-    """Return the test files of its folder that have the text of the sentence, those named after its file first; at most two."""
+    """Return a few test files of its folder: two that have its text, or else those named after its file, or that read pages."""
     beside, stem = ROOT / tests_of(_folder_of(sentence)), Path(sentence.file).stem
     paths = sorted(beside.rglob("test_*.py")) if beside.is_dir() else [beside]
-    having = [path for path in paths if stem in path.stem or sentence.text.strip() in _texts(path)]
-    having.sort(key=lambda path: stem not in path.stem)
-    return [path.relative_to(ROOT).as_posix() for path in having[:2]]
+    having = [path for path in paths if sentence.text.strip() in _texts(path)]
+    named = [path for path in paths if stem in path.stem]
+    of_pages = [] if having else [path for path in paths if ".md" in _texts(path)]
+    chosen = sorted(having or named, key=lambda path: path not in named)
+    return sorted({path.relative_to(ROOT).as_posix() for path in (*chosen[:2], *of_pages[:2])})
 
 
 @cache
@@ -288,11 +332,11 @@ def _texts(path: Path) -> str:
 
 
 def sampled(seed: int, number: int, say: Callable[[str], None]) -> list[Sentence]:
-    """Return those of a random sample of all sentences that no test misses."""
-    every = [sentence for folder in folders() for sentence in sentences(folder)]
+    """Return those of a random sample of the sentences of all judged folders that no test misses."""
+    every = [sentence for folder in folders() if folder not in NOT_WHOLE for sentence in sentences(folder)]
     drawn = random.Random(seed).sample(every, number)  # noqa: S311 - the seed draws them again
     left = unasserted(drawn, sorted({test for each in drawn for test in tests_beside(each)}), say)
-    return unasserted(left, sorted({tests_of(_folder_of(each)) for each in left}), say)
+    return unasserted(left, sorted({tests_of(_folder_of(each)) for each in left}), say) if left else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -304,11 +348,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     count = 0
     for folder in options.folders or folders():
-        click.echo(folder, err=True)
+        click.echo(f"{folder} ({NOT_WHOLE[folder]})" if folder in NOT_WHOLE else folder, err=True)
         for sentence in unasserted(sentences(folder), [tests_of(folder)], partial(click.echo, err=True)):
             count += 1
             click.echo(f"{sentence.file}:{sentence.line}: {sentence.text!r}")
     click.echo(f"{count} sentences that no test of their folder misses")
+    click.echo(f"No sample is drawn from {', '.join(NOT_WHOLE)}.")
     return 1 if count else 0
 
 

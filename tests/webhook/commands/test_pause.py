@@ -1,5 +1,7 @@
 """What needs no cluster of `pause`; the rest is in tests/cluster/test_cluster_configuration.py."""
 
+import json
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import Answer, ApiServer, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.commands import main
 from webhook.commands.pause import pause_duration
 
@@ -31,6 +33,13 @@ def test_durations(text: str, want: timedelta) -> None:
 def test_durations_that_are_not_valid(text: str) -> None:
     with pytest.raises(ValueError, match=r"valid duration|at most 24h"):
         pause_duration(text)
+
+
+def test_what_a_duration_that_is_too_long_says() -> None:
+    with pytest.raises(ValueError) as caught:
+        pause_duration("48h")
+
+    assert str(caught.value) == '"48h" must be more than 0 and at most 24h; a pause can be renewed'
 
 
 def run(folder: Path, answer: Answer, *arguments: str) -> Result:
@@ -73,3 +82,38 @@ def test_resume_without_policies(tmp_path: Path) -> None:
     result = run(tmp_path, NONE_THERE, "resume")
 
     assert (result.exit_code, result.stdout) == (0, "no policy is paused\n")
+
+
+POLICY = {
+    "apiVersion": "gpu-admission.dev/v1alpha1",
+    "kind": "GPUPolicy",
+    "metadata": {"name": "research", "resourceVersion": "1"},
+    "spec": {"match": {"namespaces": ["ml-*", "lab"]}, "pausedUntil": "2027-01-01T00:00:00Z"},
+}
+
+
+def with_policy(request: Request) -> Answer:
+    if request.method == "GET":
+        return Answer(json.dumps({"metadata": {"resourceVersion": "1"}, "items": [POLICY]}).encode())
+    return Answer(json.dumps(POLICY).encode())
+
+
+@cases(
+    ("arguments", "status", "want"),
+    paused=(
+        ["pause", "--for", "5m", "--reason", "incident"],
+        0,
+        "policy research, which governs ml-*, lab, is paused until LATER (it was until 2027-01-01T00:00:00Z), by unknown\n"
+        "Denials and changes are only logged. The pause ends by itself, or with:\n"
+        "  gpu-admission resume research\n"
+        "Namespaces that no policy matches are governed by the built-in defaults, which cannot be paused.\n",
+    ),
+    resumed=(["resume"], 0, "policy research resumed; it was paused until 2027-01-01T00:00:00Z\n"),
+    unknown=(["resume", "labs"], 2, 'error: GPUPolicy not found: "labs": must be one of research\n'),
+)
+def test_a_policy_is_paused_and_resumed(tmp_path: Path, arguments: list[str], status: int, want: str) -> None:
+    with ApiServer(tmp_path, with_policy) as server:
+        result = CliRunner().invoke(main, [*arguments, "--kubeconfig", str(server.kubeconfig())])
+
+    shown = re.sub("is paused until [0-9TZ:-]+", "is paused until LATER", result.output)
+    assert (result.exit_code, shown) == (status, want)

@@ -11,7 +11,7 @@ from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.cases import cases
 from webhook.commands import main
-from webhook.commands.rules import blocks, type_name
+from webhook.commands.rules import blocks, phases, type_name
 
 
 def rules(*arguments: str) -> Result:
@@ -37,7 +37,7 @@ def test_one_rule_with_its_contract_and_options(rule: Rule) -> None:
     assert result.exit_code == 0
     shown = result.stdout.splitlines()
     assert shown[0] == rule.id
-    assert f"by default {rule.options().mode.value}." in shown[1]
+    assert shown[1] == f"Runs on {', '.join(phases(rule))}; by default {rule.options().mode.value}."
     for field in msgspec.structs.fields(rule.options):
         assert any(line.startswith(f"  {field.encode_name} ") for line in shown)
     assert max(len(line) for line in shown) <= 80
@@ -90,16 +90,21 @@ def test_an_unknown_name(name: str, want: str) -> None:
 def test_a_reason_leads_to_its_rules() -> None:
     shown = rules("FractionalGPU").stdout
 
-    assert shown.startswith(
-        "FractionalGPU\nAn amount of GPUs is not a whole number.\n\ngpu-requests  enforce"
+    assert shown == (
+        "FractionalGPU\nAn amount of GPUs is not a whole number.\n\n"
+        "gpu-requests  enforce; runs on mutate, validate, templates\n"
+        "              GPU requests are whole, equal their limits, and can be met\n\n"
+        "Rules run in this order. gpu-admission rules RULE shows one with its options.\n"
     )
-    assert "gpu-class" not in shown
     found = json.loads(rules("NoNode", "-o", "json").stdout)
     assert (found["reason"], [each["id"] for each in found["rules"]]) == (
         "NoNode",
         ["gpu-requests", "gpu-class", "gpu-toleration"],
     )
-    assert "No rule gives this reason" in rules("InvalidDocument").stdout
+    assert rules("InvalidDocument").stdout == (
+        "InvalidDocument\nA document of gpu-admission.dev is invalid, or not in force.\n\n"
+        "No rule gives this reason: gpu-admission as a whole does.\n"
+    )
 
 
 class Way(Enum):
