@@ -190,12 +190,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     @property
     def requested_words(self) -> str:
-        return ", ".join(resource.name for resource in self.resources)
+        """What nodes of the class must have. A pod that requests devices only by claims names no resource."""
+        return ", ".join(resource.name for resource in self.resources) or "nodes"
 
     @property
     def none_usable(self) -> str:
         is_offered = any(self.may_offer(each) for each in self.allowed_of(self.catalogue))
-        nodes = "with nodes " if is_offered else ""
+        nodes = "with nodes " if is_offered and self.resources else ""
         return f"no class {nodes}that namespace {self.namespace} may use has {self.requested_words}"
 
     @property

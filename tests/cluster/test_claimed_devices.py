@@ -10,6 +10,7 @@ from tests.builders import JSON, container, manifest
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane, accepted, claims_api
+from tests.controlplane.nodes import create_gpu_node
 from tests.controlplane.webhook import Webhook, serving
 
 DEVICE_CLASSES = {
@@ -28,6 +29,9 @@ spec:
     readiness-delay: {modelLoadSeconds: 60}
 """
 OPEN, STRICT = "devices-open", "devices-strict"
+CLASSES = ("nvidia-a100-80gb", "nvidia-t4")
+TAINT = {"key": "devices", "value": "test", "effect": "NoSchedule"}
+"""Pods of other tests stay away."""
 INJECTED = "gpu-admission.dev/injected"
 UNCLASSIFIED = "must pin the pod to a GPU class: namespace devices-strict may not use every class"
 
@@ -39,6 +43,8 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
     for name, expression in DEVICE_CLASSES.items():
         spec = {"selectors": [{"cel": {"expression": expression}}]}
         accepted(client.post(f"{claims_api()}/deviceclasses", {"metadata": {"name": name}, "spec": spec}))
+    for name in CLASSES:
+        create_gpu_node(client, f"devices-{name}", labels={"accelerator": name}, taints=[TAINT])
     reading = ("--kubeconfig", plane.kubeconfig())
     with serving(plane, "", OPEN, STRICT, host=17, arguments=reading) as webhook:
         for namespace, default, allowed in ((OPEN, "nvidia-a100-80gb", '"*"'), (STRICT, "null", "nvidia-t4")):
@@ -55,6 +61,8 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
         client.delete(f"/apis/gpu-admission.dev/v1alpha1/gpupolicies/{namespace}")
     for name in DEVICE_CLASSES:
         client.delete(f"{claims_api()}/deviceclasses/{name}")
+    for name in CLASSES:
+        client.delete(f"/api/v1/nodes/devices-{name}")
 
 
 PODS = "/api/v1/namespaces/{}/pods"

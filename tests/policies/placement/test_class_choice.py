@@ -126,13 +126,13 @@ NO_CLASS = "no class that namespace team may use has amd.com/gpu"
 NO_NODE = "no class with nodes that namespace team may use has amd.com/gpu"
 
 
-def selection(resource: str = "nvidia.com/gpu", **of: Any) -> ClassSelection:
+def selection(resource: str | None = "nvidia.com/gpu", **of: Any) -> ClassSelection:
     return ClassSelection(
         pod=view(pod(gpu_container())),
         catalogue=CLASSES,
         namespace="team",
         label_key="accelerator",
-        resources=(GPUResource(resource, Measure.DEVICES),),
+        resources=(GPUResource(resource, Measure.DEVICES),) if resource else (),
         hardware=LabelKeys(frozenset()),
         **of,
     )
@@ -152,6 +152,12 @@ def selection(resource: str = "nvidia.com/gpu", **of: Any) -> ClassSelection:
     ),
     no_node_has_it=("amd.com/gpu", "*", ONLY_T4, (NO_NODE, WHOLE, "for nodes of amd-mi300x")),
     nothing_else_is_there=("amd.com/gpu", "amd-*", ONLY_T4, (NO_NODE, "", "for nodes of amd-mi300x")),
+    devices_only_by_claims=(
+        None,
+        "amd-*",
+        ONLY_T4,
+        ("no class that namespace team may use has nodes", "", "for nodes of amd-mi300x"),
+    ),
     not_allowed=(
         "amd.com/gpu",
         "nvidia-t4",
@@ -160,7 +166,7 @@ def selection(resource: str = "nvidia.com/gpu", **of: Any) -> ClassSelection:
     ),
 )
 def test_without_a_usable_class(
-    resource: str, allowed: str, nodes: NodeFacts | None, want: tuple[str, str, str]
+    resource: str | None, allowed: str, nodes: NodeFacts | None, want: tuple[str, str, str]
 ) -> None:
     found = selection(resource, allowed=(allowed,), nodes=nodes)
 
