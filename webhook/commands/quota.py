@@ -21,8 +21,8 @@ from webhook.commands.output import Screen, amount_or_unknown, counted, fail, pr
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import QUOTAS, READY, QuotaRecord, WaitingPods, decode_quota
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.granted import key_order
-from webhook.tools.pod_demand import cluster_nodes
+from webhook.tools.granted_text import key_order
+from webhook.tools.certain_demand import readable_node_index
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
 from webhook.tools.status.reading import read_summaries
@@ -115,7 +115,7 @@ def _read(
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     records.sort(key=lambda record: record.namespace)
-    nodes, reports = cluster_nodes(reader.api, configuration), []
+    nodes, reports = readable_node_index(reader.api, configuration), []
     summaries, until = read_summaries(
         reader, configuration, [namespace] if namespace else [], records, nodes, names, now, {}
     )

@@ -18,7 +18,7 @@ from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
 from webhook.quota.counted_records import PODS, RecordReader
 from webhook.tools.json_struct import JsonStruct
-from webhook.tools.pod_demand import demand_of_pod
+from webhook.tools.certain_demand import certain_demand
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
 PENDING = {"fieldSelector": "status.phase=Pending"}
@@ -69,7 +69,7 @@ def pending_owners(
     def read(raw: msgspec.Raw) -> None:
         pod = reader.read_pod(raw)
         if pod is not None and pod.namespace in quotas and pod.holds_quota:
-            held = demand_of_pod(reader, pod, quotas[pod.namespace], nodes)
+            held = certain_demand(reader, pod, quotas[pod.namespace], nodes)
             if held:
                 owner = pod.namespace, pod.holder, bool(pod.node_name)
                 owners[owner].append((held, pod.since, _reason(decode_stored(raw))))

@@ -24,7 +24,7 @@ from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.evaluation.kinds import ADVISED, CLAIM
 from webhook.tools.check.sources import (
-    Input,
+    ReadResult,
     Renderer,
     ToRender,
     Track,
@@ -113,7 +113,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return self.document.position_of((*self.at, *parts))
 
 
-class Manifests(Input):
+class Manifests(ReadResult):
     """The objects that were read, in the order of the sources."""
 
     manifests: list[Manifest] = msgspec.field(default_factory=list)

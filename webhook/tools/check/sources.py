@@ -23,27 +23,27 @@ from webhook.configuration.yaml_documents import YamlDocument, load_documents
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """File names that `kustomize build` reads (RecognizedKustomizationFileNames of kustomize's konfig)."""
 
-_ACTION = re.compile(r"(?:^|[:,\-\[{])[ \t]*\{[{%]", re.MULTILINE)
+_GO_TEMPLATE_ACTION = re.compile(r"(?:^|[:,\-\[{])[ \t]*\{[{%]", re.MULTILINE)
 """Where a template puts `{{…}}` or `{%…%}` and YAML has a map as a key: unquoted, where a value or a line starts."""
 
 _TEMPLATED = re.compile(r"\{\{|\{%")
 """Forms of Go templates and Jinja."""
 
-_VARIABLE = re.compile(r"\$\{|^\$[A-Za-z_]\w*$|^<[^<>]+>$")
+_SHELL_VARIABLE = re.compile(r"\$\{|^\$[A-Za-z_]\w*$|^<[^<>]+>$")
 """Forms of envsubst, and `<NAME>` as documentation writes it. A shell in a container reads the former, too."""
 
-_REFERENCE = re.compile(r"\$\(")
+_TEKTON_REFERENCE = re.compile(r"\$\(")
 """The form of Tekton's parameters. In env, args and command Kubernetes itself expands it."""
 
 _WITH_PARAMETERS = {("", "Template"), ("kubeflow.org", "Experiment")}
 """OpenShift's Template before it had a group; Katib's `${trialParameters.…}`."""
 
-_COMMAND = re.compile(r"\.(args|command)\b")
-_EXPANDED = re.compile(r"\.(args|command|env)\b")
+_COMMAND_FIELD = re.compile(r"\.(args|command)\b")
+_KUBERNETES_EXPANDS = re.compile(r"\.(args|command|env)\b")
 
 _AMOUNTS = {("limits",), ("requests",)}
 
-FIRST = "must be rendered first"
+RENDER_FIRST = "must be rendered first"
 
 _MAX_NAMES = 5
 
@@ -84,7 +84,7 @@ def sentences(unrendered: Iterable[ToRender]) -> Iterator[str]:
 
 def is_template(text: str) -> bool:
     """Whether text that is not YAML is a template of it."""
-    return _ACTION.search(text) is not None
+    return _GO_TEMPLATE_ACTION.search(text) is not None
 
 
 def is_placeholder(value: Any, path: str = "") -> bool:
@@ -93,9 +93,9 @@ def is_placeholder(value: Any, path: str = "") -> bool:
         return False
     if _TEMPLATED.search(value):
         return True
-    if _VARIABLE.search(value):
-        return not _COMMAND.search(path)
-    return _REFERENCE.search(value) is not None and not _EXPANDED.search(path)
+    if _SHELL_VARIABLE.search(value):
+        return not _COMMAND_FIELD.search(path)
+    return _TEKTON_REFERENCE.search(value) is not None and not _KUBERNETES_EXPANDS.search(path)
 
 
 def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
@@ -132,7 +132,7 @@ def patch_files(files: Iterable[Path]) -> frozenset[Path]:
 def _patches_in(folder: Path) -> Iterator[Path]:
     file = next((folder / name for name in KUSTOMIZATIONS if (folder / name).is_file()), None)
     try:
-        documents = list(load_documents(read_file(file, LARGEST, folder)[0])) if file else []
+        documents = list(load_documents(read_file(file, MAX_FILE_BYTES, folder)[0])) if file else []
     except (OSError, UnicodeDecodeError):
         return  # a problem where the file itself is read
     for document in documents:
@@ -147,22 +147,22 @@ def _patches_in(folder: Path) -> Iterator[Path]:
 
 STDIN = "-"
 STDIN_NAME = "stdin"
-LARGEST = 64 * 2**20
+MAX_FILE_BYTES = 64 * 2**20
 """Bytes of one file: the CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
 
 
 def read_stdin() -> bytes:
-    return sys.stdin.buffer.read(LARGEST + 1)
+    return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
 
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 """Passes a sequence through and shows how far it is; the text says what is done with it."""
 
-_HEAD = re.compile(r"\b(apiVersion|kind)[\"']?\s*:")
+_API_VERSION_OR_KIND = re.compile(r"\b(apiVersion|kind)[\"']?\s*:")
 _COMPONENT = re.compile(r"^kind: *Component\b", re.MULTILINE)
 
 
-class Input(msgspec.Struct):
+class ReadResult(msgspec.Struct):
     """What was read besides objects."""
 
     problems: list[LocatedProblem] = []
@@ -184,7 +184,7 @@ def texts_of(
     sources: Sequence[str],
     recursive: bool,
     ignore: Sequence[str],
-    found: Input,
+    found: ReadResult,
     track: Track,
     stdin: Callable[[], bytes],
 ) -> Iterator[tuple[str, str, bool]]:
@@ -194,15 +194,15 @@ def texts_of(
     for file, top in track(files, "reading"):
         if file == STDIN:
             with reading(STDIN, found.problems):
-                yield STDIN_NAME, decoded(stdin(), LARGEST), True
+                yield STDIN_NAME, decoded(stdin(), MAX_FILE_BYTES), True
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, found.problems):
-                content, found.sources[file] = read_file(Path(file), LARGEST, top)
+                content, found.sources[file] = read_file(Path(file), MAX_FILE_BYTES, top)
                 if _may_hold_manifests(Path(file), content, top is None, found):
                     yield file, content, False
 
 
-def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) -> bool:
+def _may_hold_manifests(file: Path, content: str, is_named: bool, found: ReadResult) -> bool:
     if file.name in KUSTOMIZATIONS:
         if not _COMPONENT.search(content):  # part of kustomizations
             found.to_render.append(ToRender(Renderer.KUSTOMIZE, str(file.parent)))
@@ -213,7 +213,7 @@ def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) 
         if to_render not in found.to_render:
             found.to_render.append(to_render)
         return False
-    if not is_named and not _HEAD.search(content):
+    if not is_named and not _API_VERSION_OR_KIND.search(content):
         found.other_documents += 1
         return False
     return True
@@ -225,7 +225,7 @@ class _Listing(NamedTuple):
     source: str
     recursive: bool
     ignore: Sequence[str]
-    found: Input
+    found: ReadResult
 
     def files(self) -> list[tuple[str, Path | None]]:
         source, problems = self.source, self.found.problems

@@ -48,7 +48,7 @@ from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.teams import ledger_by_team, read_teams
+from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.why.discovery import ServedKinds
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -186,7 +186,7 @@ class Scan:
         bounds: dict[str, Fraction] = {}
         for namespace in namespaces:
             match = teams.of(namespace, dict(labels.get(namespace, ())))
-            ledger = ledger_by_team(by_name[match.name], namespace) if match else None
+            ledger = namespace_ledger_from_status(by_name[match.name], namespace) if match else None
             if ledger and ledger.share and GPUS in ledger.share.maximum_hard:
                 bounds[namespace] = ledger.share.maximum_hard[GPUS]
         return bounds

@@ -19,22 +19,22 @@ from webhook.configuration.documents import GROUP
 from webhook.quota.documents import QuotaRecord, ShareStatus
 from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
-from webhook.tools.granted import granted_beyond, granted_in_sum, key_order
+from webhook.tools.granted_text import granted_beyond, granted_in_sum, key_order
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import ledger_from_status, limit_rows, limits_state
+from webhook.tools.status.quotas import quota_ledger_from_status, limit_rows, limits_state
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
 """The name of the ledger of all namespaces that the status does not name."""
 NAMED = 3
 """Namespaces that a sentence names."""
-TEAM_KIND = f"{TEAM_PLURAL}.{GROUP}"
+TEAM_RESOURCE = f"{TEAM_PLURAL}.{GROUP}"
 
 
 def read_teams(reader: Permitted) -> Sequence[TeamRecord] | None:
     """Return all ClusterGPUQuotas by name, none where their kind is not installed; None where the caller may not list them."""
     try:
-        listed = reader.attempt(f"list {TEAM_KIND}", partial(reader.api.list, team_path(), decode_team))
+        listed = reader.attempt(f"list {TEAM_RESOURCE}", partial(reader.api.list, team_path(), decode_team))
     except errors.NotFound:
         return ()
     return None if listed is None else sorted(listed.items, key=lambda each: each.name)
@@ -51,7 +51,7 @@ def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
     return next((record for record in records if match and record.name == match.name), None)
 
 
-def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
+def team_ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     """Return the ledgers of a team as its status says them. None if its spec cannot be read.
 
     A status names the namespaces that use the most. The ledger OTHERS has what all other namespaces hold together.
@@ -60,13 +60,13 @@ def ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     if team is None:
         return None
     members = status.namespaces.largest
-    known = TeamLedgers(team, {member.name: holding(team, member.used or {}) for member in members})
+    known = TeamLedgers(team, {member.name: uncounted_ledger(team, member.used or {}) for member in members})
     held = total((status.used or {}, status.reserved, status.guaranteed_idle))
     rest = positive_difference(held, total(known.taken.values()))
-    return known.with_ledger(OTHERS, holding(team, rest))
+    return known.with_ledger(OTHERS, uncounted_ledger(team, rest))
 
 
-def holding(team: Team, used: Vector) -> QuotaLedger:
+def uncounted_ledger(team: Team, used: Vector) -> QuotaLedger:
     """Return the ledger of a namespace that holds so much, and has no GPUQuota."""
     counted = {**dict.fromkeys(team.hard, NOTHING), **used}
     return replace(ledger_without_quota(team.unclassified_pods), used=counted)
@@ -78,27 +78,27 @@ def share_of(ledgers: TeamLedgers, namespace: str) -> TeamShare:
     return replace(share, taken={name: taken for name, taken in share.taken.items() if name != OTHERS})
 
 
-def ledger_by_team(record: TeamRecord, namespace: str) -> QuotaLedger | None:
+def namespace_ledger_from_status(record: TeamRecord, namespace: str) -> QuotaLedger | None:
     """Return what limits a namespace that has a team and no GPUQuota. None if the spec of the team cannot be read.
 
     What a namespace holds of its guarantee is unknown, if the status does not name it.
     """
-    ledgers = ledgers_from_status(record)
+    ledgers = team_ledgers_from_status(record)
     if ledgers is None:
         return None
-    own = ledgers.ledgers.get(namespace) or holding(ledgers.team, {})
+    own = ledgers.ledgers.get(namespace) or uncounted_ledger(ledgers.team, {})
     used = None if record.status.used is None else own.used
     return replace(own, used=used, share=share_of(ledgers, namespace))
 
 
-def limits_from_status(
+def effective_ledger(
     reader: Permitted, namespace: str, quota: QuotaRecord | None, now: datetime
 ) -> QuotaLedger | None:
     """Return what limits a namespace by the status of its GPUQuota or, if it has none, of its ClusterGPUQuota."""
     if quota is not None:
-        return ledger_from_status(quota, now)
+        return quota_ledger_from_status(quota, now)
     team = team_of_namespace(reader, namespace)
-    return ledger_by_team(team, namespace) if team else None
+    return namespace_ledger_from_status(team, namespace) if team else None
 
 
 def team_summary(record: TeamRecord) -> TeamSummary:

@@ -24,12 +24,12 @@ from webhook.tools.status.summaries import IdleOwner
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
-def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
+def requested_gpus(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
     """Return the GPU resources that the pod requests, by name."""
     return {resource.name: amount for resource, amount in gpu_amounts(pod, mapping).items() if amount}
 
 
-def in_words(requested: Mapping[str, Fraction]) -> str:
+def format_requests(requested: Mapping[str, Fraction]) -> str:
     return ", ".join(f"{format_amount(amount)} {name}" for name, amount in requested.items())
 
 

@@ -12,7 +12,7 @@ from tests.policies.quota.team_denials import IDLE, LAB, LEADS, OWN, PROD, USED,
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
 from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference
-from webhook.tools.status.quotas import ledger_from_status, quota_status
+from webhook.tools.status.quotas import quota_ledger_from_status, quota_status
 from webhook.tools.status.report import plain
 from webhook.tools.status.summaries import QuotaHolder, QuotaState
 from webhook.tools.status.teams import team_summary
@@ -64,7 +64,7 @@ def test_a_tenant_computes_as_the_ledger_does() -> None:
     status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=ShareStatus.of(LEDGER))
     record = stored({"gpus": 100}, status)
 
-    ledger = ledger_from_status(record, NOW)
+    ledger = quota_ledger_from_status(record, NOW)
 
     assert ledger is not None
     assert ledger.share is not None
@@ -76,7 +76,7 @@ def test_a_tenant_computes_as_the_ledger_does() -> None:
 
 
 def test_a_quota_without_a_team_is_as_before() -> None:
-    ledger = ledger_from_status(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
+    ledger = quota_ledger_from_status(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
 
     assert ledger is not None
     assert (ledger.share, ledger.maximum_hard) == (None, amounts({"gpus": 8}))

@@ -189,7 +189,7 @@ def _node_facts(cluster: InstalledCluster, keys: frozenset[str]) -> NodeFacts:
     return node_facts(keys, ((labels, None) for labels in labelled), tuple(node_pools(cluster.api, keys)))
 
 
-def _in_pools(cluster: InstalledCluster) -> set[str]:
+def _classes_of_node_pools(cluster: InstalledCluster) -> set[str]:
     classes = cluster.configuration.classes
     return {
         name
@@ -212,12 +212,12 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, GPUCla
                 yield f"GPUPolicy/{policy.name}", word, unrestricted
     for document in configuration.documents:
         name, each = document.name, configuration.classes.get(document.name)
-        if document.kind == CLASS and each is not None and not _is_known(cluster, each):
+        if document.kind == CLASS and each is not None and not _is_autoscaled(cluster, each):
             options = GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
             yield f"GPUClass/{name}", name, options
 
 
-def _is_known(cluster: InstalledCluster, each: GPUClass) -> bool:
+def _is_autoscaled(cluster: InstalledCluster, each: GPUClass) -> bool:
     return any(class_matches(each, options.autoscaled_classes) for options in _class_options(cluster))
 
 
@@ -226,8 +226,8 @@ def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
     kind, _, name = owner.partition("/")
     each = cluster.configuration.classes.get(name)
     if kind == "GPUClass" and each is not None:
-        return _is_known(cluster, each) or name in _in_pools(cluster)
-    return bool(_in_pools(cluster)) or any(options.autoscaled_classes for options in _class_options(cluster))
+        return _is_autoscaled(cluster, each) or name in _classes_of_node_pools(cluster)
+    return bool(_classes_of_node_pools(cluster)) or any(options.autoscaled_classes for options in _class_options(cluster))
 
 
 @doctor_check("unknown-classes", "Every GPU node is of a known class", READ)

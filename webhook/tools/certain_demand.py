@@ -12,7 +12,7 @@ from webhook.configuration.loader import Configuration
 from webhook.quota.counted_records import PodRecord, RecordReader
 
 
-def demand_of_pod(
+def certain_demand(
     reader: RecordReader, pod: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
 ) -> Vector:
     """Return the demand of a pod; what is certain of it if it is on a node, and the caller may read none.
@@ -33,7 +33,7 @@ def demand_of_pod(
     return resources if varies else demand
 
 
-def cluster_nodes(api: ApiClient, configuration: Configuration) -> NodeIndex | None:
+def readable_node_index(api: ApiClient, configuration: Configuration) -> NodeIndex | None:
     """Return the nodes; None if the caller may not list them."""
     keys = configuration.classes.label_keys
     try:
