@@ -82,7 +82,7 @@ class CardCount(msgspec.Struct, frozen=True, rename="camel"):
     class_names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.gpus} × {self.memory_gib} GB"
+        return f"{self.gpus} × {self.memory_gib} GiB"
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

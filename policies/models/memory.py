@@ -87,7 +87,7 @@ def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return a remedy: a larger slice, or a number of cards, on which the model fits. "" if there is none."""
     placed = placement(need.estimate, classes, need.gpus)
     counts = placed.in_one_node[-MAX_WAYS:]
-    ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GB" for each in counts]
+    ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GiB" for each in counts]
     if need.profile is not None and placed.slices:
         ways.insert(0, f"a slice {placed.slices[0].profile}")
     return f"request {' or '.join(ways)}" if ways else ""

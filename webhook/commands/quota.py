@@ -14,6 +14,7 @@ from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
+from webhook.cluster.nodes import readable_node_index
 from webhook.cluster.objects import TRUE
 from webhook.commands import options, quota_text
 from webhook.commands.options import ClusterChoice
@@ -22,7 +23,6 @@ from webhook.configuration.loader import Configuration
 from webhook.quota.documents import QUOTAS, READY, QuotaRecord, WaitingPods, decode_quota
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.granted_text import key_order
-from webhook.tools.certain_demand import readable_node_index
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
 from webhook.tools.status.reading import read_summaries
@@ -64,7 +64,7 @@ class QuotaReports(NamedTuple):
 @click.option(
     "-n",
     "--namespace",
-    help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
+    help="One namespace, with the pods and claims that hold its quota. Default: all that you may read, else the context's.",
 )
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
 @options.install_namespace_option
@@ -115,7 +115,7 @@ def _read(
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     records.sort(key=lambda record: record.namespace)
-    nodes, reports = readable_node_index(reader.api, configuration), []
+    nodes, reports = readable_node_index(reader.api, configuration.classes.label_keys), []
     summaries, until = read_summaries(
         reader, configuration, [namespace] if namespace else [], records, nodes, names, now, {}
     )

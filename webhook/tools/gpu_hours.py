@@ -252,7 +252,7 @@ class Usage:
         self._admitted = Recent[str, None]()
         self._groups: dict[Group, GroupUsage] = {}
         self._writers, self.coverage = Writers(), Coverage(None, [], [])
-        self.unreadable = self.counting = self.older = 0
+        self.unreadable = self.usage_lines = self.other_version_lines = 0
         """Numbers of lines: with an invalid time or amount; of controllers, understood; of controllers of an older version."""
         self.open_ended = 0
         """Objects without a line that says when they ended: they count as long as their controller knew of them."""
@@ -308,9 +308,9 @@ class Usage:
         elif line.verdict == "started":
             self._started[uid] = at
         elif not line.demand or not line.since:
-            self.older += 1
+            self.other_version_lines += 1
             return
-        self.counting += 1
+        self.usage_lines += 1
         if not line.demand or uid in self._released:
             return
         gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)

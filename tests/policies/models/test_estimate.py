@@ -150,9 +150,9 @@ def test_slices(total: int, want: list[str]) -> None:
 
 @cases(
     ("total", "gpus", "want"),
-    cards=(320, 1, "no class holds 320.0 GiB per GPU; needs 8 × 40 GB or 4 × 80 GB or 2 × 192 GB"),
-    nine_cards_are_no_node=(720, 1, "no class holds 720.0 GiB per GPU; needs 4 × 192 GB"),
-    more_than_a_node_has=(4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GB"),
+    cards=(320, 1, "no class holds 320.0 GiB per GPU; needs 8 × 40 GiB or 4 × 80 GiB or 2 × 192 GiB"),
+    nine_cards_are_no_node=(720, 1, "no class holds 720.0 GiB per GPU; needs 4 × 192 GiB"),
+    more_than_a_node_has=(4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GiB"),
     mig=(9, 1, "fits nvidia-t4 and 3 larger; a MIG slice would do: fits 3g.20gb of nvidia-a100-40gb"),
     one_class=(150, 1, "fits amd-mi300x"),
 )
@@ -166,7 +166,7 @@ def test_cards_of_one_size_are_counted_together() -> None:
     found = placement(needing(240), classes, 1)
 
     assert found.cards == (CardCount(gpus=3, memory_gib=80, class_names=("nvidia-a100", "nvidia-h100")),)
-    assert str(found.cards[0]) == "3 × 80 GB"
+    assert str(found.cards[0]) == "3 × 80 GiB"
 
 
 def test_no_class_at_all_still_says_something() -> None:

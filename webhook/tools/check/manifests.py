@@ -23,17 +23,14 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.evaluation.kinds import ADVISED, CLAIM
+from webhook.tools.check.placeholders import has_parameters, is_placeholder, is_template, undecided_amounts
 from webhook.tools.check.sources import (
     ReadResult,
     Renderer,
     ToRender,
     Track,
-    has_parameters,
-    is_placeholder,
-    is_template,
     read_stdin,
     texts_of,
-    undecided_amounts,
 )
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places

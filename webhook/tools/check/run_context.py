@@ -55,10 +55,10 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.tools.check.manifests import Manifest, whole_definition
+from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_teams import RunTeam, run_teams
-from webhook.tools.check.sources import is_placeholder
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_ledger_from_status, limits_state
+from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
 

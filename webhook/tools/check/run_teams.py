@@ -15,7 +15,12 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import Teams, TeamSpec, stricter
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.quota.team_documents import TeamRecord
-from webhook.tools.status.teams import uncounted_ledger, namespace_ledger_from_status, team_ledgers_from_status, share_of
+from webhook.tools.status.teams import (
+    namespace_ledger_from_status,
+    share_of,
+    team_ledgers_from_status,
+    uncounted_ledger,
+)
 
 
 @dataclass(eq=False)

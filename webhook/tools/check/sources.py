@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.pods.field_paths import Parts
+from policies.printable import first_names
 from webhook.configuration.documents import SUFFIXES, LocatedProblem, reading
 from webhook.configuration.files import LEADS_OUT, Source, decoded, leads_out, read_file
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
@@ -23,25 +23,10 @@ from webhook.configuration.yaml_documents import YamlDocument, load_documents
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """File names that `kustomize build` reads (RecognizedKustomizationFileNames of kustomize's konfig)."""
 
-_GO_TEMPLATE_ACTION = re.compile(r"(?:^|[:,\-\[{])[ \t]*\{[{%]", re.MULTILINE)
-"""Where a template puts `{{…}}` or `{%…%}` and YAML has a map as a key: unquoted, where a value or a line starts."""
-
-_TEMPLATED = re.compile(r"\{\{|\{%")
-"""Forms of Go templates and Jinja."""
-
-_SHELL_VARIABLE = re.compile(r"\$\{|^\$[A-Za-z_]\w*$|^<[^<>]+>$")
-"""Forms of envsubst, and `<NAME>` as documentation writes it. A shell in a container reads the former, too."""
-
-_TEKTON_REFERENCE = re.compile(r"\$\(")
-"""The form of Tekton's parameters. In env, args and command Kubernetes itself expands it."""
-
-_WITH_PARAMETERS = {("", "Template"), ("kubeflow.org", "Experiment")}
-"""OpenShift's Template before it had a group; Katib's `${trialParameters.…}`."""
-
-_COMMAND_FIELD = re.compile(r"\.(args|command)\b")
-_KUBERNETES_EXPANDS = re.compile(r"\.(args|command|env)\b")
-
-_AMOUNTS = {("limits",), ("requests",)}
+STDIN = "-"
+STDIN_NAME = "stdin"
+MAX_FILE_BYTES = 64 * 2**20
+"""The CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
 
 RENDER_FIRST = "must be rendered first"
 
@@ -76,45 +61,9 @@ def sentences(unrendered: Iterable[ToRender]) -> Iterator[str]:
             for each in unrendered
             if each.renderer is renderer
         ]
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         if names:
-            noun, shown = f"{renderer.noun}{'s' * (len(names) > 1)}", ", ".join(names[:_MAX_NAMES])
-            yield f"{len(names)} {noun} not checked ({shown}{more}): {renderer.remedy}"
-
-
-def is_template(text: str) -> bool:
-    """Whether text that is not YAML is a template of it."""
-    return _GO_TEMPLATE_ACTION.search(text) is not None
-
-
-def is_placeholder(value: Any, path: str = "") -> bool:
-    """Whether a tool replaces the value at `path` before the API server sees the object."""
-    if not isinstance(value, str):
-        return False
-    if _TEMPLATED.search(value):
-        return True
-    if _SHELL_VARIABLE.search(value):
-        return not _COMMAND_FIELD.search(path)
-    return _TEKTON_REFERENCE.search(value) is not None and not _KUBERNETES_EXPANDS.search(path)
-
-
-def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
-    """Yield every placeholder that stands for the amount of an extended resource, and its path."""
-    rest: list[tuple[Parts, Any]] = [((), data)]
-    while rest:
-        at, value = rest.pop()
-        members = dict(enumerate(value)) if isinstance(value, list) else value
-        for key, member in members.items() if isinstance(members, dict) else ():
-            if at[-1:] in _AMOUNTS and "/" in str(key) and is_placeholder(member):
-                yield (*at, key), member
-            rest.append(((*at, key), member))
-
-
-def has_parameters(group: str, kind: str) -> bool:
-    """Whether placeholders in objects of the kind are parameters that its controller fills in."""
-    if group == "argoproj.io":
-        return kind != "Rollout"
-    return group in {"tekton.dev", "template.openshift.io"} or (group, kind) in _WITH_PARAMETERS
+            noun = f"{renderer.noun}{'s' * (len(names) > 1)}"
+            yield f"{len(names)} {noun} not checked ({first_names(names, _MAX_NAMES)}): {renderer.remedy}"
 
 
 def chart_of(file: Path) -> Path | None:
@@ -145,25 +94,19 @@ def _patches_in(folder: Path) -> Iterator[Path]:
                     yield Path(normpath(folder / path))
 
 
-STDIN = "-"
-STDIN_NAME = "stdin"
-MAX_FILE_BYTES = 64 * 2**20
-"""Bytes of one file: the CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
-
-
 def read_stdin() -> bytes:
     return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
 
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Passes a sequence through and shows how far it is; the text says what is done with it."""
+"""Wraps a sequence in a progress display with this label."""
 
 _API_VERSION_OR_KIND = re.compile(r"\b(apiVersion|kind)[\"']?\s*:")
 _COMPONENT = re.compile(r"^kind: *Component\b", re.MULTILINE)
 
 
 class ReadResult(msgspec.Struct):
-    """What was read besides objects."""
+    """What reading found besides objects: problems, warnings, notes and counts."""
 
     problems: list[LocatedProblem] = []
     """Why something cannot be read."""
@@ -198,25 +141,25 @@ def texts_of(
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, found.problems):
                 content, found.sources[file] = read_file(Path(file), MAX_FILE_BYTES, top)
-                if _may_hold_manifests(Path(file), content, top is None, found):
+                source = Path(file)
+                if to_render := _rendered_source(source, content):
+                    if to_render not in found.to_render:
+                        found.to_render.append(to_render)
+                elif source.name in KUSTOMIZATIONS:
+                    continue
+                elif top is not None and not _API_VERSION_OR_KIND.search(content):
+                    found.other_documents += 1
+                else:
                     yield file, content, False
 
 
-def _may_hold_manifests(file: Path, content: str, is_named: bool, found: ReadResult) -> bool:
+def _rendered_source(file: Path, content: str) -> ToRender | None:
+    """Return the kustomization or the Helm chart that the file is a part of; None if it is of neither."""
     if file.name in KUSTOMIZATIONS:
-        if not _COMPONENT.search(content):  # part of kustomizations
-            found.to_render.append(ToRender(Renderer.KUSTOMIZE, str(file.parent)))
-        return False
+        # A Component is not built by itself.
+        return None if _COMPONENT.search(content) else ToRender(Renderer.KUSTOMIZE, str(file.parent))
     chart = chart_of(file) if "{{" in content else None
-    if chart is not None:
-        to_render = ToRender(Renderer.HELM, str(chart))
-        if to_render not in found.to_render:
-            found.to_render.append(to_render)
-        return False
-    if not is_named and not _API_VERSION_OR_KIND.search(content):
-        found.other_documents += 1
-        return False
-    return True
+    return ToRender(Renderer.HELM, str(chart)) if chart else None
 
 
 class _Listing(NamedTuple):
@@ -235,7 +178,10 @@ class _Listing(NamedTuple):
             return []
         path = Path(source)
         if source == STDIN or not path.is_dir():
-            return [] if source != STDIN and self._is_ignored(path) else [(source, None)]
+            if source != STDIN and self._is_ignored(path):
+                self.found.ignored += 1
+                return []
+            return [(source, None)]
         files: list[str] = []
         ignored = self.found.ignored
         with reading(source, problems):
@@ -252,9 +198,11 @@ class _Listing(NamedTuple):
                 may_be_read = self.recursive
             else:
                 may_be_read = entry.suffix in SUFFIXES or entry.name in KUSTOMIZATIONS
-            if not may_be_read or self._is_ignored(entry.relative_to(top)):
+            if not may_be_read:
                 continue
-            if is_folder and not entry.is_symlink():
+            if self._is_ignored(entry.relative_to(top)):
+                self.found.ignored += 1
+            elif is_folder and not entry.is_symlink():
                 yield from self._below(entry, top)
             elif is_folder:
                 if leads_out(entry, top):
@@ -267,6 +215,4 @@ class _Listing(NamedTuple):
         paths = [*path.parents, path]
         globs = [glob.rstrip("/").removeprefix("./") for glob in self.ignore]
         names = [name for each in paths for name in (each.name, each.as_posix(), f"/{each.as_posix()}")]
-        ignored = any(fnmatchcase(name, glob) for glob in globs for name in names)
-        self.found.ignored += ignored
-        return ignored
+        return any(fnmatchcase(name, glob) for glob in globs for name in names)

@@ -28,10 +28,10 @@ from webhook.quota.documents import (
     ShareStatus,
 )
 from webhook.quota.enforcer import ReadOnlyQuota
+from webhook.tools.certain_demand import certain_demand
 from webhook.tools.granted_text import key_order
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
-from webhook.tools.certain_demand import certain_demand
 from webhook.tools.status import summaries
 
 

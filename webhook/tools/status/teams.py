@@ -1,33 +1,28 @@
-"""ClusterGPUQuotas, the quotas of teams, as the controller wrote their status."""
+"""Reads ClusterGPUQuotas, the quotas of teams, and the ledgers that their status describes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from fractions import Fraction
 from functools import partial
 
 from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING, Vector, format_amount, positive_difference, total, unit
+from policies.quota.amounts import NOTHING, Vector, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.team import Team, TeamShare, team_title
+from policies.quota.ledger.team import Team, TeamShare
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.shortage_facts import amounts_in_words
 from policies.quota.team_spec import Teams
 from webhook.cluster import errors
 from webhook.configuration.documents import GROUP
-from webhook.quota.documents import QuotaRecord, ShareStatus
+from webhook.quota.documents import QuotaRecord
 from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
-from webhook.tools.granted_text import granted_beyond, granted_in_sum, key_order
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_ledger_from_status, limit_rows, limits_state
+from webhook.tools.status.quotas import limit_rows, limits_state, quota_ledger_from_status
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
 
 OTHERS = "other namespaces"
-"""The name of the ledger of all namespaces that the status does not name."""
-NAMED = 3
-"""Namespaces that a sentence names."""
+"""Pseudo-namespace: the sum of all namespaces that the status does not list."""
 TEAM_RESOURCE = f"{TEAM_PLURAL}.{GROUP}"
 
 
@@ -108,10 +103,9 @@ def team_summary(record: TeamRecord) -> TeamSummary:
     held: dict[str, Vector] = defaultdict(dict)
     for member in status.namespaces.largest:
         for row in rows:
-            key = row.key
-            amount = max((member.used or {}).get(key, NOTHING), member.guaranteed.get(key, NOTHING))
+            amount = max((member.used or {}).get(row.key, NOTHING), member.guaranteed.get(row.key, NOTHING))
             if amount:
-                held[member.name][key] = amount
+                held[member.name][row.key] = amount
     return TeamSummary(
         name=record.name,
         state=state,
@@ -128,33 +122,3 @@ def team_summary(record: TeamRecord) -> TeamSummary:
         guaranteed_idle={key: amount for key, amount in status.guaranteed_idle.items() if amount},
         contact=record.spec.contact if record.spec else "",
     )
-
-
-def team_share(team: ShareStatus) -> str:
-    """Return what a namespace sees of its team: `ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40`."""
-    keys = sorted(team.hard, key=key_order)
-    free = (
-        f"{format_amount(team.free.get(key, NOTHING))} of {format_amount(team.hard[key])} {unit(key)} free"
-        for key in keys
-    )
-    named = next((each for key in keys if (each := team.largest.get(key))), ())
-    largest = ", ".join(f"{each.name} {format_amount(Fraction(each.amount))}" for each in named[:NAMED])
-    more = f"; largest: {largest}" if largest else ""
-    contact = f"; contact: {team.contact}" if team.contact else ""
-    return f"{team_title(team.name)} has {', '.join(free)}{more}{contact}"
-
-
-def is_short(team: ShareStatus) -> bool:
-    """Whether nothing is free of a dimension."""
-    return any(team.free.get(key, NOTHING) <= 0 < hard for key, hard in team.hard.items())
-
-
-def team_notes(team: TeamSummary, *, in_full: bool = False) -> list[str]:
-    """Return what is guaranteed and not used, and whether the quotas of its namespaces grant more than the team.
-
-    in_full: also what they grant if it is not more.
-    """
-    hard = {row.key: row.hard for row in team.rows}
-    idle = f"{amounts_in_words(team.guaranteed_idle)} guaranteed and not used" if team.guaranteed_idle else ""
-    granted = granted_in_sum(team.granted, hard) if in_full else granted_beyond(team.granted, hard)
-    return [each for each in (idle, granted) if each]

@@ -45,8 +45,9 @@ from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import read_author, read_family
-from webhook.tools.why.fit import classes_for, idle_owner, format_requests, node_fits, quota_fit, requested_gpus
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
+from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
+from webhook.tools.why.quota_fit import idle_owner, quota_fit
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods

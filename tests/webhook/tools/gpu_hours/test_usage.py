@@ -124,7 +124,7 @@ def test_hours_are_added_up_by_each_combination(tmp_path: Path) -> None:
         "team/nvidia-l4": "1",
     }
     head, first, *_ = CliRunner(env={"COLUMNS": None}).invoke(usage, [*by, log]).stdout.splitlines()
-    assert head == "NAMESPACE  CLASS       GPU-HOURS     PODS"
+    assert head == "NAMESPACE  CLASS       GPU-HOURS  OBJECTS"
     assert first == "other      nvidia-t4        4.00        1"
 
 
@@ -268,7 +268,7 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
     result = CliRunner(env={"COLUMNS": None}).invoke(usage, [written(tmp_path / "audit.jsonl", lines)])
 
     assert result.stdout.splitlines() == [
-        "NAMESPACE   GPU-HOURS     PODS",
+        "NAMESPACE   GPU-HOURS  OBJECTS",
         "other            3.00        1",
         "team             2.50        2",
         "total            5.50        3",
@@ -280,5 +280,6 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
         "meanwhile.",
         "1 of 5 lines left out: they cannot be read as lines of an audit log.",
         "The log begins at 2026-11-21T01:00:00Z and ends at 2026-11-21T01:30:00Z.",
-        "2026-11-21T01:00:00Z to 2026-11-21T01:30:00Z: the log does not say whether it is whole: an older version wrote it.",
+        "2026-11-21T01:00:00Z to 2026-11-21T01:30:00Z: "
+        "it is unknown whether a controller wrote all lines: an older version wrote the log.",
     ]
