@@ -12,7 +12,7 @@ import msgspec
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
 from policies.models import shapes
-from policies.models.estimate import Estimate, Placement
+from policies.models.estimate import ClassFit, Estimate
 from policies.models.shapes import Attention, EstimateError, ModelPhase, ModelShape, Precision, parse_family
 from webhook.commands.options import F, output_option
 from webhook.commands.output import echo, print_json
@@ -123,18 +123,18 @@ def estimate(
     shape = ModelShape(**{**family_defaults, **given_options, "attention": attention})
     catalogue = load_directory(None).classes
     estimated = estimates.estimate(shape)
-    placement = estimates.placement(estimated, catalogue, gpus)
+    fit = estimates.class_fit(estimated, catalogue, gpus)
     if output == "json":
-        print_json({"shape": shape, "bytes": estimated, "placement": placement, "advice": placement.advice})
+        print_json({"shape": shape, "bytes": estimated, "placement": fit, "advice": fit.advice})
     else:
-        report = [*_memory(shape, estimated, placement), "", *_classes(placement, catalogue), ""]
+        report = [*_memory(shape, estimated, fit), "", *_classes(fit, catalogue), ""]
         basis = "A rule of thumb: too much for long sequences without --family or --config-json."
         if attention is not None:
             basis = f"KV cache of {attention}; a tenth of each GPU is left free."
         echo("\n".join([*report, basis, "Optimizer states and gradients are left out."]))
 
 
-def _memory(shape: ModelShape, estimated: Estimate, placement: Placement) -> Iterator[str]:
+def _memory(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[str]:
     yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"
     parts = {"weights": estimated.weights, "KV cache": estimated.kv_cache}
     if shape.phase is ModelPhase.TRAINING:
@@ -143,20 +143,20 @@ def _memory(shape: ModelShape, estimated: Estimate, placement: Placement) -> Ite
         parts["overhead"] = estimated.overhead
     for name, size in {**parts, "total": estimated.total}.items():
         yield f"  {name:12}{estimates.gib(size):>16}"
-    if placement.gpus > 1:
-        yield f"  {'per GPU':12}{estimates.gib(placement.per_gpu):>16}   on {placement.gpus} GPUs"
+    if fit.gpus > 1:
+        yield f"  {'per GPU':12}{estimates.gib(fit.per_gpu):>16}   on {fit.gpus} GPUs"
 
 
-def _classes(placement: Placement, catalogue: ClassCatalogue) -> Iterator[str]:
-    slices = {each.class_name: each.profile for each in placement.slices}
-    if not placement.fits:
+def _classes(fit: ClassFit, catalogue: ClassCatalogue) -> Iterator[str]:
+    slices = {each.class_name: each.profile for each in fit.slices}
+    if not fit.fits:
         # "8 × 40 GiB" stays on one line: textwrap does not break at a no-break space.
-        sentence = f"{placement.advice[:1].upper()}{placement.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
+        sentence = f"{fit.advice[:1].upper()}{fit.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
         sentence = sentence.replace(" GiB", "\u00a0GiB")
         yield from (line.replace("\u00a0", " ") for line in textwrap.wrap(sentence, width=80))
         return
-    yield "Fits" if placement.gpus == 1 else f"Fits on {placement.gpus} of"
-    for name in placement.fits:
+    yield "Fits" if fit.gpus == 1 else f"Fits on {fit.gpus} of"
+    for name in fit.fits:
         gpu_class = catalogue.get(name)
         memory = f"{gpu_class.memory_gib} GiB" if gpu_class else ""
         remark = f"   a slice would do: fits {slices[name]}" if name in slices else ""

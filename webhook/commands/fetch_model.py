@@ -1,4 +1,8 @@
-"""`gpu-admission fetch-model`: the command of the init container of model-warming. Its image lacks the webhook's libraries."""
+"""`gpu-admission fetch-model`: the command of the init container of model-warming.
+
+Its image has only the packages of deploy/constraints-fetcher.txt: click, msgspec and the client libraries of the sources. So no
+module that it imports may import kubernetes, rich or jinja2.
+"""
 
 from functools import partial
 from pathlib import Path

@@ -82,8 +82,9 @@ def quota(
 ) -> None:
     """Show used, reserved and granted GPUs per namespace.
 
-    Of a namespace without a GPUQuota it shows the ClusterGPUQuota. Exits with 2 if there is neither, or the cluster or the
-    documents cannot be used.
+    Of a namespace without a GPUQuota it shows the ClusterGPUQuota.
+
+    Exit codes: 0; 2 if there is neither, or the cluster or the documents cannot be used.
     """
     home, names, now = cluster.namespace(), Names(namespace=install_namespace), datetime.now(UTC)
     with cluster.client() as api:

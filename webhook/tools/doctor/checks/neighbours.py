@@ -82,7 +82,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
             unchosen.append(name)
         elif pods:
             has, where = (
-                f"has GPU pods (such as {pods[0].name})",
+                f"has GPU pods ({len(pods)}, such as {pods[0].name})",
                 entry_title(MUTATING, PODS_ENTRY),
             )
             remove = f"remove {name} from the selector (webhooks.excludedNamespaces of the chart)"
