@@ -127,28 +127,28 @@ def texts_of(
     sources: Sequence[str],
     recursive: bool,
     ignore: Sequence[str],
-    found: ReadResult,
+    result: ReadResult,
     track: Track,
     stdin: Callable[[], bytes],
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield the files in which manifests can be: name, content, and whether it is stdin, which has nothing but manifests."""
-    files = [each for source in sources for each in _Listing(source, recursive, ignore, found).files()]
+    files = [each for source in sources for each in _Listing(source, recursive, ignore, result).files()]
     patches = patch_files(Path(file) for file, _ in files if file != STDIN)
     for file, top in track(files, "reading"):
         if file == STDIN:
-            with reading(STDIN, found.problems):
+            with reading(STDIN, result.problems):
                 yield STDIN_NAME, decoded(stdin(), MAX_FILE_BYTES), True
         elif Path(normpath(Path(file).absolute())) not in patches:
-            with reading(file, found.problems):
-                content, found.sources[file] = read_file(Path(file), MAX_FILE_BYTES, top)
+            with reading(file, result.problems):
+                content, result.sources[file] = read_file(Path(file), MAX_FILE_BYTES, top)
                 source = Path(file)
                 if to_render := _rendered_source(source, content):
-                    if to_render not in found.to_render:
-                        found.to_render.append(to_render)
+                    if to_render not in result.to_render:
+                        result.to_render.append(to_render)
                 elif source.name in KUSTOMIZATIONS:
                     continue
                 elif top is not None and not _API_VERSION_OR_KIND.search(content):
-                    found.other_documents += 1
+                    result.other_documents += 1
                 else:
                     yield file, content, False
 
@@ -168,10 +168,10 @@ class _Listing(NamedTuple):
     source: str
     recursive: bool
     ignore: Sequence[str]
-    found: ReadResult
+    result: ReadResult
 
     def files(self) -> list[tuple[str, Path | None]]:
-        source, problems = self.source, self.found.problems
+        source, problems = self.source, self.result.problems
         if source.startswith(("http://", "https://")):
             message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
             problems.append(LocatedProblem.of_file(source, message))
@@ -179,14 +179,14 @@ class _Listing(NamedTuple):
         path = Path(source)
         if source == STDIN or not path.is_dir():
             if source != STDIN and self._is_ignored(path):
-                self.found.ignored += 1
+                self.result.ignored += 1
                 return []
             return [(source, None)]
         files: list[str] = []
-        ignored = self.found.ignored
+        ignored = self.result.ignored
         with reading(source, problems):
             files = sorted(str(file) for file in self._below(path, path))
-            if not files and self.found.ignored == ignored:
+            if not files and self.result.ignored == ignored:
                 hint = "" if self.recursive else " (-R reads the directories below, too)"
                 message = f"must contain a .yaml, .yml or .json file{hint}"
                 problems.append(LocatedProblem.of_file(source, message))
@@ -201,12 +201,12 @@ class _Listing(NamedTuple):
             if not may_be_read:
                 continue
             if self._is_ignored(entry.relative_to(top)):
-                self.found.ignored += 1
+                self.result.ignored += 1
             elif is_folder and not entry.is_symlink():
                 yield from self._below(entry, top)
             elif is_folder:
                 if leads_out(entry, top):
-                    self.found.warnings.append(LocatedProblem.of_file(str(entry), LEADS_OUT))
+                    self.result.warnings.append(LocatedProblem.of_file(str(entry), LEADS_OUT))
             elif entry.is_file() or not entry.exists() or leads_out(entry, top):  # not a pipe
                 yield entry
 
