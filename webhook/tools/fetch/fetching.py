@@ -200,7 +200,7 @@ class _Run(NamedTuple):
         total = sum(file.size or 0 for file in files)
         self._check_space(files, total)
         with concurrent.futures.ThreadPoolExecutor(self.options.parallel) as pool:
-            self._wait({pool.submit(self._complete, file) for file in files}, files, total)
+            self._wait({pool.submit(self._fetch_file, file) for file in files}, files, total)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows only renames files
         self.cache.install(files)
         took = time.monotonic() - began
@@ -238,7 +238,7 @@ class _Run(NamedTuple):
                 )
                 last, logged_at = have, now
 
-    def _complete(self, file: RemoteFile) -> None:
+    def _fetch_file(self, file: RemoteFile) -> None:
         """Fetch the missing part of a file and compare its digest. Raises errors of the source, and `PermanentError`."""
         partial = self.cache.partial_file(file)
         size = functools.partial(self.cache.fetched, [file])

@@ -243,7 +243,7 @@ def test_a_packed_log_that_was_cut_counts_as_far_as_it_goes_and_is_an_error(tmp_
 
     found, problem = (
         json.loads(result.stdout),
-        f"{packed}: its packed data is cut or damaged: only what comes before that is read",
+        f"{packed}: its gzip data is truncated or damaged: only what comes before that is read",
     )
     assert 0 < Fraction(found["gpuHours"]) < 2000
     assert (result.exit_code, found["fileProblems"], result.stderr) == (1, [problem], f"error: {problem}\n")
