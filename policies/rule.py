@@ -13,7 +13,7 @@ A rule declares in its own file its id, its reasons, and what it needs. No findi
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from enum import Enum
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
@@ -50,12 +50,12 @@ class Phase(Enum):
 class Need(Enum):
     """A fact besides the pod that is read only for the rules that declare it."""
 
-    OWNER = "owner"
+    OWNER = auto()
     """The object that creates the pod."""
-    LIMIT_RANGES = "limit ranges"
-    LEDGER = "ledger"
+    LIMIT_RANGES = auto()
+    LEDGER = auto()
     """The ledger of the quota, for `check_workload` and `check_claim_template`."""
-    BUDGETS = "budgets"
+    BUDGETS = auto()
     """The PodDisruptionBudgets of the namespace, for `check_workload`."""
 
 

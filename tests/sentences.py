@@ -218,7 +218,7 @@ def unasserted(
             left, tests = [sentence for sentence in left if sentence not in missed], sorted(shown.failed)
             if not missed:
                 break
-        left, failed = _without_shown(copy, left, shown.failed, say)
+        left, failed = _without_shown(copy, left, shown.failed, say), set(shown.failed)
         copy.change(())
         failed -= copy.run(sorted(failed)).failed.keys() if failed else set()
         return _without_hidden(copy, left, failed, say)
@@ -226,10 +226,9 @@ def unasserted(
 
 def _without_shown(
     copy: Copy, left: list[Sentence], failed: dict[str, list[str]], say: Callable[[str], None]
-) -> tuple[list[Sentence], set[str]]:
-    """Return the sentences without those that alone make a test fail, in whose message they were, and the tests without any."""
+) -> list[Sentence]:
+    """Return the sentences without those that alone make a test fail, in whose message they were."""
     tried: set[str] = set()
-    hidden = {test for test, characters in failed.items() if not characters}
     suspects = {test: characters for test, characters in failed.items() if characters}
     while suspects:
         chosen = {test: characters[0] for test, characters in suspects.items()}
@@ -244,7 +243,7 @@ def _without_shown(
             for test, each in suspects.items()
             if (untried := [one for one in each if one not in tried])
         }
-    return left, hidden
+    return left
 
 
 def _without_hidden(

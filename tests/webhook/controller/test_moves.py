@@ -217,6 +217,16 @@ def test_what_keeps_a_ledger_out_of_its_team(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+def test_a_ledger_that_others_keep_writing_stays_in_its_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.controller.moves.MOVE_SECONDS", 0.0)
+    moves = Controller(World(0, crash=0.0, quotas={}), crashes=False).moves
+
+    with pytest.raises(LedgerError) as refused:
+        moves.leave("own", team_object_name("a"))
+
+    assert str(refused.value) == "too many others write to the ledger of the team"
+
+
 def test_what_belongs_to_a_team_stays_there_though_a_controller_believed_it_on_its_way_out() -> None:
     world = World(0, crash=0.0, quotas={"own": True})
     history = Late(world)

@@ -11,6 +11,7 @@ from webhook.cluster.objects import Condition
 from webhook.quota.documents import (
     IdleGPUs,
     IdleHolder,
+    PlaceInLine,
     QuotaRecord,
     QuotaStatus,
     decode_quota,
@@ -90,6 +91,11 @@ def test_a_spec_that_cannot_be_read_is_not_an_empty_one(spec: Any, problem: str)
     assert record.problem.startswith("the GPUQuota cannot be read: ")
     assert problem in record.problem
     assert record.hard == {}
+
+
+def test_who_waits_in_words() -> None:
+    places = PlaceInLine(name="train-0", gang="Job/train", pods=8), PlaceInLine(name="notebook")
+    assert [each.title for each in places] == ["Job/train (8 pods)", "Pod/notebook"]
 
 
 def test_another_name_has_no_meaning() -> None:

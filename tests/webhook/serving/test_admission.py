@@ -171,13 +171,15 @@ def test_what_comes_too_late_is_refused_with_words_to_try_again(built_in: Admiss
 
 
 def test_a_pod_of_a_namespace_whose_labels_cannot_be_read_is_refused() -> None:
-    def unknown(_namespace: str, _deadline: float) -> Labels:
+    def unknown(_namespace: str) -> Labels:
         raise NamespaceUnknown("connection refused")
 
     by_label = Document(
         "GPUPolicy", "labelled", {"match": {"namespaceSelector": {"matchLabels": {"team": "ml"}}}}
     )
-    response = admission(by_label, labels_of=unknown).mutate(request(pod(gpu_container())), deadline_of(None))
+    response = admission(by_label, facts=lambda _deadline: Facts(labels_of=unknown)).mutate(
+        request(pod(gpu_container())), deadline_of(None)
+    )
 
     assert response.status == admission_review.Status(
         503,
