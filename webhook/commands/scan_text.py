@@ -6,6 +6,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from policies.printable import first_names
 from policies.quota.amounts import format_amount
 from webhook.commands.output import Screen, counted
 from webhook.tools.rightsize.workloads import SizeReport
@@ -177,22 +178,16 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
         )
     if proposal.quotas:
         listed = [f"{name} {format_amount(gpus)}" for name, gpus in proposal.quotas.items()]
-        paragraph(f"{counted(len(proposal.quotas), 'GPUQuota')}: {_abbreviated(listed)}")
+        paragraph(f"{counted(len(proposal.quotas), 'GPUQuota')}: {first_names(listed, MAX_QUOTAS)}")
     if proposal.teams:
         listed = [f"{name} {format_amount(gpus)}" for name, gpus in proposal.teams.items()]
-        paragraph(f"{counted(len(proposal.teams), 'ClusterGPUQuota')}: {_abbreviated(listed)}")
+        paragraph(f"{counted(len(proposal.teams), 'ClusterGPUQuota')}: {first_names(listed, MAX_QUOTAS)}")
     if directory is None:
         paragraph("--propose DIRECTORY writes these documents, once they were tried on the pods")
         return
     tried = f"{proposal.refused or 'none'} of the pods would be refused"
     style = "red" if proposal.refused else "green"
     paragraph(f"written to {directory}: {', '.join(proposal.files)}; {tried}", style=style)
-
-
-def _abbreviated(listed: list[str]) -> str:
-    """Return the first names with their GPUs, and how many more there are."""
-    more = [f"{len(listed) - MAX_QUOTAS} more"] if len(listed) > MAX_QUOTAS else []
-    return ", ".join([*listed[:MAX_QUOTAS], *more])
 
 
 def _effects(screen: Screen, name: str, effects: Effects) -> None:

@@ -3,17 +3,12 @@
 An ephemeral container cannot request a GPU, so it gets NVIDIA_VISIBLE_DEVICES=void (no devices). A tool that must see the GPU of
 a pod runs inside the container that has it (kubectl exec).
 
-Variables of the fragments. Lists of strings, if nothing else is said:
+CEL variables with names of containers:
 
-    requesting         names of the containers that request GPUs
-    fractionContainer  name of the container that a fraction scheduler serves; ''
-    exempt             names of the containers that do not get `void`
-    existing           names of the ephemeral containers of oldObject: the API server forbids changing them
-    visibleDevices     names of the variables that show devices
-    nodePaths          prefixes of paths of the node that lead to GPUs
-    requestsGPUs       bool: whether the pod requests GPUs
-    tolerated          indexes of the tolerations of taints of GPU nodes
-    madeByDaemonSet    bool: whether a DaemonSet creates the pod
+    requesting         list: they request GPUs
+    fractionContainer  string: the one that a fraction scheduler serves, or ''
+    exempt             list: they do not get `void`
+    existing           list: ephemeral containers of oldObject, which the API server forbids to change
 """
 
 from collections.abc import Iterable, Iterator
