@@ -71,7 +71,8 @@ GPU nodes by class
 PROPOSED_TEXT = """\
 To begin with
   rule gpu-class in mode warn: it would refuse pods of the cluster
-  exemption of gpu-operator from gpu-isolation: device plugins or exporters run there
+  exemption of gpu-operator from gpu-isolation: device plugins or exporters run
+    there
   1 GPUClass: nvidia-x900
   2 GPUQuotas: chem 27, vision 27
   --propose DIRECTORY writes these documents, once they were tried on the pods
