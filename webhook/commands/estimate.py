@@ -152,7 +152,7 @@ def _classes(fit: ClassFit, catalogue: ClassCatalogue) -> Iterator[str]:
     if not fit.fits:
         # "8 × 40 GiB" stays on one line: textwrap does not break at a no-break space.
         sentence = f"{fit.advice[:1].upper()}{fit.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
-        sentence = sentence.replace(" GiB", "\u00a0GiB")
+        sentence = sentence.replace(" Gi", "\u00a0Gi")
         yield from (line.replace("\u00a0", " ") for line in textwrap.wrap(sentence, width=80))
         return
     yield "Fits" if fit.gpus == 1 else f"Fits on {fit.gpus} of"
