@@ -5,7 +5,7 @@ that `str.isprintable` knows as such.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 _UNUSUAL = re.compile(r"[^\t\n -~]")
 
@@ -47,3 +47,9 @@ def _escaped_in_json(character: str) -> str:
     """Return the escape of the character: two, a surrogate pair, beyond the basic plane."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def first_names(names: Sequence[str], limit: int) -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -82,10 +82,10 @@ class CardCount(msgspec.Struct, frozen=True, rename="camel"):
     class_names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.gpus} × {self.memory_gib} GB"
+        return f"{self.gpus} × {self.memory_gib} GiB"
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ClassFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The classes whose GPUs or slices hold the model."""
 
     gpus: int
@@ -139,14 +139,14 @@ def estimate(shape: ModelShape) -> Estimate:
     return Estimate(*parts, total - sum(parts), total, shape.attention is not None)
 
 
-def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Placement:
+def class_fit(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> ClassFit:
     """Return the classes, slices and numbers of cards that hold the model. `classes` are those that the pod can use."""
     ordered = sorted(classes, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
     slices = (_smallest_slice(needed, gpu_class) for gpu_class in ordered)
     by_size: dict[int, list[str]] = defaultdict(list)
     for gpu_class in ordered:
         by_size[gpu_class.memory_gib].append(gpu_class.name)
-    return Placement(
+    return ClassFit(
         gpus=gpus,
         per_gpu=ceil(Fraction(needed.total, gpus)),
         fits=tuple(c.name for c in ordered if needed.fits(c.memory_gib, gpus)),

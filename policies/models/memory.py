@@ -12,7 +12,7 @@ from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping
 from policies.models import shapes
-from policies.models.estimate import Estimate, estimate, gib, placement
+from policies.models.estimate import Estimate, class_fit, estimate, gib
 from policies.models.shapes import Attention, EstimateError, ModelShape
 from policies.pods import annotations
 from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
@@ -85,11 +85,11 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return a remedy: a larger slice, or a number of cards, on which the model fits. "" if there is none."""
-    placed = placement(need.estimate, classes, need.gpus)
-    counts = placed.in_one_node[-MAX_WAYS:]
-    ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GB" for each in counts]
-    if need.profile is not None and placed.slices:
-        ways.insert(0, f"a slice {placed.slices[0].profile}")
+    fit = class_fit(need.estimate, classes, need.gpus)
+    counts = fit.in_one_node[-MAX_WAYS:]
+    ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GiB" for each in counts]
+    if need.profile is not None and fit.slices:
+        ways.insert(0, f"a slice {fit.slices[0].profile}")
     return f"request {' or '.join(ways)}" if ways else ""
 
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeState
+from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
 from policies.pods.pod import ResourceList, Toleration
 from policies.pods.tolerations import describe_toleration
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
 
@@ -89,6 +91,14 @@ def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
     """Return a function that reads a node in JSON, with its labels of these keys. Nodes with equal labels share them."""
     interned: dict[Labels, Labels] = {}
     return lambda raw: _named_node(decode_metadata(raw), keys, interned)
+
+
+def readable_node_index(api: ApiClient, keys: frozenset[str]) -> NodeIndex | None:
+    """Return the nodes with their labels of these keys; None if the caller may not list them."""
+    try:
+        return NodeIndex(keys, api.list(NODES.path(), node_reader(keys)).items)
+    except errors.Forbidden:
+        return None
 
 
 def state_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:

@@ -15,7 +15,7 @@ from webhook.version import VERSION, commit
 
 MODULES = {"resume": "pause"}
 """Commands that are in the module of another; each other one is in a module of its name, with an underscore for a dash."""
-SHARED = {"log_limit", "log_options", "options", "output", "quota_text", "status_text"}
+SHARED = {"log_limit", "log_options", "options", "output", "quota_text", "scan_text", "status_text"}
 COMMANDS = {
     name.replace("_", "-") for _, name, _ in iter_modules(__path__) if name not in SHARED
 } | MODULES.keys()

@@ -23,7 +23,7 @@ COLUMN = len("ALLOWED")
 @click.option(
     "-n",
     "--namespace",
-    help="Whose classes; left out: the context's, or default without a cluster.",
+    help="Whose classes. Default: the context's, or default without a cluster.",
 )
 @click.option("--all", "everything", is_flag=True, help="List classes without nodes, too, as -o json does.")
 @output_option("text", "json")

@@ -123,7 +123,7 @@ def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @cluster_options
 @click.option(
     "--namespace",
-    help="Namespace of the leader's Lease and of the published catalogues; left out: that of the pod.",
+    help="Namespace of the leader's Lease and of the published catalogues. Default: that of the pod.",
 )
 @click.option("--lease", default=CONTROLLER, help="Name of the leader's Lease.")
 @click.option("--host", default="0.0.0.0", help="Address of /metrics, /healthz, /readyz.")  # noqa: S104 - a pod's address
@@ -137,7 +137,7 @@ def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--canary-namespace",
     default="",
-    help="Namespace in which a GPU pod is created as a dry run; left out: no canary.",
+    help="Namespace in which a GPU pod is created as a dry run. Default: no canary.",
 )
 @click.option(
     "--canary-seconds", default=60.0, type=click.FloatRange(min=1.0), help="Seconds between canaries."
@@ -156,7 +156,7 @@ def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="DNS",
     multiple=True,
     callback=_dns_names,
-    help="DNS name in the certificate (repeatable); left out: those of the Service gpu-admission in the Secret's namespace.",
+    help="DNS name in the certificate (repeatable). Default: those of the Service gpu-admission in the Secret's namespace.",
 )
 @_duration(
     "--ca-days",

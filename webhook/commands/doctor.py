@@ -39,8 +39,9 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
 
     Configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
 
-    Nothing is changed. Exits with 0 if everything was checked and nothing found, 1 if anything was found or not checked, 2 if the
-    cluster cannot be reached.
+    Nothing is changed.
+
+    Exit codes: 0 all was checked and nothing found; 1 if anything was found or not checked; 2 if the cluster cannot be reached.
     """
     with cluster.client() as api:
         api.get("/version")

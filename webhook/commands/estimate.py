@@ -12,7 +12,7 @@ import msgspec
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
 from policies.models import shapes
-from policies.models.estimate import Estimate, Placement
+from policies.models.estimate import ClassFit, Estimate
 from policies.models.shapes import Attention, EstimateError, ModelPhase, ModelShape, Precision, parse_family
 from webhook.commands.options import F, output_option
 from webhook.commands.output import echo, print_json
@@ -65,19 +65,19 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
 )
 @click.option(
     "--config-json",
-    "config",
+    "attention_of_config",
     metavar="FILE",
     callback=_attention,
     help="The model's config.json: its KV cache.",
 )
 @_count("--layers", "number of layers", "With --kv-heads and --head-size: the KV cache.")
 @_count("--kv-heads", "number of KV heads", "Of grouped-query attention.")
-@_count("--head-size", "head size", "Numbers of one head.")
+@_count("--head-size", "head size", "Size of one attention head (head_dim).")
 @_option(
     "--precision",
     _names(Precision),
     shapes.parse_precision,
-    "How a parameter is stored.",
+    "Data type of the weights.",
     show_default="bf16, or the family's",
 )
 @_option(
@@ -87,7 +87,7 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
     "Training keeps activations.",
     default=ModelPhase.SERVING.value,
 )
-@_count("--batch", "batch size", "Sequences at a time.", default="1")
+@_count("--batch", "batch size", "Concurrent sequences.", default="1")
 @_count("--sequence", "sequence length", "Tokens.", default="512")
 @_count("--gpus", "number of GPUs", "GPUs of the pod.", default="1")
 @click.option("--checkpointing", is_flag=True, help="Gradient checkpointing while training.")
@@ -95,13 +95,13 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
 def estimate(
     *,
     family: ModelShape | None,
-    config: Attention | None,
+    attention_of_config: Attention | None,
     layers: int | None,
     kv_heads: int | None,
     head_size: int | None,
     gpus: int,
     output: str,
-    **description: Any,
+    **options: Any,
 ) -> None:
     """Estimate the GPU memory of a model and its GPU classes.
 
@@ -111,53 +111,53 @@ def estimate(
     Exit codes: 0, or 2 if an option is not valid.
     """
     given = [number for number in (layers, kv_heads, head_size) if number is not None]
-    attention = config or (family and family.attention)
+    attention = attention_of_config or (family and family.attention)
     if layers is not None and kv_heads is not None and head_size is not None:
         attention = Attention(layers=layers, kv_heads=kv_heads, head_size=head_size)
     elif given:
         raise click.UsageError("--layers, --kv-heads and --head-size must stand together.")
-    if family is None and description["params"] is None:
+    if family is None and options["params"] is None:
         raise click.UsageError("Missing option '--params' or '--family'.")
-    known = {"params": family.params, "precision": family.precision} if family else {}
-    described = {name: value for name, value in description.items() if value is not None}
-    shape = ModelShape(**{**known, **described, "attention": attention})
+    family_defaults = {"params": family.params, "precision": family.precision} if family else {}
+    given_options = {name: value for name, value in options.items() if value is not None}
+    shape = ModelShape(**{**family_defaults, **given_options, "attention": attention})
     catalogue = load_directory(None).classes
-    needed = estimates.estimate(shape)
-    placement = estimates.placement(needed, catalogue, gpus)
+    estimated = estimates.estimate(shape)
+    fit = estimates.class_fit(estimated, catalogue, gpus)
     if output == "json":
-        print_json({"shape": shape, "bytes": needed, "placement": placement, "advice": placement.advice})
+        print_json({"shape": shape, "bytes": estimated, "placement": fit, "advice": fit.advice})
     else:
-        report = [*_memory(shape, needed, placement), "", *_cards(placement, catalogue), ""]
-        how = "A rule of thumb: too much for long sequences without --family or --config-json."
+        report = [*_memory(shape, estimated, fit), "", *_classes(fit, catalogue), ""]
+        basis = "A rule of thumb: too much for long sequences without --family or --config-json."
         if attention is not None:
-            how = f"KV cache of {attention}; a tenth of each GPU is left free."
-        echo("\n".join([*report, how, "Optimizer states and gradients are left out."]))
+            basis = f"KV cache of {attention}; a tenth of each GPU is left free."
+        echo("\n".join([*report, basis, "Optimizer states and gradients are left out."]))
 
 
-def _memory(shape: ModelShape, needed: Estimate, placement: Placement) -> Iterator[str]:
+def _memory(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[str]:
     yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"
-    parts = {"weights": needed.weights, "KV cache": needed.kv_cache}
+    parts = {"weights": estimated.weights, "KV cache": estimated.kv_cache}
     if shape.phase is ModelPhase.TRAINING:
-        parts["activations"] = needed.activations
-    if not needed.knows_cache:
-        parts["overhead"] = needed.overhead
-    for name, size in {**parts, "total": needed.total}.items():
+        parts["activations"] = estimated.activations
+    if not estimated.knows_cache:
+        parts["overhead"] = estimated.overhead
+    for name, size in {**parts, "total": estimated.total}.items():
         yield f"  {name:12}{estimates.gib(size):>16}"
-    if placement.gpus > 1:
-        yield f"  {'per GPU':12}{estimates.gib(placement.per_gpu):>16}   on {placement.gpus} GPUs"
+    if fit.gpus > 1:
+        yield f"  {'per GPU':12}{estimates.gib(fit.per_gpu):>16}   on {fit.gpus} GPUs"
 
 
-def _cards(placement: Placement, catalogue: ClassCatalogue) -> Iterator[str]:
-    slices = {found_slice.class_name: found_slice.profile for found_slice in placement.slices}
-    if not placement.fits:
-        # "8 × 40 GB" stays on one line: textwrap does not break at a no-break space.
-        sentence = f"{placement.advice[:1].upper()}{placement.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
-        sentence = sentence.replace(" GB", "\u00a0GB")
+def _classes(fit: ClassFit, catalogue: ClassCatalogue) -> Iterator[str]:
+    slices = {each.class_name: each.profile for each in fit.slices}
+    if not fit.fits:
+        # "8 × 40 GiB" stays on one line: textwrap does not break at a no-break space.
+        sentence = f"{fit.advice[:1].upper()}{fit.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
+        sentence = sentence.replace(" Gi", "\u00a0Gi")
         yield from (line.replace("\u00a0", " ") for line in textwrap.wrap(sentence, width=80))
         return
-    yield "Fits" if placement.gpus == 1 else f"Fits on {placement.gpus} of"
-    for name in placement.fits:
+    yield "Fits" if fit.gpus == 1 else f"Fits on {fit.gpus} of"
+    for name in fit.fits:
         gpu_class = catalogue.get(name)
-        memory = f"{gpu_class.memory_gib} GB" if gpu_class else ""
+        memory = f"{gpu_class.memory_gib} GiB" if gpu_class else ""
         remark = f"   a slice would do: fits {slices[name]}" if name in slices else ""
         yield f"  {name:20}{memory:>8}{remark}"

@@ -64,7 +64,9 @@ def export(
     They are ValidatingAdmissionPolicy and MutatingAdmissionPolicy objects.
 
     They hold inside the API server: while the webhook is away, for pods that never reach it, for ephemeral containers.
-    What is not in them, and why, goes to stderr. Exits with 2 if the documents are invalid or the cluster cannot be used.
+    What is not in them, and why, goes to stderr.
+
+    Exit codes: 0; 2 if the documents are invalid or the cluster cannot be used.
     """
     if config is not None and cluster is not None and cluster.is_named:
         raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")

@@ -1,4 +1,8 @@
-"""`gpu-admission fetch-model`: the command of the init container of model-warming. Its image lacks the webhook's libraries."""
+"""`gpu-admission fetch-model`: the command of the init container of model-warming.
+
+Its image has only the packages of deploy/constraints-fetcher.txt: click, msgspec and the client libraries of the sources. So no
+module that it imports may import kubernetes, rich or jinja2.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -67,7 +71,7 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
     default=3600,
     help="Seconds to wait for another pod that fetches the model.",
 )
-def fetch_model(uri: str, directory: Path, **options: Any) -> NoReturn:
+def fetch_model(uri: str, directory: Path, lock_wait: int, **options: Any) -> NoReturn:
     """Fetch the model URI into DIRECTORY, unless it is there. Lock, marker and partial files are beside it in .NAME.warming.
 
     \b
@@ -80,6 +84,6 @@ def fetch_model(uri: str, directory: Path, **options: Any) -> NoReturn:
     Exit codes: 0 DIRECTORY has the model, 1 failure, 2 invalid arguments, 143 SIGTERM. The next run resumes.
     """  # noqa: D301 - click does not rewrap a paragraph after this mark
     model = parse_model_uri(uri)
-    if isinstance(model, BadAnnotation):
+    if isinstance(model, BadAnnotation):  # the parser is that of the annotation
         FetchReport(model.value).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)
-    fetching.fetch_model(model, directory, **options)
+    fetching.fetch_model(model, directory, lock_wait, fetching.FetchOptions(**options))

@@ -77,8 +77,8 @@ def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Com
 
 
 cluster_options = _options(
-    "Work with the cluster that this file names; left out: the pod's service account, else what kubectl would use.",
-    "Context of the kubeconfig; left out: its current one.",
+    "Work with the cluster that this file names. Default: the pod's service account, else what kubectl would use.",
+    "Context of the kubeconfig. Default: its current one.",
 )
 named_cluster_options = _options(
     "Evaluate by the cluster that this file names; left out, and --context too: without a cluster.",
@@ -113,7 +113,7 @@ def config_option(left_out: str) -> Callable[[F], F]:
         "--config",
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help=f"Directory or file of GPUPolicy, GPUClass and other documents; left out: {left_out}.",
+        help=f"Directory or file of GPUPolicy, GPUClass and other documents. Default: {left_out}.",
     )
 
 
@@ -125,7 +125,7 @@ def output_option(*formats: str) -> Callable[[F], F]:
 
 
 def namespaces_option(left_out: str = "all that you may read, else the context's") -> Callable[[F], F]:
-    text = f"A namespace, also several times; left out: {left_out}."
+    text = f"A namespace, also several times. Default: {left_out}."
     return click.option("-n", "--namespace", "namespaces", multiple=True, help=text)
 
 
@@ -136,7 +136,7 @@ def prometheus_options(purpose: str) -> Callable[[Command], Command]:
         @click.option(
             "--prometheus-url",
             metavar="URL",
-            help=f"{purpose}: the address of Prometheus, such as https://prometheus.monitoring:9090; left out: no use is read.",
+            help=f"{purpose}: the address of Prometheus, such as https://prometheus.monitoring:9090. Default: no use is read.",
         )
         @click.option(
             "--prometheus-token-file",
@@ -148,7 +148,7 @@ def prometheus_options(purpose: str) -> Callable[[Command], Command]:
             "--prometheus-ca-file",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="File with the authorities (PEM) of Prometheus; left out: those of the system.",
+            help="File with the authorities (PEM) of Prometheus. Default: those of the system.",
         )
         @functools.wraps(command)
         def packed(
@@ -175,7 +175,7 @@ def prometheus_options(purpose: str) -> Callable[[Command], Command]:
 
 
 def now_option(purpose: str) -> Callable[[F], F]:
-    return click.option("--now", type=Moment(), default=now, help=f"{purpose}; left out: now.")
+    return click.option("--now", type=Moment(), default=now, help=f"{purpose}. Default: now.")
 
 
 class Moment(click.ParamType[datetime]):

@@ -20,7 +20,7 @@ from policies.printable import printable, printable_json, printable_lines
 from policies.quota.amounts import format_amount
 
 FAILED, BAD_INPUT = 1, 2
-"""Exit statuses: of the answer no, and of wrong usage or a cluster or documents that cannot be used."""
+"""Exit codes: of the answer no, and of wrong usage or a cluster or documents that cannot be used."""
 
 LONGEST_ERROR = 4_000
 """Characters of a line: an error may quote a key of a file, which may be as long as the file."""

@@ -14,6 +14,7 @@ from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
+from webhook.cluster.nodes import readable_node_index
 from webhook.cluster.objects import TRUE
 from webhook.commands import options, quota_text
 from webhook.commands.options import ClusterChoice
@@ -21,8 +22,7 @@ from webhook.commands.output import Screen, amount_or_unknown, counted, fail, pr
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import QUOTAS, READY, QuotaRecord, WaitingPods, decode_quota
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.granted import key_order
-from webhook.tools.pod_demand import cluster_nodes
+from webhook.tools.granted_text import key_order
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
 from webhook.tools.status.reading import read_summaries
@@ -64,7 +64,7 @@ class QuotaReports(NamedTuple):
 @click.option(
     "-n",
     "--namespace",
-    help="One namespace, with the pods and claims that hold its quota; left out: all that you may read, else the context's.",
+    help="One namespace, with the pods and claims that hold its quota. Default: all that you may read, else the context's.",
 )
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
 @options.install_namespace_option
@@ -82,8 +82,9 @@ def quota(
 ) -> None:
     """Show used, reserved and granted GPUs per namespace.
 
-    Of a namespace without a GPUQuota it shows the ClusterGPUQuota. Exits with 2 if there is neither, or the cluster or the
-    documents cannot be used.
+    Of a namespace without a GPUQuota it shows the ClusterGPUQuota.
+
+    Exit codes: 0; 2 if there is neither, or the cluster or the documents cannot be used.
     """
     home, names, now = cluster.namespace(), Names(namespace=install_namespace), datetime.now(UTC)
     with cluster.client() as api:
@@ -115,7 +116,7 @@ def _read(
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     records.sort(key=lambda record: record.namespace)
-    nodes, reports = cluster_nodes(reader.api, configuration), []
+    nodes, reports = readable_node_index(reader.api, configuration.classes.label_keys), []
     summaries, until = read_summaries(
         reader, configuration, [namespace] if namespace else [], records, nodes, names, now, {}
     )

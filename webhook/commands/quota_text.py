@@ -17,7 +17,7 @@ from webhook.tools.status.summaries import (
     QuotaSummary,
     TeamSummary,
 )
-from webhook.tools.status.teams import NAMED, is_short, team_notes, team_share
+from webhook.tools.status.team_text import MAX_NAMES, is_short, team_notes, team_share
 
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
@@ -153,7 +153,7 @@ def print_teams(
 
 
 def _held(team: TeamSummary) -> str:
-    shown = (f"{member.name} {member.amount}" for member in team.largest[:NAMED])
-    more = team.namespaces - NAMED if len(team.largest) > NAMED else 0
+    shown = (f"{member.name} {member.amount}" for member in team.largest[:MAX_NAMES])
+    more = team.namespaces - MAX_NAMES if len(team.largest) > MAX_NAMES else 0
     named = ", ".join(shown)
     return f"largest: {named}{f' and {more} more' if more > 0 else ''}" if named else ""

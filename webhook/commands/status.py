@@ -67,7 +67,9 @@ def status(
 ) -> None:
     """Show policies, quotas, GPU classes and denials.
 
-    Parts that you may not read are left out, and named at the end. Exits with 2 if the cluster or the documents cannot be used.
+    Parts that you may not read are left out, and named at the end.
+
+    Exit codes: 0; 2 if the cluster or the documents cannot be used.
     """
     home, names = cluster.namespace(), Names(namespace=install_namespace)
 

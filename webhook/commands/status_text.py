@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from policies.finding import truncate
+from policies.printable import first_names
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
 from webhook.cluster.capacity import NO_CAPACITY
 from webhook.commands import quota_text
@@ -207,9 +208,8 @@ def _row(screen: Screen, row: QuotaRow) -> None:
 def _holders(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
     if not quota.holders:
         return
-    shown = (_held_by(holder, now) for holder in quota.holders[:MAX_HOLDERS])
-    more = f" and {len(quota.holders) - MAX_HOLDERS} more" if len(quota.holders) > MAX_HOLDERS else ""
-    screen.paragraph(f"held by {', '.join(shown)}{more}", indent=4, style="dim")
+    holders = [_held_by(holder, now) for holder in quota.holders]
+    screen.paragraph(f"held by {first_names(holders, MAX_HOLDERS)}", indent=4, style="dim")
 
 
 def _held_by(holder: QuotaHolder, now: datetime) -> str:

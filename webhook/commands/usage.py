@@ -74,9 +74,9 @@ class Columns(NamedTuple):
 @click.option(
     "--since",
     type=Since(),
-    help="Count from then on: 24h, 7d, a date (it begins at 00:00 UTC) or a time. Left out: all of it.",
+    help="Count from then on: 24h, 7d, a date (it begins at 00:00 UTC) or a time. Default: all of it.",
 )
-@click.option("--until", type=Since(), help="Count up to then. Left out: all of it.")
+@click.option("--until", type=Since(), help="Count up to then. Default: all of it.")
 @prices_option
 @prometheus_options("Tell used GPU-hours from idle ones")
 @output_option("text", "json", "csv")
@@ -91,10 +91,10 @@ def usage(
 ) -> None:
     """Add up GPU-hours from the audit logs of both processes.
 
-    A FILE may be packed (gzip); without any, standard input is read. A pod counts as long as it holds its quota: from its
+    A FILE may be compressed (gzip); without any, standard input is read. A pod counts as long as it holds its quota: from its
     creation, or from its start if it waited in line, to its end.
 
-    Exit codes: 0; 1 if no line counts a pod, or a FILE has no line of an audit log, or is cut; 2 if a FILE, the prices or
+    Exit codes: 0; 1 if no line counts a pod, or a FILE has no line of an audit log, or is truncated; 2 if a FILE, the prices or
     Prometheus cannot be read, or a class has no price.
     """
     if since and until and until <= since:
@@ -124,17 +124,17 @@ def usage(
         print_json(_document(by, groups, rows, columns, lines, summed))
     elif output == "csv":
         echo_document(_csv(by, groups, rows, columns, summed.coverage))
-    elif summed.counting:
+    elif summed.usage_lines:
         _print(Screen(), by, rows, columns)
     screen = Screen(stderr=True)
     for note in (*_default_prices(priced, groups), *_notes(lines, summed)) if output != "json" else ():
         screen.paragraph(note, hanging=0)
-    _end(lines, summed)
+    _exit_if_incomplete(lines, summed)
 
 
-def _end(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> None:
+def _exit_if_incomplete(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> None:
     """End with an error if a total may be low, or zero, because something was not understood."""
-    none = [] if usage.counting else [f"{lines.lines:,} lines read, none counts a pod"]
+    none = [] if usage.usage_lines else [f"{lines.lines:,} lines read, none counts a pod"]
     if problems := [*lines.problems, *none]:
         print_errors(problems)
         sys.exit(FAILED)
@@ -143,7 +143,7 @@ def _end(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> None:
 def _read(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
     lines = gpu_hours.Counts()
     try:
-        # Most lines are of /mutate, and need no decoding.
+        # Only lines of the controller (`counted`, `counting`) and of /validate count.
         usage.read(gpu_hours.audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
@@ -154,7 +154,7 @@ def _read(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
 def _use(
     prometheus: Prometheus, since: datetime, until: datetime | None
 ) -> Callable[[gpu_hours.AuditLine], float | None]:
-    """Return the use of the object of a line. Raises PrometheusError."""
+    """Return a function: the measured utilization of the object of an audit line. Raises PrometheusError."""
     pods = read_use(prometheus, since, min(until or now(), now()))
     return partial(use_of, pods=pods, resource_mapping=load_directory(None).resource_mapping)
 
@@ -184,7 +184,7 @@ def _document(
         "groups": [
             {
                 **dict(zip(by, row.names, strict=True)),
-                **_between(Interval(group.first, group.last)),
+                **_since_until(Interval(group.first, group.last)),
                 **_figures(row, columns),
                 "objects": row.objects,
             }
@@ -196,13 +196,13 @@ def _document(
         "unreadableLines": lines.unreadable + usage.unreadable,
         "openEnded": usage.open_ended,
         "onlyAdmitted": usage.only_admitted,
-        "usageLines": usage.counting,
-        "otherVersionLines": usage.older,
+        "usageLines": usage.usage_lines,
+        "otherVersionLines": usage.other_version_lines,
         "fileProblems": lines.problems,
-        "log": usage.coverage.log and _between(usage.coverage.log),
-        "gaps": [*map(_between, usage.coverage.gaps)],
+        "log": usage.coverage.log and _since_until(usage.coverage.log),
+        "gaps": [*map(_since_until, usage.coverage.gaps)],
         "gapHours": usage.coverage.gap_seconds / 3600,
-        "perhapsNotWhole": [*map(_between, usage.coverage.unsaid)],
+        "perhapsNotWhole": [*map(_since_until, usage.coverage.unknown)],
     }
 
 
@@ -215,7 +215,7 @@ def _figures(row: Row, columns: Columns) -> dict[str, object]:
     }
 
 
-def _between(interval: Interval) -> dict[str, str]:
+def _since_until(interval: Interval) -> dict[str, str]:
     moments = (timestamp(datetime.fromtimestamp(each, UTC)) for each in interval)
     return dict(zip(("since", "until"), moments, strict=True))
 
@@ -231,25 +231,25 @@ def _csv(
     prices, text = columns.prices, io.StringIO()
     writer = csv.writer(text)
     use, costs = USE if columns.has_use else (), ("amount", "currency") if prices else ()
-    log = ("/".join(_between(each).values()) for each in (*filter(None, [coverage.log]), *coverage.gaps))
-    whole = [next(log, ""), " ".join(log)]
+    log = "/".join(_since_until(coverage.log).values()) if coverage.log else ""
+    gaps = " ".join("/".join(_since_until(gap).values()) for gap in coverage.gaps)
     writer.writerow([*by, "since", "until", "gpuHours", *use, "objects", *costs, "log", "gaps"])
     for group, row in zip(groups, rows, strict=True):
         hours = (row.hours, *map(Fraction, row.use if columns.has_use else ()))
         costs = (money(row.cents), prices.currency) if prices else ()
         cells = [
             *map(_cell, row.names),
-            *_between(Interval(group.first, group.last)).values(),
+            *_since_until(Interval(group.first, group.last)).values(),
             *map(_decimal, hours),
         ]
-        writer.writerow([*cells, row.objects, *costs, *whole])
+        writer.writerow([*cells, row.objects, *costs, log, gaps])
     return text.getvalue()
 
 
 def _cell(name: str) -> str:
     """Return a name that no spreadsheet takes for a formula: users, and owners in a log, have names that somebody chose.
 
-    In locales whose decimals have a comma, a semicolon ends a cell, and what follows it may be one.
+    Some locales separate cells by semicolons, so a semicolon could start a cell with a formula.
     """
     text = printable(name).replace(";", ",")
     return f"'{text}" if text.startswith(FORMULA) else text
@@ -281,7 +281,9 @@ def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Colu
         return [*(f"{hour:>10}" for hour in hours[: 4 if columns.has_use else 1]), f"{objects:>7}", *costs]
 
     currency = columns.prices.currency if columns.prices else ""
-    screen.line(line(groups[0], *cells(("GPU-HOURS", "USED", "IDLE", "UNKNOWN"), "PODS", currency)), "bold")
+    screen.line(
+        line(groups[0], *cells(("GPU-HOURS", "USED", "IDLE", "UNKNOWN"), "OBJECTS", currency)), "bold"
+    )
     for row in shown:
         hours = [f"{each:.2f}" for each in (float(row.hours), *row.use)]
         screen.line(line(row.names, *cells(hours, str(row.objects), money(row.cents))))
@@ -299,7 +301,7 @@ def _sum(name: str, rows: Sequence[Row]) -> Row:
 
 
 def _default_prices(prices: Prices | None, groups: Sequence[gpu_hours.GroupUsage]) -> Iterator[str]:
-    """Yield what the default price holds for: a misspelt class shows here."""
+    """Yield a note on classes that got the default price: a misspelt class shows here."""
     hours = total(group.by_class for group in groups)
     unnamed = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
     if unnamed:
@@ -320,21 +322,22 @@ def _notes(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator[str]:
         yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
     if unreadable := lines.unreadable + usage.unreadable:
         yield f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
-    if usage.older:
-        yield f"{counted(usage.older, 'line')} left out: a controller of another version wrote them."
+    if usage.other_version_lines:
+        yield f"{counted(usage.other_version_lines, 'line')} left out: a controller of another version wrote them."
     coverage = usage.coverage
-    if coverage.log and (coverage.gaps or coverage.unsaid):
-        yield "The log begins at {} and ends at {}.".format(*_between(coverage.log).values())
+    if coverage.log and (coverage.gaps or coverage.unknown):
+        yield "The log begins at {} and ends at {}.".format(*_since_until(coverage.log).values())
     if coverage.gap_seconds > TAKE_OVER_SECONDS:
         yield (
             f"No controller wrote for {coverage.gap_seconds / 3600:.1f} h: {_times(coverage.gaps)}. What began and ended then is "
             "not in the total, and what ended then counts to its last line: how many GPU-hours are missing is not known."
         )
-    if coverage.unsaid:
-        yield f"{_times(coverage.unsaid)}: the log does not say whether it is whole: an older version wrote it."
+    if coverage.unknown:
+        why = "it is unknown whether a controller wrote all lines: an older version wrote the log"
+        yield f"{_times(coverage.unknown)}: {why}."
 
 
 def _times(intervals: Sequence[Interval]) -> str:
     longest = sorted(intervals, key=lambda interval: interval.since - interval.until)[:MAX_GAPS]
-    shown = ", ".join(" to ".join(_between(each).values()) for each in sorted(longest))
+    shown = ", ".join(" to ".join(_since_until(each).values()) for each in sorted(longest))
     return shown + (f" and {len(intervals) - MAX_GAPS} more" if len(intervals) > MAX_GAPS else "")

@@ -15,11 +15,11 @@ from webhook.commands.options import ClusterChoice, cluster_options, config_opti
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota_text import budget_facts, idle_text
 from webhook.tools.status.report import plain
-from webhook.tools.status.teams import team_share
+from webhook.tools.status.team_text import team_share
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaFit, Source
-from webhook.tools.why.fit import in_words
+from webhook.tools.why.node_fit import format_requests
 from webhook.tools.why.problems import Problem, Problems, read_problems
 
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
@@ -169,7 +169,9 @@ def _flat(text: str) -> str:
 def _details(screen: Screen, explained: Explanation) -> None:
     screen.heading("what is known")
     where = f", on {' or '.join(explained.classes)}" if explained.classes else ""
-    _entries(screen, "requests", [(in_words(explained.requested) or "no GPU resource of a node") + where])
+    _entries(
+        screen, "requests", [(format_requests(explained.requested) or "no GPU resource of a node") + where]
+    )
     _entries(screen, "policy", _policy(explained))
     _entries(screen, "quota", quota_facts(explained.quota) if explained.quota else ())
     _entries(screen, "budget", budget_facts(explained.budget, explained.at) if explained.budget else ())

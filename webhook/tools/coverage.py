@@ -21,11 +21,11 @@ class Interval(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """log: from the first to the last line. gaps: when no controller wrote. unsaid: when the log does not say whether one did."""
+    """log: from the first to the last line. gaps: when no controller wrote. unknown: when perhaps none did."""
 
     log: Interval | None
     gaps: list[Interval]
-    unsaid: list[Interval]
+    unknown: list[Interval]
 
     @property
     def gap_seconds(self) -> float:

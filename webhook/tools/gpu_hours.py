@@ -62,7 +62,7 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Counts(msgspec.Struct):
-    """The number of lines, how many of them were unreadable, and a sentence for each file that has no audit line, or is cut."""
+    """The number of lines, how many of them were unreadable, and a sentence for each file without an audit line, or truncated."""
 
     lines: int = 0
     unreadable: int = 0
@@ -106,7 +106,7 @@ def _lines(name: str, counts: Counts) -> Iterator[bytes]:
                     pass
     except (EOFError, zlib.error, gzip.BadGzipFile):
         counts.problems.append(
-            f"{name}: its packed data is cut or damaged: only what comes before that is read"
+            f"{name}: its gzip data is truncated or damaged: only what comes before that is read"
         )
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), name) from None
@@ -117,9 +117,9 @@ def _opened(name: str) -> Iterator[BinaryIO]:
     """Open a file; gzip is recognized by its content."""
     with nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as found:
         stream = BufferedReader(cast("BufferedReader", found))
-        packed = stream.peek(len(GZIP)).startswith(GZIP)
+        is_gzip = stream.peek(len(GZIP)).startswith(GZIP)
         try:
-            yield cast("BinaryIO", gzip.GzipFile(fileobj=stream) if packed else stream)
+            yield cast("BinaryIO", gzip.GzipFile(fileobj=stream) if is_gzip else stream)
         finally:
             stream.detach()
 
@@ -252,7 +252,7 @@ class Usage:
         self._admitted = Recent[str, None]()
         self._groups: dict[Group, GroupUsage] = {}
         self._writers, self.coverage = Writers(), Coverage(None, [], [])
-        self.unreadable = self.counting = self.older = 0
+        self.unreadable = self.usage_lines = self.other_version_lines = 0
         """Numbers of lines: with an invalid time or amount; of controllers, understood; of controllers of an older version."""
         self.open_ended = 0
         """Objects without a line that says when they ended: they count as long as their controller knew of them."""
@@ -308,9 +308,9 @@ class Usage:
         elif line.verdict == "started":
             self._started[uid] = at
         elif not line.demand or not line.since:
-            self.older += 1
+            self.other_version_lines += 1
             return
-        self.counting += 1
+        self.usage_lines += 1
         if not line.demand or uid in self._released:
             return
         gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)

@@ -4,4 +4,4 @@ import msgspec
 
 
 class JsonStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all parts of a report."""
+    """Base of the structs that `-o json` prints."""

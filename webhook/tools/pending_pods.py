@@ -16,9 +16,9 @@ from policies.quota.amounts import GPUS, NOTHING, Vector, total
 from policies.quota.demand import UnclassifiedPods
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
-from webhook.quota.counted_records import PODS, RecordReader
+from webhook.quota.counted_records import PODS, PodRecord, RecordReader
+from webhook.tools.certain_demand import certain_demand
 from webhook.tools.json_struct import JsonStruct
-from webhook.tools.pod_demand import demand_of_pod
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
 PENDING = {"fieldSelector": "status.phase=Pending"}
@@ -55,26 +55,28 @@ class PendingOwner(JsonStruct, frozen=True):
 def pending_owners(
     api: ApiClient,
     configuration: Configuration,
-    quotas: Mapping[str, UnclassifiedPods],
+    unclassified_pods: Mapping[str, UnclassifiedPods],
     nodes: NodeIndex | None,
     namespace: str,
 ) -> tuple[PendingOwner, ...]:
     """Return the owners of pending pods that hold quota, of all namespaces if it is "", the longest first.
 
-    quotas: how pods without a class count, by namespace; pods of other namespaces hold none. Raises `errors.ApiError`.
+    unclassified_pods: how pods without a class count, by namespace; pods of other namespaces hold no quota. Raises
+    `errors.ApiError`.
     """
     reader = RecordReader(configuration)
-    owners: dict[tuple[str, str, bool], list[tuple[Vector, str, str]]] = defaultdict(list)
 
-    def read(raw: msgspec.Raw) -> None:
+    def read(raw: msgspec.Raw) -> tuple[PodRecord, Vector, str] | None:
+        """Return a pod, what it holds, and why it does not run; None if it holds nothing."""
         pod = reader.read_pod(raw)
-        if pod is not None and pod.namespace in quotas and pod.holds_quota:
-            held = demand_of_pod(reader, pod, quotas[pod.namespace], nodes)
-            if held:
-                owner = pod.namespace, pod.holder, bool(pod.node_name)
-                owners[owner].append((held, pod.since, _reason(decode_stored(raw))))
+        if pod is None or pod.namespace not in unclassified_pods or not pod.holds_quota:
+            return None
+        held = certain_demand(reader, pod, unclassified_pods[pod.namespace], nodes)
+        return (pod, held, _reason(decode_stored(raw))) if held else None
 
-    api.list(PODS.path(namespace), read, query=PENDING)
+    owners: dict[tuple[str, str, bool], list[tuple[Vector, str, str]]] = defaultdict(list)
+    for pod, held, reason in api.list(PODS.path(namespace), read, query=PENDING).items:
+        owners[pod.namespace, pod.holder, bool(pod.node_name)].append((held, pod.since, reason))
     all_pending = (
         PendingOwner(
             namespace=namespace,
@@ -92,7 +94,7 @@ def pending_owners(
 
 def _reason(pod: StoredPod) -> str:
     if pod.spec.node_name:
-        return "on its node, and not started there yet"
+        return truncate("; ".join(pod.waiting), LONGEST_REASON) or "on its node, and not started there yet"
     if pod.gates:
         return truncate(f"scheduling gates: {', '.join(pod.gates)}", LONGEST_REASON)
     return truncate(pod.unscheduled.partition("\n")[0], LONGEST_REASON) or NOT_CONSIDERED

@@ -43,7 +43,7 @@ class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
             return ""
         why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
         ended = ended_with(self.last_state)
-        after = f", after it exited with {ended} ({self.restart_count} restarts)" if ended else ""
+        after = f", after it exited with {ended} (restarts: {self.restart_count})" if ended else ""
         return f"container {self.name}: {why}{after}"
 
 

@@ -30,7 +30,8 @@ _SHORTEST_PATCH = 64
 """A shorter patch counts as this many characters, because each patch takes some time."""
 
 _DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
-_PLACEHOLDERS = ("{{", "${")
+_PARAMETERS = ("{{", "${")
+"""How the parameters of Argo and Katib begin. `check` knows more placeholders (`tools.check.placeholders`)."""
 _CONTAINER_LISTS = ("containers", "initContainers")
 
 _FIRST = ("spec", "containers", 0)
@@ -331,7 +332,7 @@ def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, P
                 for origin, value in values(whole, bound(form, at, gpu.quantity))
             ]
         yield from (
-            each for each in amounts if isinstance(each[0], str) and each[0] and not _is_placeholder(each[0])
+            each for each in amounts if isinstance(each[0], str) and each[0] and not _is_parameter(each[0])
         )
 
 
@@ -364,14 +365,14 @@ def _decided(resources: dict[str, Any]) -> dict[str, Any]:
     decided = dict(resources)
     for name, member in resources.items():
         if isinstance(member, dict):
-            kept = {key: value for key, value in member.items() if "/" in key or not _is_placeholder(value)}
+            kept = {key: value for key, value in member.items() if "/" in key or not _is_parameter(value)}
             decided[name] = {key: _decided_quantity(value) for key, value in kept.items()}
     return decided
 
 
 def _decided_quantity(value: Any) -> Any:
-    return "1" if _is_placeholder(value) else value
+    return "1" if _is_parameter(value) else value
 
 
-def _is_placeholder(value: Any) -> bool:
-    return isinstance(value, str) and any(mark in value for mark in _PLACEHOLDERS)
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, str) and any(mark in value for mark in _PARAMETERS)

@@ -71,7 +71,8 @@ GPU nodes by class
 PROPOSED_TEXT = """\
 To begin with
   rule gpu-class in mode warn: it would refuse pods of the cluster
-  exemption of gpu-operator from gpu-isolation: its GPU stack needs it
+  exemption of gpu-operator from gpu-isolation: device plugins or exporters run
+    there
   1 GPUClass: nvidia-x900
   2 GPUQuotas: chem 27, vision 27
   --propose DIRECTORY writes these documents, once they were tried on the pods
@@ -153,5 +154,5 @@ def test_a_tenant_sees_his_namespace_and_what_was_left_out(cluster: ControlPlane
 
     assert result.exit_code == 0, result.output
     assert result.output.startswith("20 pods (14 with GPUs) and 3 workloads")
-    assert "left out: you may not list nodes" in result.output
+    assert "not read: you may not list nodes" in result.output
     assert "chem" not in result.output

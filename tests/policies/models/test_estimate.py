@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.models.estimate import CardCount, Estimate, Slice, estimate, gib, placement
+from policies.models.estimate import CardCount, Estimate, Slice, class_fit, estimate, gib
 from policies.models.shapes import (
     FAMILIES,
     Attention,
@@ -133,7 +133,7 @@ LARGER = ("nvidia-a100-40gb", "nvidia-a100-80gb", "amd-mi300x")
     nowhere=(200, 1, ()),
 )
 def test_fits_smallest_first(total: Fraction | int, gpus: int, want: tuple[str, ...]) -> None:
-    assert placement(needing(total), CLASSES, gpus).fits == want
+    assert class_fit(needing(total), CLASSES, gpus).fits == want
 
 
 @cases(
@@ -145,32 +145,32 @@ def test_fits_smallest_first(total: Fraction | int, gpus: int, want: tuple[str, 
 def test_slices(total: int, want: list[str]) -> None:
     of_classes = zip(("nvidia-a100-40gb", "nvidia-a100-80gb"), want, strict=False)
 
-    assert placement(needing(total), CLASSES, 1).slices == tuple(Slice(*each) for each in of_classes)
+    assert class_fit(needing(total), CLASSES, 1).slices == tuple(Slice(*each) for each in of_classes)
 
 
 @cases(
     ("total", "gpus", "want"),
-    cards=(320, 1, "no class holds 320.0 GiB per GPU; needs 8 × 40 GB or 4 × 80 GB or 2 × 192 GB"),
-    nine_cards_are_no_node=(720, 1, "no class holds 720.0 GiB per GPU; needs 4 × 192 GB"),
-    more_than_a_node_has=(4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GB"),
+    cards=(320, 1, "no class holds 320.0 GiB per GPU; needs 8 × 40 GiB or 4 × 80 GiB or 2 × 192 GiB"),
+    nine_cards_are_no_node=(720, 1, "no class holds 720.0 GiB per GPU; needs 4 × 192 GiB"),
+    more_than_a_node_has=(4000, 8, "no class holds 500.0 GiB per GPU; needs 21 × 192 GiB"),
     mig=(9, 1, "fits nvidia-t4 and 3 larger; a MIG slice would do: fits 3g.20gb of nvidia-a100-40gb"),
     one_class=(150, 1, "fits amd-mi300x"),
 )
 def test_advice(total: int, gpus: int, want: str) -> None:
-    assert placement(needing(total), CLASSES, gpus).advice == want
+    assert class_fit(needing(total), CLASSES, gpus).advice == want
 
 
 def test_cards_of_one_size_are_counted_together() -> None:
     classes = [gpu_class("nvidia-h100", "nvidia-h100", 80), gpu_class("nvidia-a100", "nvidia-a100", 80)]
 
-    found = placement(needing(240), classes, 1)
+    found = class_fit(needing(240), classes, 1)
 
     assert found.cards == (CardCount(gpus=3, memory_gib=80, class_names=("nvidia-a100", "nvidia-h100")),)
-    assert str(found.cards[0]) == "3 × 80 GB"
+    assert str(found.cards[0]) == "3 × 80 GiB"
 
 
 def test_no_class_at_all_still_says_something() -> None:
-    assert placement(needing(1), [], 1).advice == "no class holds 1.0 GiB per GPU; needs another class"
+    assert class_fit(needing(1), [], 1).advice == "no class holds 1.0 GiB per GPU; needs another class"
 
 
 def test_sizes_are_rounded_up() -> None:

@@ -165,12 +165,12 @@ def test_need_that_nobody_can_tell(containers: list[JSON]) -> None:
 @cases(
     ("params", "sizes", "want"),
     more_than_eight=("70b", (16,), ""),
-    each_size=("70b", (40, 80), "request 8 GPUs of 40 GB or 4 GPUs of 80 GB"),
-    smallest_of_those_that_take_as_many=("70b", (80, 94, 96), "request 4 GPUs of 80 GB"),
+    each_size=("70b", (40, 80), "request 8 GPUs of 40 GiB or 4 GPUs of 80 GiB"),
+    smallest_of_those_that_take_as_many=("70b", (80, 94, 96), "request 4 GPUs of 80 GiB"),
     at_most_three=(
         "70b",
         (40, 48, 80, 141, 192),
-        "request 8 GPUs of 40 GB or 4 GPUs of 80 GB or 2 GPUs of 141 GB",
+        "request 8 GPUs of 40 GiB or 4 GPUs of 80 GiB or 2 GPUs of 141 GiB",
     ),
 )
 def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:

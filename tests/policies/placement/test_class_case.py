@@ -287,7 +287,7 @@ def in_zone(zone: str) -> JSON:
         [T4_IN_A],
         "nvidia-a100-40gb",
         [
-            "request 4 GPUs of 16 GB; class nvidia-a100-40gb: no node matches nodeSelector accelerator=nvidia-a100-40gb, "
+            "request 4 GPUs of 16 GiB; class nvidia-a100-40gb: no node matches nodeSelector accelerator=nvidia-a100-40gb, "
             "by the declared model, so the pod stays pending; or ask the platform team for nodes of nvidia-a100-40gb"
         ],
     ),

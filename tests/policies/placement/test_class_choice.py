@@ -87,7 +87,7 @@ def modelled(params: str) -> JSON:
             modelled("100b"),
             "nvidia-t4",
             False,
-            f'metadata.annotations[{MODEL_PARAMS}] = "100b": request 8 GPUs of 40 GB or 4 GPUs of 80 GB; must fit on a class '
+            f'metadata.annotations[{MODEL_PARAMS}] = "100b": request 8 GPUs of 40 GiB or 4 GPUs of 80 GiB; must fit on a class '
             "that the pod may use: the weights of 100b bf16 serving take 186.3 GiB",
         ),
         "with-claims": (CLAIMS, "nvidia-t4", False, None),

@@ -69,13 +69,13 @@ def test_class(
     more_gpus=(
         modelled({"params": "70b"}),
         ANY,
-        f'{PARAMS} = "70b": request 8 GPUs of 40 GB or 4 GPUs of 80 GB; must fit on a class that the pod may use: the '
+        f'{PARAMS} = "70b": request 8 GPUs of 40 GiB or 4 GPUs of 80 GiB; must fit on a class that the pod may use: the '
         "weights of 70b bf16 serving take 130.4 GiB",
     ),
     more_gpus_of_what_is_allowed=(
         modelled({"params": "13b"}),
         T4_ONLY,
-        f'{PARAMS} = "13b": request 4 GPUs of 16 GB; must fit on a class that the pod may use: the weights of '
+        f'{PARAMS} = "13b": request 4 GPUs of 16 GiB; must fit on a class that the pod may use: the weights of '
         "13b bf16 serving take 24.3 GiB",
     ),
     too_large_for_any_node=(
@@ -87,7 +87,7 @@ def test_class(
     a_larger_slice=(
         modelled({"params": "7b"}, resource="nvidia.com/mig-1g.10gb"),
         ANY,
-        f'{PARAMS} = "7b": request a slice 1g.20gb or 1 GPU of 80 GB; must fit on a class that the pod may '
+        f'{PARAMS} = "7b": request a slice 1g.20gb or 1 GPU of 80 GiB; must fit on a class that the pod may '
         "use: the weights of 7b bf16 serving take 13.1 GiB",
     ),
 )
@@ -100,7 +100,7 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
     rule_of_thumb_on_what_is_allowed=(
         modelled({"params": "7b"}),
         T4_ONLY,
-        f'{PARAMS} = "7b": request 2 GPUs of 16 GB, or declare gpu-admission.dev/model-family or '
+        f'{PARAMS} = "7b": request 2 GPUs of 16 GiB, or declare gpu-admission.dev/model-family or '
         "gpu-admission.dev/model-layers; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
         "needs 19.6 GiB by rule of thumb",
     ),
@@ -114,7 +114,7 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
     pinned_to_what_is_too_small=(
         modelled({"params": "7b"}, nodeSelector={"accelerator": "nvidia-t4"}),
         ANY,
-        f'{PARAMS} = "7b": request 2 GPUs of 16 GB, or set nodeSelector accelerator: nvidia-a100-40gb or '
+        f'{PARAMS} = "7b": request 2 GPUs of 16 GiB, or set nodeSelector accelerator: nvidia-a100-40gb or '
         f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
         "needs 19.6 GiB by rule of thumb",
     ),
@@ -127,7 +127,7 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
     known_cache_leaves_a_tenth_to_the_server=(
         modelled({"family": "llama-3.1-8b"}),
         T4_ONLY,
-        f'metadata.annotations[{MODEL}family] = "llama-3.1-8b": request 2 GPUs of 16 GB; should fit on '
+        f'metadata.annotations[{MODEL}family] = "llama-3.1-8b": request 2 GPUs of 16 GiB; should fit on '
         "nvidia-t4 (14.4 GiB usable): llama-3.1-8b bf16 serving needs 15.1 GiB",
     ),
 )

@@ -39,7 +39,7 @@ def test_every_command_says_the_same_of_its_cluster() -> None:
     assert all(text.startswith("Evaluate by the cluster") for text in of_check), "check needs no cluster"
     assert [len(set(texts.values())) for texts in helps.values()] == [1, 1]
     text = str(helps["--kubeconfig"]["serve"])
-    assert "left out: the pod's service account, else what kubectl would use" in text
+    assert "Default: the pod's service account, else what kubectl would use" in text
 
 
 OF_THE_CLUSTER = ("console", "canary", "doctor", "export", "quota", "config", "resume", "controller")

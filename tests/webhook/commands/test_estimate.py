@@ -29,8 +29,8 @@ def test_text_lists_memory_and_classes() -> None:
         "  overhead             3.3 GiB",
         "  total               19.6 GiB",
     ]
-    assert "  nvidia-l4              24 GB" in lines
-    assert "  nvidia-a100-40gb       40 GB   a slice would do: fits 3g.20gb" in lines
+    assert "  nvidia-l4             24 GiB" in lines
+    assert "  nvidia-a100-40gb      40 GiB   a slice would do: fits 3g.20gb" in lines
     assert not any("nvidia-t4" in line for line in lines)
     assert lines[-2:] == [
         "A rule of thumb: too much for long sequences without --family or --config-json.",
@@ -43,7 +43,7 @@ def test_every_number_of_cards_is_suggested_once_with_the_smallest_size() -> Non
 
     # 65e9 * 2 = 130e9 bytes, as much again of KV cache, 1.2 * 260e9 = 312e9 bytes = 290.6 GiB
     assert "No class holds 290.6 GiB per GPU" in shown
-    assert "needs 8 × 40 GB or 4 × 80 GB or 2 × 180 GB." in shown
+    assert "needs 8 × 40 GiB or 4 × 80 GiB or 2 × 180 GiB." in shown
 
 
 def test_training_shows_activations_and_several_gpus_their_share() -> None:

@@ -18,10 +18,10 @@ from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReports, document
 from webhook.commands.quota_text import team_limits
 from webhook.quota.documents import QuotaRecord, ShareStatus
-from webhook.tools.granted import granted_beyond
+from webhook.tools.granted_text import granted_beyond
 from webhook.tools.status.report import only_problems, plain
 from webhook.tools.status.summaries import QuotaState, QuotaSummary, TeamSummary
-from webhook.tools.status.teams import is_short, team_share
+from webhook.tools.status.team_text import is_short, team_share
 from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)

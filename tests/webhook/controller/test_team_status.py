@@ -24,7 +24,7 @@ from webhook.controller.team_status import TeamStatusWriter
 from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
 from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
-from webhook.tools.status.teams import ledger_by_team
+from webhook.tools.status.teams import namespace_ledger_from_status
 
 PLACE = team_object_name("vision")
 MEMBERS = ("vision-cv", "vision-nlp", "vision-prod")
@@ -134,7 +134,7 @@ def test_what_a_status_says_that_a_namespace_can_still_have(
     monkeypatch.setattr(team_status, "LARGEST", shown)
     world = World(ALL)
     world.show()
-    stated, share = ledger_by_team(world.record, namespace), world.ledgers.team_state(namespace)
+    stated, share = namespace_ledger_from_status(world.record, namespace), world.ledgers.team_state(namespace)
 
     assert stated is not None
     assert stated.left == {GPUS: free}

@@ -267,7 +267,7 @@ def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() 
     nodes = (node(T4), node(A100))
 
     assert warned(pod(gpu_container(), annotations=model), *nodes) == [
-        "request 4 GPUs of 80 GB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
+        "request 4 GPUs of 80 GiB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
         "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300 [gpu-class]"
     ]
     assert warned(pod(gpu_container("4"), annotations=model), *nodes) == []

@@ -17,6 +17,7 @@ from webhook.tools.pending_pods import PendingOwner, pending_owners
 CONFIGURATION = load_directory(None)
 QUOTAS = {"team": UnclassifiedPods.TOTAL_ONLY}
 FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
+NO_IMAGE = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
 TRIED = f"{FIT}. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
 
 
@@ -54,6 +55,11 @@ def found(folder: Path, *pods: JSON, namespace: str = "") -> tuple[PendingOwner,
         "scheduling gates: kueue.x-k8s.io/admission",
     ),
     on_its_node=(pod("a", nodeName="b"), True, "on its node, and not started there yet"),
+    its_image_is_missing=(
+        {**pod("a", nodeName="b"), "status": {"containerStatuses": [{"name": "main", "state": NO_IMAGE}]}},
+        True,
+        "container main: ImagePullBackOff: no such image",
+    ),
 )
 def test_why_a_pod_is_pending(stored: JSON, has_node: bool, reason: str, tmp_path: Path) -> None:
     (owner,) = found(tmp_path, stored)

@@ -14,7 +14,7 @@ import yaml
 
 from policies.pods.field_paths import OPTIONAL, Parts, field_path, value_at, with_edit
 from webhook.configuration.yaml_documents import EventLoader, YamlDocument, YamlError, is_text, load_documents
-from webhook.tools.check.sources import is_placeholder
+from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.corrections import last_items_last
 
 Value = str | float | None

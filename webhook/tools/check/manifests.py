@@ -23,17 +23,14 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.evaluation.kinds import ADVISED, CLAIM
+from webhook.tools.check.placeholders import has_parameters, is_placeholder, is_template, undecided_amounts
 from webhook.tools.check.sources import (
-    Input,
+    ReadResult,
     Renderer,
     ToRender,
     Track,
-    has_parameters,
-    is_placeholder,
-    is_template,
     read_stdin,
     texts_of,
-    undecided_amounts,
 )
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
@@ -113,7 +110,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return self.document.position_of((*self.at, *parts))
 
 
-class Manifests(Input):
+class Manifests(ReadResult):
     """The objects that were read, in the order of the sources."""
 
     manifests: list[Manifest] = msgspec.field(default_factory=list)

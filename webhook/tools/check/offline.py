@@ -36,7 +36,7 @@ from webhook.evaluation.kinds import ADVISED, CLAIM
 from webhook.evaluation.workloads import evaluate_autoscaler
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
-from webhook.tools.check.sources import has_parameters, is_placeholder
+from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods

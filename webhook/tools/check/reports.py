@@ -20,7 +20,7 @@ from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict
-from webhook.tools.check.sources import FIRST
+from webhook.tools.check.sources import RENDER_FIRST
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 """The id of the schema; consumers such as GitHub want it in `$schema`."""
@@ -112,7 +112,7 @@ def _of_input(manifests: Manifests) -> Iterator[dict[str, Any]]:
             message = ": ".join(filter(None, (problem.path, problem.message)))
             yield _result(MANIFEST, level, message, _location(problem.file, problem.line, problem.column))
     for each in manifests.to_render:
-        message = f"a {each.renderer.noun} {FIRST}: {each.renderer.remedy}"
+        message = f"a {each.renderer.noun} {RENDER_FIRST}: {each.renderer.remedy}"
         yield _result(MANIFEST, "note", message, _location(each.file, each.line))
 
 
@@ -220,7 +220,7 @@ def skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold (production 2, Char)."""
 
-_SKIPPED = {ManifestVerdict.SKIPPED: "not known to have pods", ManifestVerdict.UNKNOWN: FIRST}
+_SKIPPED = {ManifestVerdict.SKIPPED: "not known to have pods", ManifestVerdict.UNKNOWN: RENDER_FIRST}
 
 
 def junit_report(results: Sequence[ManifestResult], manifests: Manifests) -> str:
@@ -239,7 +239,7 @@ def junit_report(results: Sequence[ManifestResult], manifests: Manifests) -> str
         ET.SubElement(case(warning.file, _place(warning)), "system-out").text = _text(str(warning))
     for each in manifests.to_render:
         unread = case(each.file, each.renderer.noun)
-        ET.SubElement(unread, "skipped", message=f"{FIRST}: {each.renderer.remedy}")
+        ET.SubElement(unread, "skipped", message=f"{RENDER_FIRST}: {each.renderer.remedy}")
     root = ET.Element("testsuites", name="gpu-admission")
     root.extend(_suite(file, cases) for file, cases in suites.items())
     for count in ("tests", "failures", "errors"):

@@ -55,10 +55,10 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.tools.check.manifests import Manifest, whole_definition
+from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_teams import RunTeam, run_teams
-from webhook.tools.check.sources import is_placeholder
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import ledger_from_status, limits_state
+from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
 
@@ -387,7 +387,7 @@ class CheckedCluster:
     def _quota(self, namespace: str) -> QuotaLedger | None:
         """Return what the GPUQuota grants, and what its status says is held."""
         record = self._reader.quota(namespace)
-        ledger = ledger_from_status(record, datetime.now(UTC)) if record else None
+        ledger = quota_ledger_from_status(record, datetime.now(UTC)) if record else None
         if record is None or ledger is None:
             return None
         if limits_state(record)[0].denies:

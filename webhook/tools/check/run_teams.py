@@ -15,7 +15,12 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import Teams, TeamSpec, stricter
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.quota.team_documents import TeamRecord
-from webhook.tools.status.teams import holding, ledger_by_team, ledgers_from_status, share_of
+from webhook.tools.status.teams import (
+    namespace_ledger_from_status,
+    share_of,
+    team_ledgers_from_status,
+    uncounted_ledger,
+)
 
 
 @dataclass(eq=False)
@@ -35,7 +40,7 @@ class RunTeam:
 
     def ledger(self, namespace: str, own: QuotaLedger | None) -> QuotaLedger | None:
         """Return what a namespace has by its GPUQuota, if there is one, and by the team."""
-        by_team = ledger_by_team(self.record, namespace)
+        by_team = namespace_ledger_from_status(self.record, namespace)
         if own is None or by_team is None or by_team.team_state is None:
             return by_team
         state = by_team.team_state
@@ -57,7 +62,7 @@ class RunTeam:
         guaranteed = team.guaranteed.get(namespace, {})
         unnamed = positive_difference(guaranteed, self.record.status.guaranteed_idle)
         used = (known.used or {}) if known else unnamed
-        self._after = self._after.with_ledger(namespace, holding(team, total((used, requested))))
+        self._after = self._after.with_ledger(namespace, uncounted_ledger(team, total((used, requested))))
 
     def team_state(self, namespace: str, state: TeamState) -> TeamState:
         """Return the state of the team for a namespace after the requests of objects in the other namespaces."""
@@ -83,7 +88,7 @@ def run_teams(
         found = {
             name: RunTeam(record, ledgers, name in written)
             for name, record in records.items()
-            if (ledgers := ledgers_from_status(record)) is not None
+            if (ledgers := team_ledgers_from_status(record)) is not None
         }
         return Teams(each.match for each in records.values()), found
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.pods.field_paths import Parts
+from policies.printable import first_names
 from webhook.configuration.documents import SUFFIXES, LocatedProblem, reading
 from webhook.configuration.files import LEADS_OUT, Source, decoded, leads_out, read_file
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
@@ -23,27 +23,12 @@ from webhook.configuration.yaml_documents import YamlDocument, load_documents
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """File names that `kustomize build` reads (RecognizedKustomizationFileNames of kustomize's konfig)."""
 
-_ACTION = re.compile(r"(?:^|[:,\-\[{])[ \t]*\{[{%]", re.MULTILINE)
-"""Where a template puts `{{…}}` or `{%…%}` and YAML has a map as a key: unquoted, where a value or a line starts."""
+STDIN = "-"
+STDIN_NAME = "stdin"
+MAX_FILE_BYTES = 64 * 2**20
+"""The CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
 
-_TEMPLATED = re.compile(r"\{\{|\{%")
-"""Forms of Go templates and Jinja."""
-
-_VARIABLE = re.compile(r"\$\{|^\$[A-Za-z_]\w*$|^<[^<>]+>$")
-"""Forms of envsubst, and `<NAME>` as documentation writes it. A shell in a container reads the former, too."""
-
-_REFERENCE = re.compile(r"\$\(")
-"""The form of Tekton's parameters. In env, args and command Kubernetes itself expands it."""
-
-_WITH_PARAMETERS = {("", "Template"), ("kubeflow.org", "Experiment")}
-"""OpenShift's Template before it had a group; Katib's `${trialParameters.…}`."""
-
-_COMMAND = re.compile(r"\.(args|command)\b")
-_EXPANDED = re.compile(r"\.(args|command|env)\b")
-
-_AMOUNTS = {("limits",), ("requests",)}
-
-FIRST = "must be rendered first"
+RENDER_FIRST = "must be rendered first"
 
 _MAX_NAMES = 5
 
@@ -76,45 +61,9 @@ def sentences(unrendered: Iterable[ToRender]) -> Iterator[str]:
             for each in unrendered
             if each.renderer is renderer
         ]
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         if names:
-            noun, shown = f"{renderer.noun}{'s' * (len(names) > 1)}", ", ".join(names[:_MAX_NAMES])
-            yield f"{len(names)} {noun} not checked ({shown}{more}): {renderer.remedy}"
-
-
-def is_template(text: str) -> bool:
-    """Whether text that is not YAML is a template of it."""
-    return _ACTION.search(text) is not None
-
-
-def is_placeholder(value: Any, path: str = "") -> bool:
-    """Whether a tool replaces the value at `path` before the API server sees the object."""
-    if not isinstance(value, str):
-        return False
-    if _TEMPLATED.search(value):
-        return True
-    if _VARIABLE.search(value):
-        return not _COMMAND.search(path)
-    return _REFERENCE.search(value) is not None and not _EXPANDED.search(path)
-
-
-def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
-    """Yield every placeholder that stands for the amount of an extended resource, and its path."""
-    rest: list[tuple[Parts, Any]] = [((), data)]
-    while rest:
-        at, value = rest.pop()
-        members = dict(enumerate(value)) if isinstance(value, list) else value
-        for key, member in members.items() if isinstance(members, dict) else ():
-            if at[-1:] in _AMOUNTS and "/" in str(key) and is_placeholder(member):
-                yield (*at, key), member
-            rest.append(((*at, key), member))
-
-
-def has_parameters(group: str, kind: str) -> bool:
-    """Whether placeholders in objects of the kind are parameters that its controller fills in."""
-    if group == "argoproj.io":
-        return kind != "Rollout"
-    return group in {"tekton.dev", "template.openshift.io"} or (group, kind) in _WITH_PARAMETERS
+            noun = f"{renderer.noun}{'s' * (len(names) > 1)}"
+            yield f"{len(names)} {noun} not checked ({first_names(names, _MAX_NAMES)}): {renderer.remedy}"
 
 
 def chart_of(file: Path) -> Path | None:
@@ -132,7 +81,7 @@ def patch_files(files: Iterable[Path]) -> frozenset[Path]:
 def _patches_in(folder: Path) -> Iterator[Path]:
     file = next((folder / name for name in KUSTOMIZATIONS if (folder / name).is_file()), None)
     try:
-        documents = list(load_documents(read_file(file, LARGEST, folder)[0])) if file else []
+        documents = list(load_documents(read_file(file, MAX_FILE_BYTES, folder)[0])) if file else []
     except (OSError, UnicodeDecodeError):
         return  # a problem where the file itself is read
     for document in documents:
@@ -145,25 +94,19 @@ def _patches_in(folder: Path) -> Iterator[Path]:
                     yield Path(normpath(folder / path))
 
 
-STDIN = "-"
-STDIN_NAME = "stdin"
-LARGEST = 64 * 2**20
-"""Bytes of one file: the CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
-
-
 def read_stdin() -> bytes:
-    return sys.stdin.buffer.read(LARGEST + 1)
+    return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
 
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Passes a sequence through and shows how far it is; the text says what is done with it."""
+"""Wraps a sequence in a progress display with this label."""
 
-_HEAD = re.compile(r"\b(apiVersion|kind)[\"']?\s*:")
+_API_VERSION_OR_KIND = re.compile(r"\b(apiVersion|kind)[\"']?\s*:")
 _COMPONENT = re.compile(r"^kind: *Component\b", re.MULTILINE)
 
 
-class Input(msgspec.Struct):
-    """What was read besides objects."""
+class ReadResult(msgspec.Struct):
+    """What reading found besides objects: problems, warnings, notes and counts."""
 
     problems: list[LocatedProblem] = []
     """Why something cannot be read."""
@@ -184,39 +127,39 @@ def texts_of(
     sources: Sequence[str],
     recursive: bool,
     ignore: Sequence[str],
-    found: Input,
+    result: ReadResult,
     track: Track,
     stdin: Callable[[], bytes],
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield the files in which manifests can be: name, content, and whether it is stdin, which has nothing but manifests."""
-    files = [each for source in sources for each in _Listing(source, recursive, ignore, found).files()]
+    files = [each for source in sources for each in _Listing(source, recursive, ignore, result).files()]
     patches = patch_files(Path(file) for file, _ in files if file != STDIN)
     for file, top in track(files, "reading"):
         if file == STDIN:
-            with reading(STDIN, found.problems):
-                yield STDIN_NAME, decoded(stdin(), LARGEST), True
+            with reading(STDIN, result.problems):
+                yield STDIN_NAME, decoded(stdin(), MAX_FILE_BYTES), True
         elif Path(normpath(Path(file).absolute())) not in patches:
-            with reading(file, found.problems):
-                content, found.sources[file] = read_file(Path(file), LARGEST, top)
-                if _may_hold_manifests(Path(file), content, top is None, found):
+            with reading(file, result.problems):
+                content, result.sources[file] = read_file(Path(file), MAX_FILE_BYTES, top)
+                source = Path(file)
+                if to_render := _rendered_source(source, content):
+                    if to_render not in result.to_render:
+                        result.to_render.append(to_render)
+                elif source.name in KUSTOMIZATIONS:
+                    continue
+                elif top is not None and not _API_VERSION_OR_KIND.search(content):
+                    result.other_documents += 1
+                else:
                     yield file, content, False
 
 
-def _may_hold_manifests(file: Path, content: str, is_named: bool, found: Input) -> bool:
+def _rendered_source(file: Path, content: str) -> ToRender | None:
+    """Return the kustomization or the Helm chart that the file is a part of; None if it is of neither."""
     if file.name in KUSTOMIZATIONS:
-        if not _COMPONENT.search(content):  # part of kustomizations
-            found.to_render.append(ToRender(Renderer.KUSTOMIZE, str(file.parent)))
-        return False
+        # A Component is not built by itself.
+        return None if _COMPONENT.search(content) else ToRender(Renderer.KUSTOMIZE, str(file.parent))
     chart = chart_of(file) if "{{" in content else None
-    if chart is not None:
-        to_render = ToRender(Renderer.HELM, str(chart))
-        if to_render not in found.to_render:
-            found.to_render.append(to_render)
-        return False
-    if not is_named and not _HEAD.search(content):
-        found.other_documents += 1
-        return False
-    return True
+    return ToRender(Renderer.HELM, str(chart)) if chart else None
 
 
 class _Listing(NamedTuple):
@@ -225,22 +168,25 @@ class _Listing(NamedTuple):
     source: str
     recursive: bool
     ignore: Sequence[str]
-    found: Input
+    result: ReadResult
 
     def files(self) -> list[tuple[str, Path | None]]:
-        source, problems = self.source, self.found.problems
+        source, problems = self.source, self.result.problems
         if source.startswith(("http://", "https://")):
             message = "URLs are not supported: curl -sSL URL | gpu-admission check -f -"
             problems.append(LocatedProblem.of_file(source, message))
             return []
         path = Path(source)
         if source == STDIN or not path.is_dir():
-            return [] if source != STDIN and self._is_ignored(path) else [(source, None)]
+            if source != STDIN and self._is_ignored(path):
+                self.result.ignored += 1
+                return []
+            return [(source, None)]
         files: list[str] = []
-        ignored = self.found.ignored
+        ignored = self.result.ignored
         with reading(source, problems):
             files = sorted(str(file) for file in self._below(path, path))
-            if not files and self.found.ignored == ignored:
+            if not files and self.result.ignored == ignored:
                 hint = "" if self.recursive else " (-R reads the directories below, too)"
                 message = f"must contain a .yaml, .yml or .json file{hint}"
                 problems.append(LocatedProblem.of_file(source, message))
@@ -252,13 +198,15 @@ class _Listing(NamedTuple):
                 may_be_read = self.recursive
             else:
                 may_be_read = entry.suffix in SUFFIXES or entry.name in KUSTOMIZATIONS
-            if not may_be_read or self._is_ignored(entry.relative_to(top)):
+            if not may_be_read:
                 continue
-            if is_folder and not entry.is_symlink():
+            if self._is_ignored(entry.relative_to(top)):
+                self.result.ignored += 1
+            elif is_folder and not entry.is_symlink():
                 yield from self._below(entry, top)
             elif is_folder:
                 if leads_out(entry, top):
-                    self.found.warnings.append(LocatedProblem.of_file(str(entry), LEADS_OUT))
+                    self.result.warnings.append(LocatedProblem.of_file(str(entry), LEADS_OUT))
             elif entry.is_file() or not entry.exists() or leads_out(entry, top):  # not a pipe
                 yield entry
 
@@ -267,6 +215,4 @@ class _Listing(NamedTuple):
         paths = [*path.parents, path]
         globs = [glob.rstrip("/").removeprefix("./") for glob in self.ignore]
         names = [name for each in paths for name in (each.name, each.as_posix(), f"/{each.as_posix()}")]
-        ignored = any(fnmatchcase(name, glob) for glob in globs for name in names)
-        self.found.ignored += ignored
-        return ignored
+        return any(fnmatchcase(name, glob) for glob in globs for name in names)

@@ -27,7 +27,7 @@ from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalR
 from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, Health
-from webhook.tools.status.teams import team_notes, team_share
+from webhook.tools.status.team_text import team_notes, team_share
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Explanation

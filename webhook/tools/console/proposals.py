@@ -27,7 +27,7 @@ from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.summaries import DeniedOwner
-from webhook.tools.status.teams import limits_from_status
+from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, StoredObjectVerdict, evaluate
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
@@ -88,7 +88,7 @@ class ProposalReader:
         is_accepted = evaluation.verdict in {StoredObjectVerdict.CHANGED, StoredObjectVerdict.ACCEPTED}
         no_room = ""
         if is_accepted:
-            ledger = limits_from_status(reader, namespace, reader.quota(namespace), self._now)
+            ledger = effective_ledger(reader, namespace, reader.quota(namespace), self._now)
             quota = quota_from_status(ledger, configuration)
             now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: quota), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")

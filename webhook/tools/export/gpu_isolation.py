@@ -1,7 +1,14 @@
-"""Exports rule gpu-isolation in CEL, for all pods, also those that never reach the webhook, and for ephemeral containers.
+"""Exports rule gpu-isolation as CEL. The policies also cover pods that the webhook never gets, and ephemeral containers.
 
-An ephemeral container cannot request a GPU, so each gets `void`; a tool that must see the GPU of a pod runs inside the container
-that has it (kubectl exec).
+An ephemeral container cannot request a GPU, so it gets NVIDIA_VISIBLE_DEVICES=void (no devices). A tool that must see the GPU of
+a pod runs inside the container that has it (kubectl exec).
+
+CEL variables with names of containers:
+
+    requesting         list: they request GPUs
+    fractionContainer  string: the one that a fraction scheduler serves, or ''
+    exempt             list: they do not get `void`
+    existing           list: ephemeral containers of oldObject, which the API server forbids to change
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,6 +25,9 @@ from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Fragment
 from webhook.workloads.creators import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 
 EPHEMERAL = "ephemeralContainers"
+_NEW_EPHEMERAL_CONTAINERS = (
+    f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.existing))"
+)
 
 
 def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Iterator[Fragment]:
@@ -34,7 +44,7 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
         conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK),
         variables=(*having_gpus, ("exempt", "variables.requesting + [variables.fractionContainer]")),
-        patch=" +\n".join(_void(name) for name in LISTS),
+        patch=" +\n".join(_void_patch(name) for name in LISTS),
     )
     yield Fragment(
         part="gpu-isolation.void-ephemeral",
@@ -42,13 +52,20 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         resources=(EPHEMERAL_CONTAINERS,),
         conditions=(),
         variables=(("exempt", existing),),
-        patch=_void(EPHEMERAL),
+        patch=_void_patch(EPHEMERAL),
     )
     yield Fragment(
         part="gpu-isolation.exposed",
         description="No container sees GPUs that it did not request, by a variable, files of the node or an annotation.",
-        variables=(*having_gpus, ("existing", "dyn([])"), *_EXPOSURE),
-        findings=" +\n".join((*map(_shown, LISTS), *map(_listed, LISTS), _mounted(CONTAINERS), _annotated())),
+        variables=(*having_gpus, ("existing", "dyn([])"), _VISIBLE_DEVICES, _NODE_PATHS),
+        findings=" +\n".join(
+            (
+                *map(_variable_findings, LISTS),
+                *map(_device_list_findings, LISTS),
+                _host_path_findings(CONTAINERS),
+                _annotation_findings(),
+            )
+        ),
     )
     yield Fragment(
         part="gpu-isolation.exposed-ephemeral",
@@ -59,15 +76,22 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
             ("requesting", "dyn([])"),
             ("fractionContainer", "''"),
             ("existing", existing),
-            *_EXPOSURE,
+            _VISIBLE_DEVICES,
+            _NODE_PATHS,
         ),
-        findings=" +\n".join((_shown(EPHEMERAL), _listed(EPHEMERAL), _mounted(_ADDED))),
+        findings=" +\n".join(
+            (
+                _variable_findings(EPHEMERAL),
+                _device_list_findings(EPHEMERAL),
+                _host_path_findings(_NEW_EPHEMERAL_CONTAINERS),
+            )
+        ),
     )
     yield Fragment(
         part="gpu-isolation.annotated",
         description="No annotation that names devices of the node is set on a pod after its creation.",
         resources=({**PODS, "operations": ["UPDATE"]},),
-        findings=_annotated("dyn(oldObject).metadata.?annotations[?key].orValue('') != value"),
+        findings=_annotation_findings("dyn(oldObject).metadata.?annotations[?key].orValue('') != value"),
     )
     yield Fragment(
         part="gpu-isolation.advice",
@@ -76,15 +100,17 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         variables=(
             *having_gpus,
             cel.pod_requests_gpus(resource_mapping),
-            *_EXPOSURE[:1],
-            ("tolerated", _tolerated(gpu_taints)),
+            _VISIBLE_DEVICES,
+            ("tolerated", _gpu_tolerations(gpu_taints)),
             ("madeByDaemonSet", _MADE_BY_DAEMONSET),
         ),
-        findings=" +\n".join((*map(_unread, LISTS), *map(_privileged, LISTS), _TOLERATING)),
+        findings=" +\n".join(
+            (*map(_value_from_warnings, LISTS), *map(_privileged_warnings, LISTS), _TOLERATION_WARNING)
+        ),
     )
 
 
-def _void(containers: str) -> str:
+def _void_patch(containers: str) -> str:
     """Return the operations that add the variable to the containers of a list, except those in `exempt`."""
     variable = f"{{'name': {cel.text(rule.VARIABLE)}, 'value': {cel.text(VOID)}}}"
     return f"""\
@@ -95,19 +121,20 @@ def _void(containers: str) -> str:
     : JSONPatch{{op: 'add', path: '/spec/{containers}/' + string(i) + '/env', value: [{variable}]}})"""
 
 
-def _shown(containers: str) -> str:
-    hiding, best = cel.texts(HIDING), cel.text(HIDING[-1])
+def _variable_findings(containers: str) -> str:
+    hiding_values, suggested_value = cel.texts(HIDING), cel.text(HIDING[-1])
     for vendor in VENDORS:
         if vendor.visible_devices and vendor.hiding != HIDING:
             is_its_own = f"e.name in {cel.texts(vendor.visible_devices)}"
-            hiding = f"({is_its_own} ? {cel.texts(vendor.hiding)} : {hiding})"
-            best = f"({is_its_own} ? {cel.text(vendor.hiding[-1])} : {best})"
+            hiding_values = f"({is_its_own} ? {cel.texts(vendor.hiding)} : {hiding_values})"
+            suggested_value = f"({is_its_own} ? {cel.text(vendor.hiding[-1])} : {suggested_value})"
     has_gpus = "(c.name in variables.requesting || c.name == variables.fractionContainer)"
-    (before, beside), (_, without) = rule.REPLACED, rule.EXPOSED
+    # What a sentence has before the suggested value (the same in both), and after it.
+    (before, after_with_gpus), (_, after) = rule.REPLACED, rule.EXPOSED
     finding = cel.sentence(
         f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
-        f"""e.name + {cel.text(f'{before}"')} + {best} + '"' +
-      ({has_gpus} ? {cel.text(beside)} : {cel.text(without)})""",
+        f"""e.name + {cel.text(f'{before}"')} + {suggested_value} + '"' +
+      ({has_gpus} ? {cel.text(after_with_gpus)} : {cel.text(after)})""",
         rule.ID,
         container="c.name",
         value=f"(e.?value.hasValue() ? {cel.quoted_value('e.value')} : '')",
@@ -116,7 +143,7 @@ def _shown(containers: str) -> str:
     findings = f"""\
 c.?env.orValue([]).transformList(j, e,
     (e.name in variables.visibleDevices || e.name.startsWith({cel.text(exposure.DOCKER_RESOURCE)})) &&
-      (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding})),
+      (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding_values})),
     {finding})"""
     return cel.of_each(containers, "!(c.name in variables.existing)", findings)
 
@@ -125,7 +152,7 @@ c.?env.orValue([]).transformList(j, e,
 
 
 def _canonical(path: str) -> str:
-    """Return `exposure.canonical` in CEL; the API server rejects `..` in a hostPath."""
+    """Return `exposure.canonical` in CEL. The API server rejects `..` in a hostPath, so it is not resolved here."""
     cleaned = f"'/' + {path}.split('/').filter(part, !(part in ['', '.'])).map(part, part + '/').join('')"
     return f"[{cleaned}].map(p, p.startsWith('/var/run/') ? p.substring(4) : p)[0]"
 
@@ -134,10 +161,8 @@ def _mounts(containers: str) -> str:
     return f"({containers}).exists(c, c.?volumeMounts.orValue([]).exists(m, m.name == v.name))"
 
 
-_EXPOSURE: tuple[Named, ...] = (
-    ("visibleDevices", cel.texts(exposure.VISIBLE_DEVICES)),
-    ("nodePaths", cel.texts(exposure.NODE_PATHS)),
-)
+_VISIBLE_DEVICES: Named = ("visibleDevices", cel.texts(exposure.VISIBLE_DEVICES))
+_NODE_PATHS: Named = ("nodePaths", cel.texts(exposure.NODE_PATHS))
 _NOT_OF_THE_GPU_STACK: Named = (
     "not-of-the-gpu-stack",
     f"""\
@@ -145,10 +170,9 @@ _NOT_OF_THE_GPU_STACK: Named = (
   [{_canonical("v.?hostPath.?path.orValue('')")}].exists(p,
     {cel.texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
 )
-_ADDED = f"{POD}.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.existing))"
 
 
-def _listed(containers: str) -> str:
+def _device_list_findings(containers: str) -> str:
     finding = cel.sentence(
         f"'spec.{containers}[' + string(i) + '].volumeMounts[' + string(j) + '].mountPath'",
         cel.text(rule.LISTED),
@@ -164,7 +188,7 @@ c.?volumeMounts.orValue([]).transformList(j, m,
     return cel.of_each(containers, "!(c.name in variables.existing)", findings)
 
 
-def _mounted(containers: str) -> str:
+def _host_path_findings(containers: str) -> str:
     path = "v.hostPath.path"
     before, after = map(cel.text, rule.LEADS_TO_GPUS)
     finding = cel.sentence(
@@ -184,7 +208,7 @@ def _mounted(containers: str) -> str:
   {finding})"""
 
 
-def _annotated(condition: str = "true") -> str:
+def _annotation_findings(condition: str = "true") -> str:
     finding = cel.sentence(
         "'metadata.annotations[' + key + ']'",
         cel.text(rule.ANNOTATED),
@@ -198,7 +222,7 @@ def _annotated(condition: str = "true") -> str:
   {finding})"""
 
 
-def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
+def _gpu_tolerations(gpu_taints: Iterable[Toleration]) -> str:
     """Return the indexes of the tolerations that admit the pod to GPU nodes (`gpu_isolation.admits`)."""
     fields = ("key", "operator", "value", "effect")
     literals = (
@@ -226,8 +250,8 @@ request.userInfo.username == {cel.text(DAEMONSET_CONTROLLER)} ||
    o.?controller.orValue(false) && o.kind == 'DaemonSet' && o.apiVersion.startsWith('apps/')))"""
 
 
-def _unread(containers: str) -> str:
-    """Return warnings about variables whose values a container with a request takes from elsewhere."""
+def _value_from_warnings(containers: str) -> str:
+    """Return warnings about valueFrom and envFrom in containers that request GPUs, or that a fraction scheduler serves."""
     prefix = cel.text(exposure.DOCKER_RESOURCE)
 
     def finding(field: str, remedy: str) -> str:
@@ -249,7 +273,7 @@ def _unread(containers: str) -> str:
     )
 
 
-def _privileged(containers: str) -> str:
+def _privileged_warnings(containers: str) -> str:
     finding = cel.sentence(
         f"'spec.{containers}[' + string(i) + '].securityContext.privileged'",
         cel.text(rule.PRIVILEGED),
@@ -265,6 +289,6 @@ def _privileged(containers: str) -> str:
 
 
 _FIRST_TOLERATION = "'spec.tolerations[' + string(variables.tolerated[0]) + ']'"
-_TOLERATING = f"""\
+_TOLERATION_WARNING = f"""\
 (variables.requestsGPUs || variables.tolerated.size() == 0 || variables.madeByDaemonSet ? [] : [
   {cel.sentence(_FIRST_TOLERATION, cel.text(rule.TOLERATED), rule.ID, remedy=cel.text(rule.REMOVE_TOLERATION))}])"""

@@ -18,6 +18,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -30,9 +31,10 @@ from webhook.tools.fetch.report import STOPPED, FetchReport, PermanentError, des
 from webhook.tools.fetch.sources import BUFFER, RemoteFile, list_files, safe
 
 PROGRESS_SECONDS = 10
-PERMANENT_ERRORS = (
-    "EACCES EDQUOT EEXIST EFBIG EISDIR ENAMETOOLONG ENOENT ENOLCK ENOSPC ENOSYS ENOTDIR ENOTSUP EPERM EROFS"
-)
+PERMANENT_ERRORS = frozenset({
+    "EACCES", "EDQUOT", "EEXIST", "EFBIG", "EISDIR", "ENAMETOOLONG", "ENOENT", "ENOLCK", "ENOSPC", "ENOSYS", "ENOTDIR", "ENOTSUP",
+    "EPERM", "EROFS",
+})  # fmt: skip
 TRANSIENT_STATUSES = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 )
@@ -46,6 +48,8 @@ class _Marker(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ModelCache:
+    """The directory of one model, and `.NAME.warming` beside it. The model is *warm* if the directory has all of it."""
+
     def __init__(self, directory: Path, uri: ModelURI) -> None:
         self.directory = directory
         # A query may hold a signature, so the marker has its digest only.
@@ -107,8 +111,8 @@ class ModelCache:
     def reuse(self, files: list[RemoteFile]) -> None:
         """Prepare to fetch the files: reuse what earlier runs fetched, and delete the rest.
 
-        Partial files of other versions are deleted. Files in the marker become partial files again if they are unchanged, or else
-        they are deleted, and so is the marker.
+        Deletes partial files of other versions. Moves unchanged files of the marker back to partial files, deletes the others,
+        then deletes the marker.
         """
         self.partial.mkdir(exist_ok=True)
         wanted = {self.partial_file(file) for file in files}
@@ -151,8 +155,19 @@ class ModelCache:
             return None
 
 
-def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) -> NoReturn:
-    """Fetch a model unless the directory has it, and end the process. `options` are fields of `_Run`."""
+@dataclass(frozen=True, kw_only=True)
+class FetchOptions:
+    """Options of the command. size_limit: in bytes. parallel: files at one time. attempts: failures without progress."""
+
+    endpoint: str | None
+    claim_mount: Path
+    size_limit: int | None
+    parallel: int
+    attempts: int
+
+
+def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, options: FetchOptions) -> NoReturn:
+    """Fetch a model unless the directory has it, and end the process. `lock_wait`: seconds."""
     report = FetchReport(uri.shown, uri.query)
     signal.signal(signal.SIGTERM, lambda *_: report.end(STOPPED, "stopped; the next run resumes"))
     os.umask(0o002)  # pods that share a claim have the same fsGroup, but may have different users
@@ -161,34 +176,31 @@ def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) 
         # The lock is held until its file is closed.
         lock = None if cache.is_warm() else cache.lock(lock_wait, report)
         if lock and not cache.is_warm():
-            _Run(uri, cache, report, **options).fetch()
+            _Run(uri, cache, report, options).fetch()
     except Exception as error:  # noqa: BLE001 - whatever a client library raises becomes one line
         report.fail(describe(error))
     report.end(0, f"warm: {directory} holds {uri.shown}")
 
 
 class _Run(NamedTuple):
-    """A model to fetch, with the options. Sizes are in bytes."""
+    """A model to fetch. Sizes are in bytes."""
 
     uri: ModelURI
     cache: ModelCache
     report: FetchReport
-    endpoint: str | None
-    claim_mount: Path
-    size_limit: int | None
-    parallel: int
-    attempts: int
+    options: FetchOptions
 
     def fetch(self) -> NoReturn:
         began = time.monotonic()
-        files = self._retry("listing", lambda: list_files(self.uri, self.endpoint, self.claim_mount))
+        endpoint, claim_mount = self.options.endpoint, self.options.claim_mount
+        files = self._retry("listing", lambda: list_files(self.uri, endpoint, claim_mount))
         if not files:
             raise PermanentError("holds no files")
         self.cache.reuse(files)
         total = sum(file.size or 0 for file in files)
         self._check_space(files, total)
-        with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
-            self._wait({pool.submit(self._complete, file) for file in files}, files, total)
+        with concurrent.futures.ThreadPoolExecutor(self.options.parallel) as pool:
+            self._wait({pool.submit(self._fetch_file, file) for file in files}, files, total)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows only renames files
         self.cache.install(files)
         took = time.monotonic() - began
@@ -196,7 +208,7 @@ class _Run(NamedTuple):
 
     def _check_space(self, files: list[RemoteFile], total: int) -> None:
         had, free = self.cache.fetched(files), shutil.disk_usage(self.cache.partial).free
-        if (limit := self.size_limit) and total > limit:
+        if (limit := self.options.size_limit) and total > limit:
             raise PermanentError(
                 f"has {human_size(total)}, more than the cache's size limit of {human_size(limit)}"
             )
@@ -210,13 +222,13 @@ class _Run(NamedTuple):
     def _wait(
         self, pending: set[concurrent.futures.Future[None]], files: list[RemoteFile], total: int
     ) -> None:
-        """Wait for all files. Log the progress after ten seconds, or five percent."""
+        """Wait for all files. Log the progress every 10 s, and every 5 %."""
         first = last = self.cache.fetched(files)
         began = logged_at = time.monotonic()
         while pending:
             done, pending = concurrent.futures.wait(pending, 1, concurrent.futures.FIRST_EXCEPTION)
             if error := next(filter(None, (future.exception() for future in done)), None):
-                # Not by an exception, which would wait for the other downloads.
+                # `fail` ends the process at once. An exception would wait for the pool.
                 self.report.fail(describe(error))
             have, now = self.cache.fetched(files), time.monotonic()
             if pending and (now - logged_at >= PROGRESS_SECONDS or have - last >= (total or have) / 20):
@@ -226,7 +238,7 @@ class _Run(NamedTuple):
                 )
                 last, logged_at = have, now
 
-    def _complete(self, file: RemoteFile) -> None:
+    def _fetch_file(self, file: RemoteFile) -> None:
         """Fetch the missing part of a file and compare its digest. Raises errors of the source, and `PermanentError`."""
         partial = self.cache.partial_file(file)
         size = functools.partial(self.cache.fetched, [file])
@@ -257,7 +269,7 @@ class _Run(NamedTuple):
             except Exception as error:
                 tries = 1 if progress() > best else tries + 1
                 best = max(best, progress())
-                if is_permanent(error) or tries >= self.attempts:
+                if is_permanent(error) or tries >= self.options.attempts:
                     raise
                 delay = min(2 ** (tries - 1), 30)
                 self.report.log(f"{what}: {describe(error)}; trying again in {delay} s")
@@ -274,7 +286,7 @@ def is_permanent(error: Any) -> bool:
         return code < HTTPStatus.INTERNAL_SERVER_ERROR and code not in TRANSIENT_STATUSES
     return bool(
         isinstance(error, (PermanentError, ImportError))
-        or errno.errorcode.get(getattr(error, "errno", None) or 0, "-") in PERMANENT_ERRORS.split()
+        or errno.errorcode.get(getattr(error, "errno", None) or 0, "-") in PERMANENT_ERRORS
         or re.search("Credentials|InvalidOperation", type(error).__name__)
         or "CERTIFICATE_VERIFY_FAILED" in str(error)
     )

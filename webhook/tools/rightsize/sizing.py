@@ -14,6 +14,7 @@ from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.vendors import MIG_SLICE
 from policies.pods.annotations import GPU_CLASS
 from policies.quota.amounts import NOTHING, format_amount
+from webhook.tools.json_struct import JsonStruct
 from webhook.tools.prices import Prices, in_cents, money
 
 HEADROOM = Fraction(5, 4)
@@ -26,7 +27,7 @@ Offers = Mapping[str, Collection[str]]
 """By class, the resources that nodes offer."""
 
 
-class Size(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Size(JsonStruct, frozen=True):
     """The GPUs of a pod: `gpus` of a resource. memory_gib, compute, weight: of one, in GiB and in cards of its class.
 
     compute: the part of the card's compute. weight: the part of the card that a quota counts.
@@ -49,7 +50,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return f"{self.resource}: {self.gpus}"
 
 
-class Peaks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Peaks(JsonStruct, frozen=True):
     """The largest values of pods: of one GPU, and of all GPUs of a pod together. Memory in GiB; a busy GPU or slice has use 1."""
 
     memory_gib: Fraction = msgspec.field(name="memoryGiB")
@@ -70,7 +71,7 @@ class Candidate(NamedTuple):
     remark: str = ""
 
 
-class Suggestion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Suggestion(JsonStruct, frozen=True):
     """A sufficient size, and why. Hours are of whole cards in a month; money is saved in a month, in cents."""
 
     size: Size

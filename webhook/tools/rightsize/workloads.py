@@ -21,6 +21,7 @@ from webhook.prometheus.client import Prometheus
 from webhook.prometheus.recorded_series import USE_BY_HOUR
 from webhook.quota.counted_records import PODS
 from webhook.tools.classes import use_of_class
+from webhook.tools.json_struct import JsonStruct
 from webhook.tools.prices import Prices, money
 from webhook.tools.rightsize.peaks import Measured, read_peaks
 from webhook.tools.rightsize.sizing import HOURS_OF_MONTH, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
@@ -52,7 +53,7 @@ class GPUPod(NamedTuple):
     has_succeeded: bool
 
 
-class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SizedWorkload(JsonStruct, frozen=True):
     """Pods of one owner and one size. pod_hours: what they run in a month, added up."""
 
     namespace: str
@@ -80,7 +81,7 @@ class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.pod_hours * self.size.cards
 
 
-class SizeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SizeReport(JsonStruct, frozen=True):
     """hours: the window. by_hour: whether the hourly rules were read. workloads: those with suggestions, the best saving first.
 
     fitting: the number of others whose size is right. unjudged: the number of pods that were not judged, by reason. omitted:

@@ -14,6 +14,7 @@ import msgspec
 from policies.printable import printable_lines
 from policies.quota.amounts import format_amount
 from webhook.cluster.capacity import ClassCapacity
+from webhook.tools.json_struct import JsonStruct
 from webhook.tools.rightsize.workloads import SizeReport
 
 
@@ -59,7 +60,7 @@ def by_sentence(problems: Iterable[FoundProblem]) -> dict[str, list[FoundProblem
     return grouped
 
 
-class PlannedChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PlannedChange(JsonStruct, frozen=True):
     """One change of the pods of one owner, in the words of the annotation `injected`."""
 
     namespace: str
@@ -69,7 +70,7 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: int
 
 
-class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NamespaceUse(JsonStruct, frozen=True):
     """One namespace: its pods, the effects of the rules on them, and the GPUs that it uses."""
 
     namespace: str
@@ -83,7 +84,7 @@ class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """In the units of each resource."""
 
 
-class Remark(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Remark(JsonStruct, frozen=True):
     """A fact about a node, a kind or a resource name, and what to do about it."""
 
     subject: str
@@ -91,7 +92,7 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     remedy: str
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Proposal(JsonStruct, frozen=True):
     """A configuration to begin with; `files` are texts by name, in the order in which they are read.
 
     refused: the number of pods that it would refuse; None where it was not tried.
@@ -109,7 +110,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     refused: int | None = None
 
 
-class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ScanReport(JsonStruct, frozen=True):
     """Everything that one scan found. `omitted` are the missing rights, in the words of `kubectl auth can-i`.
 
     left_out: the number of findings and changes that are not listed.

@@ -47,7 +47,7 @@ from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
 from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.teams import ledger_by_team, read_teams
+from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.why.discovery import ServedKinds
 
@@ -186,7 +186,7 @@ class Scan:
         bounds: dict[str, Fraction] = {}
         for namespace in namespaces:
             match = teams.of(namespace, dict(labels.get(namespace, ())))
-            ledger = ledger_by_team(by_name[match.name], namespace) if match else None
+            ledger = namespace_ledger_from_status(by_name[match.name], namespace) if match else None
             if ledger and ledger.team_state and GPUS in ledger.team_state.reachable:
                 bounds[namespace] = ledger.team_state.reachable[GPUS]
         return bounds
@@ -217,14 +217,14 @@ class Scan:
 
     def _evaluated(self, configuration: Configuration) -> Tally:
         """Evaluate everything, workloads first."""
-        tally, by = Tally(), self._facts.evaluator(configuration, self._now)
-        self._evaluate_workloads(tally, by)
-        held = self._evaluate_pods(tally, by)
+        tally, evaluator = Tally(), self._facts.evaluator(configuration, self._now)
+        self._evaluate_workloads(tally, evaluator)
+        held = self._evaluate_pods(tally, evaluator)
         self._count_claims(tally, configuration, held)
         return tally
 
-    def _evaluate_workloads(self, tally: Tally, by: Evaluator) -> None:
-        kinds = by.configuration.workload_kinds
+    def _evaluate_workloads(self, tally: Tally, evaluator: Evaluator) -> None:
+        kinds = evaluator.configuration.workload_kinds
         for (group, kind), row in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
             if served is None or not row.pods:
@@ -238,12 +238,12 @@ class Scan:
                     # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
                 elif (group, kind) != JOB or not has_ended(raw):
-                    tally.add_workload(evaluate(group, kind, namespace, raw, by))
+                    tally.add_workload(evaluate(group, kind, namespace, raw, evaluator))
 
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
 
-    def _evaluate_pods(self, tally: Tally, by: Evaluator) -> HeldByClaim:
-        configuration = by.configuration
+    def _evaluate_pods(self, tally: Tally, evaluator: Evaluator) -> HeldByClaim:
+        configuration = evaluator.configuration
         reader = RecordReader(configuration)
         held: HeldByClaim = {}
 
@@ -251,14 +251,14 @@ class Scan:
             record = reader.read_pod(raw)
             used: Vector = {}
             if record is not None and record.holds_quota:
-                nodes = by.facts.named_nodes()
+                nodes = evaluator.facts.named_nodes()
                 # A node that cannot be read could be of any class, and its pod would count for each.
                 counted = replace(record, node_name="") if nodes is NO_NODES else record
                 used = reader.demand_of_pod(counted, UnclassifiedPods.TOTAL_ONLY, nodes)
                 if record.extended_claim:
                     held[record.uid, record.extended_claim] = used
-            evaluation = evaluate("", "Pod", decode_metadata(raw).namespace, raw, by)
-            requests_gpus = _requests_gpus(evaluation, by)
+            evaluation = evaluate("", "Pod", decode_metadata(raw).namespace, raw, evaluator)
+            requests_gpus = _requests_gpus(evaluation, evaluator)
             tally.add_pod(evaluation, used, requests_gpus=requests_gpus)
             if requests_gpus and (controlled_by := _controlled_by(evaluation, configuration.workload_kinds)):
                 tally.unknown_kinds[controlled_by] += 1
@@ -317,10 +317,12 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
     return replace(policy, spec=replace(policy.spec, rules=rules, paused_until=None))
 
 
-def _requests_gpus(evaluation: Evaluation, by: Evaluator) -> bool:
-    mapping = by.configuration.resource_mapping
+def _requests_gpus(evaluation: Evaluation, evaluator: Evaluator) -> bool:
+    mapping = evaluator.configuration.resource_mapping
     pods = (each.submitted for each in evaluation.pods)
-    seen = (without_other_claims(pod, by.claims_of(evaluation.namespace, pod), mapping)[0] for pod in pods)
+    seen = (
+        without_other_claims(pod, evaluator.claims_of(evaluation.namespace, pod), mapping)[0] for pod in pods
+    )
     return any(map(mapping.pod_requests_gpus, seen))
 
 

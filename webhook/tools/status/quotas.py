@@ -28,10 +28,10 @@ from webhook.quota.documents import (
     ShareStatus,
 )
 from webhook.quota.enforcer import ReadOnlyQuota
-from webhook.tools.granted import key_order
+from webhook.tools.certain_demand import certain_demand
+from webhook.tools.granted_text import key_order
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
-from webhook.tools.pod_demand import demand_of_pod
 from webhook.tools.status import summaries
 
 
@@ -107,7 +107,7 @@ def _hours(decimals: Mapping[str, str]) -> Vector:
     return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
 
 
-def ledger_from_status(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
+def quota_ledger_from_status(record: QuotaRecord, now: datetime) -> QuotaLedger | None:
     """Return what a quota grants, and what its status says is used. None if its spec cannot be read."""
     status = record.status
     if record.spec is None:
@@ -220,7 +220,7 @@ def holders_of_quota(
         pod = reader.read_pod(raw)
         if pod is None or not pod.holds_quota:
             return
-        demand = demand_of_pod(reader, pod, unclassified_pods, nodes)
+        demand = certain_demand(reader, pod, unclassified_pods, nodes)
         counted[pod.uid, pod.extended_claim] = demand
         is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
         since = datetime.fromisoformat(pod.since) if is_pending else None

@@ -39,14 +39,15 @@ from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
-from webhook.tools.status.teams import limits_from_status
+from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import read_author, read_family
-from webhook.tools.why.fit import classes_for, idle_owner, in_words, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
+from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
+from webhook.tools.why.quota_fit import idle_owner, quota_fit
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
@@ -85,7 +86,7 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.limits = limits_from_status(reader, namespace, self.quota, now)
+        self.limits = effective_ledger(reader, namespace, self.quota, now)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -134,8 +135,8 @@ class _Case:
                 pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, each.metadata.name)))
             except (errors.Forbidden, errors.NotFound):
                 continue
-            requested = requested_of_nodes(pod, self.configuration.resource_mapping)
-            held[each.metadata.name] = in_words(requested)
+            requested = requested_gpus(pod, self.configuration.resource_mapping)
+            held[each.metadata.name] = format_requests(requested)
             if self.limits is not None:
                 counts_as = self.limits.unclassified_pods
                 demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
@@ -230,7 +231,7 @@ class _Case:
     def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
         """Explain a situation by one of its pods, which is stored or would be."""
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
-        requested = requested_of_nodes(pod, configuration.resource_mapping)
+        requested = requested_gpus(pod, configuration.resource_mapping)
         classes = classes_for(pod, self.index, configuration)
         fits, rule_denials = None, None
         no_node: tuple[Finding, ...] = ()

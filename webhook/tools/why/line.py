@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from policies.pods.pod import Pod
+from policies.printable import first_names
 from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger.team import team_title
 from policies.quota.line import Standing
@@ -14,7 +15,7 @@ from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Cause, Source
 from webhook.workloads.gangs import gang_source
 
-NAMED = 2
+MAX_NAMES = 2
 """Places before a pod that are named."""
 WAITS = "waits in line for quota"
 
@@ -81,8 +82,7 @@ def _before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
     before = [each for each in (waiting.next if waiting else ()) if 0 < each.place < place.place]
     if not before:
         return ""
-    named = ", ".join(each.title for each in before[:NAMED])
-    return f"; before it: {named}" + (f" and {len(before) - NAMED} more" if len(before) > NAMED else "")
+    return f"; before it: {first_names([each.title for each in before], MAX_NAMES)}"
 
 
 def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str) -> str:

@@ -327,6 +327,7 @@ def _cause(source: Source, finding: Finding) -> Cause:
 
 def _outlook(situation: Situation, last: ClusterEvent) -> str:
     """Return what happens to the next pod when no known rule denies it."""
+    # An Event has the sentence of a denial, and no reason code.
     if not situation.sees_quota and team_title("") in last.denial:
         return "do as it says; its controller tries again by itself, and succeeds once the team has room"
     return "a pod would be admitted now: its controller tries again by itself"

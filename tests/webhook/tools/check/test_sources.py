@@ -6,7 +6,8 @@ import pytest
 
 from tests.cases import cases
 from webhook.tools.check.manifests import Manifests, read_manifests
-from webhook.tools.check.sources import has_parameters, is_placeholder, sentences
+from webhook.tools.check.placeholders import has_parameters, is_placeholder
+from webhook.tools.check.sources import sentences
 
 POD = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {"containers": [{"name": "main"}]}}\n'
 TEMPLATE = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n"

@@ -94,11 +94,10 @@ def test_nodes(check: str, nodes: list[JSON], want: list[str], tmp_path: Path) -
     no_kubelet_confirms_their_end=(
         False,
         [
-            "deleted-pods-on-lost-node: Node a is not Ready, and has 1 GPU pods that were deleted (ml/train): "
-            "their containers may run on\n"
-            "leave them until the node is back or off: deleted by force, they hold no quota, whether or not they "
-            "run; of a node that is off: kubectl taint nodes a "
-            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            "deleted-pods-on-lost-node: Node a is not Ready; GPU pods with a deletionTimestamp: 1 (ml/train); "
+            "their containers may still run\n"
+            "do not force-delete them: the quota would be freed while their containers may run; if the node is "
+            "off: kubectl taint nodes a node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         ],
     ),
     a_ready_node_ends_its_pods=(True, []),

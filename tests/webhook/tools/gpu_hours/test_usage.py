@@ -124,7 +124,7 @@ def test_hours_are_added_up_by_each_combination(tmp_path: Path) -> None:
         "team/nvidia-l4": "1",
     }
     head, first, *_ = CliRunner(env={"COLUMNS": None}).invoke(usage, [*by, log]).stdout.splitlines()
-    assert head == "NAMESPACE  CLASS       GPU-HOURS     PODS"
+    assert head == "NAMESPACE  CLASS       GPU-HOURS  OBJECTS"
     assert first == "other      nvidia-t4        4.00        1"
 
 
@@ -249,7 +249,7 @@ def test_a_packed_log_that_was_cut_counts_as_far_as_it_goes_and_is_an_error(tmp_
 
     found, problem = (
         json.loads(result.stdout),
-        f"{packed}: its packed data is cut or damaged: only what comes before that is read",
+        f"{packed}: its gzip data is truncated or damaged: only what comes before that is read",
     )
     assert 0 < Fraction(found["gpuHours"]) < 2000
     assert (result.exit_code, found["fileProblems"], result.stderr) == (1, [problem], f"error: {problem}\n")
@@ -274,7 +274,7 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
     result = CliRunner(env={"COLUMNS": None}).invoke(usage, [written(tmp_path / "audit.jsonl", lines)])
 
     assert result.stdout.splitlines() == [
-        "NAMESPACE   GPU-HOURS     PODS",
+        "NAMESPACE   GPU-HOURS  OBJECTS",
         "other            3.00        1",
         "team             2.50        2",
         "total            5.50        3",
@@ -286,5 +286,6 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
         "meanwhile.",
         "1 of 5 lines left out: they cannot be read as lines of an audit log.",
         "The log begins at 2026-11-21T01:00:00Z and ends at 2026-11-21T01:30:00Z.",
-        "2026-11-21T01:00:00Z to 2026-11-21T01:30:00Z: the log does not say whether it is whole: an older version wrote it.",
+        "2026-11-21T01:00:00Z to 2026-11-21T01:30:00Z: "
+        "it is unknown whether a controller wrote all lines: an older version wrote the log.",
     ]

@@ -38,7 +38,7 @@ def test_a_table_has_amounts_and_their_sum(tmp_path: Path) -> None:
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
-        "NAMESPACE  CLASS      OWNER          GPU-HOURS     PODS           EUR",
+        "NAMESPACE  CLASS      OWNER          GPU-HOURS  OBJECTS           EUR",
         "team       nvidia-l4  Job/train           1.00        1          0.33",
         "team       nvidia-t4  Job/train           0.57        1          0.06",
         "team       nvidia-t4  Notebook/ana        0.50        1          0.05",
@@ -232,7 +232,7 @@ def test_held_hours_are_used_idle_or_unknown(tmp_path: Path) -> None:
     result = CliRunner(env={"COLUMNS": None}).invoke(usage, [log, *WITH_USE])
 
     assert result.stdout.splitlines() == [
-        "NAMESPACE   GPU-HOURS        USED        IDLE     UNKNOWN     PODS",
+        "NAMESPACE   GPU-HOURS        USED        IDLE     UNKNOWN  OBJECTS",
         "team             9.00        3.00        2.00        4.00        5",
         "total            9.00        3.00        2.00        4.00        5",
     ]

@@ -9,7 +9,7 @@ import pytest
 from tests.webhook.commands.rightsizing import report as right_size
 from tests.webhook.tools.rightsize.peaks import peaks
 from webhook.cluster.capacity import ClassCapacity
-from webhook.commands.scan import print_text
+from webhook.commands.scan_text import print_text
 from webhook.tools.scan.report import (
     Effect,
     FoundProblem,
@@ -74,8 +74,8 @@ def test_texts_of_the_cluster_are_escaped() -> None:
 def test_it_says_what_is_left_out_and_what_was_tried() -> None:
     text = page(REPORT)
 
-    assert "left out: you may not list nodes" in text
-    assert "left out: 4 more findings and changes" in text
+    assert "not read: you may not list nodes" in text
+    assert "not shown: 4 more findings and changes" in text
     assert "none of the pods would be refused" in text
     assert "of no known class" in text
 

@@ -10,7 +10,7 @@ from policies.policy import Labels
 from tests.cases import cases
 from tests.webhook.tools.scan.built_in import BUILT_IN
 from tests.webhook.tools.scan.evaluated import evaluated_pod
-from webhook.commands import scan as command
+from webhook.commands import scan_text
 from webhook.commands.output import Screen
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.quota.team_documents import decode_team
@@ -100,7 +100,7 @@ def test_a_proposal_has_teams_in_a_file_that_can_be_applied(capsys: pytest.Captu
     assert isinstance(document, YamlDocument)
     record = decode_team(msgspec.json.encode(document.data))
     assert (record.name, record.problem, record.hard) == ("vision", "", {"gpus": Fraction(6)})
-    command._proposal(Screen(), found, None)
+    scan_text._proposal(Screen(), found, None)
     assert "  1 ClusterGPUQuota: vision 6\n" in capsys.readouterr().out
 
 

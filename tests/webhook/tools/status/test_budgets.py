@@ -12,7 +12,7 @@ from tests.budgets import T4, at, budget, spending
 from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import BudgetStatus, QuotaRecord, QuotaStatus
-from webhook.tools.status.quotas import ledger_from_status, quota_status
+from webhook.tools.status.quotas import quota_ledger_from_status, quota_status
 from webhook.tools.status.summaries import BudgetRow
 
 NOW, LATER = datetime(2026, 11, 26, 12, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
@@ -87,7 +87,7 @@ def test_what_is_spent(now: datetime, want: list[str]) -> None:
 def test_what_commands_take_as_spent(
     found: BudgetStatus | None, now: datetime, want: Spending | None
 ) -> None:
-    ledger = ledger_from_status(quota(found=found), now)
+    ledger = quota_ledger_from_status(quota(found=found), now)
 
     assert ledger is not None
     assert (ledger.budget, ledger.spending) == (budget(gpus=5000, t4=20), want)

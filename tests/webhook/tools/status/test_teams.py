@@ -12,10 +12,11 @@ from tests.policies.quota.team_denials import IDLE, LAB, LEADS, OWN, PROD, USED,
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
 from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference
-from webhook.tools.status.quotas import ledger_from_status, quota_status
+from webhook.tools.status.quotas import quota_ledger_from_status, quota_status
 from webhook.tools.status.report import plain
 from webhook.tools.status.summaries import QuotaHolder, QuotaState
-from webhook.tools.status.teams import ledgers_from_status, team_notes, team_summary
+from webhook.tools.status.team_text import team_notes
+from webhook.tools.status.teams import team_ledgers_from_status, team_summary
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 
@@ -64,7 +65,7 @@ def test_a_tenant_computes_as_the_ledger_does() -> None:
     status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=ShareStatus.of(LEDGER))
     record = stored({"gpus": 100}, status)
 
-    ledger = ledger_from_status(record, NOW)
+    ledger = quota_ledger_from_status(record, NOW)
 
     assert ledger is not None
     assert ledger.team_state is not None
@@ -76,7 +77,7 @@ def test_a_tenant_computes_as_the_ledger_does() -> None:
 
 
 def test_a_quota_without_a_team_is_as_before() -> None:
-    ledger = ledger_from_status(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
+    ledger = quota_ledger_from_status(stored({"gpus": 8}, QuotaStatus(hard=amounts({"gpus": 8}))), NOW)
 
     assert ledger is not None
     assert (ledger.team_state, ledger.maximum_hard) == (None, amounts({"gpus": 8}))
@@ -132,7 +133,7 @@ def test_what_is_shown_of_a_team() -> None:
         "16 GPUs guaranteed and not used",
         "its namespaces are granted 120 of 64 GPUs: first come, first served",
     ]
-    ledgers = ledgers_from_status(team(COUNTED))
+    ledgers = team_ledgers_from_status(team(COUNTED))
     assert ledgers is not None
     assert list(ledgers.ledgers) == [LAB, PROD, "vision-new", "other namespaces"]
 

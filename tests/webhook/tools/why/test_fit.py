@@ -15,7 +15,8 @@ from webhook.cluster.capacity import ClassCapacity, ClassTotals, GPUNode
 from webhook.configuration.loader import load_directory
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
 from webhook.tools.status.capacity import node_index
-from webhook.tools.why.fit import classes_for, idle_owner, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.node_fit import classes_for, node_fits, requested_gpus
+from webhook.tools.why.quota_fit import idle_owner, quota_fit
 
 CONFIGURATION = load_directory(None)
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
@@ -161,7 +162,7 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
 def test_what_keeps_a_pod_from_a_node(
     asking: JSON, there: GPUNode, against: tuple[str, ...], remedy: str
 ) -> None:
-    requested = requested_of_nodes(view(asking), CONFIGURATION.resource_mapping)
+    requested = requested_gpus(view(asking), CONFIGURATION.resource_mapping)
     (found,) = node_fits(view(asking), [there], requested)
     assert (found.against, found.remedy) == (against, remedy)
 
@@ -169,7 +170,7 @@ def test_what_keeps_a_pod_from_a_node(
 def test_the_node_with_the_least_against_it_comes_first() -> None:
     nodes = [node("a", used="6", is_ready=False), node("c", used="6"), node("b", used="6")]
     asking = view(pod())
-    found = node_fits(asking, nodes, requested_of_nodes(asking, CONFIGURATION.resource_mapping))
+    found = node_fits(asking, nodes, requested_gpus(asking, CONFIGURATION.resource_mapping))
     assert [each.name for each in found] == ["b", "c", "a"]
 
 

@@ -370,8 +370,8 @@ ON_T4 = {"nodeName": "t4-0"}
                 )
             ]
         },
-        "Pod train-0 waits on Node t4-0: container main: CrashLoopBackOff, after it exited with code 137, OOMKilled (7 "
-        "restarts)",
+        "Pod train-0 waits on Node t4-0: container main: CrashLoopBackOff, after it exited with code 137, OOMKilled "
+        "(restarts: 7)",
         "see why the container exits: kubectl logs --previous",
     ),
     a_stateful_set_in_order=(

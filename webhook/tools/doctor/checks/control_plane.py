@@ -176,7 +176,7 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
             where = f"ServiceAccount/{account} in {cluster.names.namespace}"
             more = len(missing) - MAX_RIGHTS
             message = f"must be allowed to {'; '.join(missing[:MAX_RIGHTS])}"
-            message += f"; {more} more rights are missing" if more > 0 else ""
+            message += f"; and {more} more" if more > 0 else ""
             yield failure("right-missing", where, message, f"{APPLY}, which has its ClusterRole and Role")
 
 

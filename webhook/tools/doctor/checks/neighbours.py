@@ -82,15 +82,15 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
             unchosen.append(name)
         elif pods:
             has, where = (
-                f"has {len(pods)} GPU pods (such as {pods[0].name})",
+                f"has GPU pods ({len(pods)}, such as {pods[0].name})",
                 entry_title(MUTATING, PODS_ENTRY),
             )
             remove = f"remove {name} from the selector (webhooks.excludedNamespaces of the chart)"
             remedy = f"{remove}, unless it is the GPU stack; or {APPLY}"
             yield warning("unseen-gpu-pods", f"Namespace/{name}", f"{has} and is excluded by {where}", remedy)
     if unchosen:
-        have = f"that its labels do not choose have GPU pods, such as {unchosen[0]}"
-        yield f"webhooks.namespaceSelector of the chart is set: {len(unchosen)} namespaces {have}"
+        number = f"{len(unchosen)}, such as {unchosen[0]}"
+        yield f"webhooks.namespaceSelector of the chart does not choose all namespaces with GPU pods ({number})"
 
 
 @doctor_check(

@@ -15,6 +15,7 @@ from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.policy import BUILT_IN_POLICY
+from policies.printable import first_names
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
@@ -28,16 +29,15 @@ from webhook.tools.doctor.cluster import InstalledCluster, Permission
 READ = Permission("list", "nodes")
 PRODUCT_LABELS = (*from_all_vendors(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 LABEL_KEY = GPUClassOptions().label_key
-NAMED = 3
+MAX_NAMES = 3
+"""Names that a sentence lists."""
 MAX_IN_COMMAND = 20
 """Nodes; a shell takes more, but nobody reads them."""
 
 
 def names_in_words(names: Iterable[str]) -> str:
-    """Return the first names, and how many more there are."""
-    listed = sorted(names)
-    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
-    return ", ".join(listed[:NAMED]) + more
+    """Return the first names in the alphabet, and how many more there are."""
+    return first_names(sorted(names), MAX_NAMES)
 
 
 def _subject(names: Collection[str]) -> str:
@@ -67,23 +67,28 @@ def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
     Permission("list", "pods"),
 )
 def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
-    """Count deleted pods whose end no kubelet confirms. Pods that were deleted by force are gone: nothing knows of them."""
+    """Warn of pods with a deletionTimestamp on nodes that are not Ready: no kubelet confirms that their containers ended.
+
+    Pods that were deleted by force are no longer in the API server.
+    """
     for node in cluster.gpu_nodes:
         if node.is_ready:
             continue
         gpu_pods = cluster.gpu_pods("/api/v1/pods", fieldSelector=f"spec.nodeName={node.name}")
         if pods := [f"{pod.namespace}/{pod.name}" for pod in gpu_pods if pod.deletion_timestamp]:
-            deleted = f"{len(pods)} GPU pods that were deleted ({names_in_words(pods)})"
-            message = f"is not Ready, and has {deleted}: their containers may run on"
+            listed = f"{len(pods)} ({names_in_words(pods)})"
+            message = (
+                f"is not Ready; GPU pods with a deletionTimestamp: {listed}; their containers may still run"
+            )
             remedy = (
-                "leave them until the node is back or off: deleted by force, they hold no quota, whether or not they run; of a "
-                f"node that is off: kubectl taint nodes {node.name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+                "do not force-delete them: the quota would be freed while their containers may run; if the node is off: "
+                f"kubectl taint nodes {node.name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
             )
             yield warning("deleted-pods-on-lost-node", f"Node {node.name}", message, remedy)
 
 
 def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
-    """Return the tolerations that GPU pods get from each policy and each class, by the document."""
+    """Return the tolerations that GPU pods get from each policy and class, keyed by document, such as `GPUPolicy/default`."""
     configuration = cluster.configuration
     cards = sorted(configuration.resource_mapping.whole_cards)
     tolerations = {"GPUPolicy/built-in": tuple(map(gpu_toleration.resource_taint, cards))}
@@ -130,7 +135,7 @@ def _untolerated(
         yield warning("taint-not-tolerated", _subject(nodes), message, remedy)
 
 
-@doctor_check("class-labels", "Every named class has nodes, and they have its label", READ)
+@doctor_check("class-labels", "Every class in a GPUPolicy or GPUClass has nodes with its label", READ)
 def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
     classes = cluster.configuration.classes
     keys = {options.label_key for options in _class_options(cluster)}
@@ -158,7 +163,7 @@ def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
 
 
 def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
-    """Yield the classes in documents without a node or pool, in the words of admission."""
+    """Yield classes that no node or NodePool has; the message is that of rule gpu-class."""
     configuration = cluster.configuration
     context = Context(
         phase=Phase.TEMPLATE,
@@ -189,7 +194,7 @@ def _node_facts(cluster: InstalledCluster, keys: frozenset[str]) -> NodeFacts:
     return node_facts(keys, ((labels, None) for labels in labelled), tuple(node_pools(cluster.api, keys)))
 
 
-def _in_pools(cluster: InstalledCluster) -> set[str]:
+def _classes_of_node_pools(cluster: InstalledCluster) -> set[str]:
     classes = cluster.configuration.classes
     return {
         name
@@ -212,12 +217,12 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, GPUCla
                 yield f"GPUPolicy/{policy.name}", word, unrestricted
     for document in configuration.documents:
         name, each = document.name, configuration.classes.get(document.name)
-        if document.kind == CLASS and each is not None and not _is_known(cluster, each):
+        if document.kind == CLASS and each is not None and not _is_autoscaled(cluster, each):
             options = GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
             yield f"GPUClass/{name}", name, options
 
 
-def _is_known(cluster: InstalledCluster, each: GPUClass) -> bool:
+def _is_autoscaled(cluster: InstalledCluster, each: GPUClass) -> bool:
     return any(class_matches(each, options.autoscaled_classes) for options in _class_options(cluster))
 
 
@@ -226,8 +231,10 @@ def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
     kind, _, name = owner.partition("/")
     each = cluster.configuration.classes.get(name)
     if kind == "GPUClass" and each is not None:
-        return _is_known(cluster, each) or name in _in_pools(cluster)
-    return bool(_in_pools(cluster)) or any(options.autoscaled_classes for options in _class_options(cluster))
+        return _is_autoscaled(cluster, each) or name in _classes_of_node_pools(cluster)
+    return bool(_classes_of_node_pools(cluster)) or any(
+        options.autoscaled_classes for options in _class_options(cluster)
+    )
 
 
 @doctor_check("unknown-classes", "Every GPU node is of a known class", READ)
@@ -280,6 +287,7 @@ def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
     "unmapped", "Quotas count every device", READ, Permission("list", "deviceclasses", "resource.k8s.io")
 )
 def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
+    # Works without valid documents, by the built-in mapping; `cluster.configuration` raises Unknown then.
     mapping = cluster.usable_configuration.resource_mapping
     nodes: dict[str, list[str]] = defaultdict(list)
     for node in cluster.nodes:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from webhook.cluster.nodes import readable_node_index
 from webhook.cluster.objects import timestamp
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.pending_pods import PendingOwner, pending_owners
-from webhook.tools.pod_demand import cluster_nodes
 
 
 @doctor_check(
@@ -25,7 +25,7 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     if not counts_as:
         return
     configuration, began = cluster.usable_configuration, cluster.now - timedelta(seconds=LONG_PENDING_SECONDS)
-    nodes = cluster_nodes(cluster.api, configuration)
+    nodes = readable_node_index(cluster.api, configuration.classes.label_keys)
     by_namespace: dict[str, list[PendingOwner]] = defaultdict(list)
     for pending_owner in pending_owners(cluster.api, configuration, counts_as, nodes, ""):
         if not pending_owner.has_node and pending_owner.since < began:

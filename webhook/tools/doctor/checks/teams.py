@@ -17,7 +17,7 @@ from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
 from webhook.tools.doctor.checks.documents import recount_remedy, true_conditions
 from webhook.tools.doctor.checks.nodes import READ
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
-from webhook.tools.granted import granted_beyond
+from webhook.tools.granted_text import granted_beyond
 
 POLICY = "gpu-admission-teams"
 READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")

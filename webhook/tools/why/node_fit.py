@@ -1,10 +1,7 @@
-"""What one pod demands of its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
+"""Which GPU nodes a pod fits on, and what is against the others, for `why`."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-
-from msgspec.structs import asdict
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
@@ -13,23 +10,18 @@ from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.demand import Catalogues, pod_demand
+from policies.quota.demand import Catalogues
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.objects import timestamp
-from webhook.quota.counted_records import LONG_PENDING_SECONDS
-from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.capacity import gpu_amounts
-from webhook.tools.status.quotas import quota_status
-from webhook.tools.status.summaries import IdleOwner
-from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
+from webhook.tools.why.explanation import NodeFit
 
 
-def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
+def requested_gpus(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
     """Return the GPU resources that the pod requests, by name."""
     return {resource.name: amount for resource, amount in gpu_amounts(pod, mapping).items() if amount}
 
 
-def in_words(requested: Mapping[str, Fraction]) -> str:
+def format_requests(requested: Mapping[str, Fraction]) -> str:
     return ", ".join(f"{format_amount(amount)} {name}" for name, amount in requested.items())
 
 
@@ -37,43 +29,6 @@ def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
     candidates = candidate_classes(pod, catalogues.classes, nodes)
     return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_known else ()
-
-
-def quota_fit(
-    pod: Pod,
-    quota: QuotaRecord | None,
-    nodes: NodeIndex,
-    catalogues: Catalogues,
-    now: datetime,
-    *,
-    is_held: bool,
-) -> QuotaFit | None:
-    """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read."""
-    if quota is None or quota.spec is None:
-        return None
-    status = quota_status(quota, None)
-    demand = pod_demand(pod, catalogues, quota.spec.unclassified_pods, nodes=nodes)
-    rows = tuple(
-        QuotaDemand(**asdict(row), requested=demand.vector[row.key])
-        for row in status.rows
-        if demand.vector.get(row.key)
-    )
-    created = (pod.metadata and pod.metadata.creation_timestamp) or timestamp(now)
-    since = datetime.fromisoformat(created)
-    is_long = is_held and not pod.spec.node_name and (now - since).total_seconds() > LONG_PENDING_SECONDS
-    return QuotaFit(
-        state=status.state,
-        rows=rows,
-        is_held=is_held,
-        unbound_since=since if is_long else None,
-        team=quota.status.team,
-    )
-
-
-def idle_owner(quota: QuotaRecord | None, names: Collection[str]) -> IdleOwner | None:
-    """Return the idle holder that has one of these names, such as `Notebook/ana`; None if none is known to be idle."""
-    owners = quota_status(quota, None).idle_owners if quota else ()
-    return next((owner for owner in owners if owner.owner in names), None)
 
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:
@@ -105,10 +60,11 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
     """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
     lacking = dict(_lacking(node, requested))
     if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
-        # Whatever else is changed, this node never takes it.
+        # Its allocatable amount is too small: list this first.
         yield from lacking.items()
         lacking = {}
     if node.stands_for is not None:
+        # A class from ConfigMap gpu-admission-capacity, not a node: its taints and labels are unknown.
         yield from (
             lacking.items() if node.is_ready else (("takes no pods: it is not Ready, or cordoned", ""),)
         )

@@ -1,0 +1,43 @@
+"""Sentences about the quotas of teams."""
+
+from fractions import Fraction
+
+from policies.quota.amounts import NOTHING, format_amount, unit
+from policies.quota.ledger.team import team_title
+from policies.quota.shortage_facts import amounts_in_words
+from webhook.quota.documents import ShareStatus
+from webhook.tools.granted_text import granted_beyond, granted_in_sum, key_order
+from webhook.tools.status.summaries import TeamSummary
+
+MAX_NAMES = 3
+"""Namespaces that a sentence lists."""
+
+
+def team_share(team: ShareStatus) -> str:
+    """Return what a namespace sees of its team: `ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40`."""
+    keys = sorted(team.hard, key=key_order)
+    free = (
+        f"{format_amount(team.free.get(key, NOTHING))} of {format_amount(team.hard[key])} {unit(key)} free"
+        for key in keys
+    )
+    named = next((each for key in keys if (each := team.largest.get(key))), ())
+    largest = ", ".join(f"{each.name} {format_amount(Fraction(each.amount))}" for each in named[:MAX_NAMES])
+    more = f"; largest: {largest}" if largest else ""
+    contact = f"; contact: {team.contact}" if team.contact else ""
+    return f"{team_title(team.name)} has {', '.join(free)}{more}{contact}"
+
+
+def is_short(team: ShareStatus) -> bool:
+    """Whether nothing is free of a dimension."""
+    return any(team.free.get(key, NOTHING) <= 0 < hard for key, hard in team.hard.items())
+
+
+def team_notes(team: TeamSummary, *, in_full: bool = False) -> list[str]:
+    """Return what is guaranteed and not used, and whether the quotas of its namespaces grant more than the team.
+
+    in_full: also what they grant if it is not more.
+    """
+    hard = {row.key: row.hard for row in team.rows}
+    idle = f"{amounts_in_words(team.guaranteed_idle)} guaranteed and not used" if team.guaranteed_idle else ""
+    granted = granted_in_sum(team.granted, hard) if in_full else granted_beyond(team.granted, hard)
+    return [each for each in (idle, granted) if each]

@@ -1,0 +1,53 @@
+"""What one pod demands of its namespace's quota, for `why`."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from msgspec.structs import asdict
+
+from policies.placement.named_nodes import NodeIndex
+from policies.pods.pod import Pod
+from policies.quota.demand import Catalogues, pod_demand
+from webhook.cluster.objects import timestamp
+from webhook.quota.counted_records import LONG_PENDING_SECONDS
+from webhook.quota.documents import QuotaRecord
+from webhook.tools.status.quotas import quota_status
+from webhook.tools.status.summaries import IdleOwner
+from webhook.tools.why.explanation import QuotaDemand, QuotaFit
+
+
+def quota_fit(
+    pod: Pod,
+    quota: QuotaRecord | None,
+    nodes: NodeIndex,
+    catalogues: Catalogues,
+    now: datetime,
+    *,
+    is_held: bool,
+) -> QuotaFit | None:
+    """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read."""
+    if quota is None or quota.spec is None:
+        return None
+    status = quota_status(quota, None)
+    demand = pod_demand(pod, catalogues, quota.spec.unclassified_pods, nodes=nodes)
+    rows = tuple(
+        QuotaDemand(**asdict(row), requested=demand.vector[row.key])
+        for row in status.rows
+        if demand.vector.get(row.key)
+    )
+    created = (pod.metadata and pod.metadata.creation_timestamp) or timestamp(now)
+    since = datetime.fromisoformat(created)
+    is_long = is_held and not pod.spec.node_name and (now - since).total_seconds() > LONG_PENDING_SECONDS
+    return QuotaFit(
+        state=status.state,
+        rows=rows,
+        is_held=is_held,
+        unbound_since=since if is_long else None,
+        team=quota.status.team,
+    )
+
+
+def idle_owner(quota: QuotaRecord | None, names: Collection[str]) -> IdleOwner | None:
+    """Return the idle owner with one of these names, such as `Notebook/ana`; None if none is known to be idle."""
+    owners = quota_status(quota, None).idle_owners if quota else ()
+    return next((owner for owner in owners if owner.owner in names), None)
