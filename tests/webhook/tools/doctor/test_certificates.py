@@ -13,7 +13,7 @@ from typing import Any
 from certs.issue import KeyPair, issue_authority, issue_server
 from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import cluster_of
-from webhook.tools.doctor.check import CheckResult, run_check
+from webhook.tools.doctor.check import CheckResult, NotChecked, run_check
 from webhook.tools.doctor.checks import certificates, configurations
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster
 
@@ -107,6 +107,7 @@ REPAIR = (
     "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 )
 ISSUE = f"issue it for {NAME}: --certificate-name {NAME} of the controller, or the dnsNames of cert-manager"
+ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]"
 REMEDIES = {
     "ca-bundle-does-not-verify": REPAIR,
     "certificate-name": ISSUE,
@@ -135,6 +136,7 @@ def test_what_is_served(pair: KeyPair, bundle: list[KeyPair], want: str, tmp_pat
     for finding in result.findings:
         assert f"{finding.id}: {finding.message}" == want.replace("END", f"{ends:%Y-%m-%d %H:%M}")
         assert finding.remedy == REMEDIES[finding.id]
+        assert finding.object == (f"certificate served at 127.0.0.1:{port}" if want == SOON else ENTRY)
     assert (result.not_checked, result.notes) == ((), ())
 
 
@@ -173,6 +175,22 @@ def test_without_either_nothing_is_called_fine(tmp_path: Path) -> None:
 
     assert [each.why for each in result.not_checked] == [
         "127.0.0.1:1 is not reachable from here, and Secret/gpu-admission-certificates in gpu-admission does not exist"
+    ]
+
+
+def test_a_service_without_an_address(tmp_path: Path) -> None:
+    result = checked(tmp_path, 1, OURS.certificate_pem(), **{SERVICE: {"spec": {"clusterIP": "None"}}})
+
+    assert [each.why for each in result.not_checked] == [
+        f"{NAME} has no address, and Secret/gpu-admission-certificates in gpu-admission does not exist"
+    ]
+
+
+def test_a_server_that_is_away_before_the_second_handshake() -> None:
+    bundle = certificates.CABundle("", OURS.certificate_pem(), (), certificates.Target(NAME, port=1))
+
+    assert list(certificates._handshake("127.0.0.1", bundle)) == [
+        NotChecked("127.0.0.1:1 did not answer a second time: it refused the connection")
     ]
 
 

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.builders import JSON
 from tests.cases import cases
 from tests.deploy.manifests import ROOT
@@ -12,7 +14,8 @@ from tests.webhook.tools.doctor.admission import ADMISSION, MUTATING, NAMESPACES
 from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
 from tests.webhook.tools.doctor.quotas import QUOTAS, quota
-from webhook.tools.doctor.checks import CHECKS
+from webhook.canary.probe import CanaryResult
+from webhook.tools.doctor.checks import CHECKS, control_plane
 from webhook.tools.doctor.checks.configurations import excluded_by_name, expected_objects
 from webhook.version import VERSION
 
@@ -462,7 +465,9 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
     ("denied", "want"),
     catalogues=(["patch configmaps"], ["patch configmaps/gpu-admission-catalogues -n gpu-admission"]),
     ledgers=(["delete gpuquotaledgers"], ["delete gpuquotaledgers.gpu-admission.dev -n gpu-admission"]),
-    events=(["patch events"], ["patch events", "patch events"]),
+    events=(["create events"], ["create events", "create events"]),
+    limits=(["watch limitranges"], ["watch limitranges"]),
+    new_ledgers=(["create gpuquotaledgers"], ["create gpuquotaledgers.gpu-admission.dev -n gpu-admission"]),
     leases=(
         ["update leases"],
         ["update leases.coordination.k8s.io/gpu-admission-controller -n gpu-admission"],
@@ -529,6 +534,12 @@ def test_what_makes_pods_is_read_only_where_a_rule_needs_it(
         "the API server says: etcd is away",
     ),
     no_version=("kubernetes-version", {"/version": {"major": "x"}}, [], "the API server reports no version"),
+    no_time=(
+        "controller",
+        {LEASE: {"spec": {"holderIdentity": "a", "renewTime": "soon"}}},
+        [],
+        "the API server's answer cannot be read: Invalid isoformat string: 'soon'",
+    ),
     nothing_to_compare=("entries", {}, [], "there is no configuration zz-gpu-admission"),
 )
 def test_what_cannot_be_looked_at_is_said(
@@ -539,6 +550,69 @@ def test_what_cannot_be_looked_at_is_said(
     assert result.findings == ()
     (missed,) = result.not_checked
     assert missed.why == why
+
+
+@cases(
+    ("result", "want"),
+    something_is_not_proved=(
+        CanaryResult(unproved=("that patches persist",)),
+        "it is not proved that patches persist",
+    ),
+    not_allowed=(
+        CanaryResult(reason="forbidden", message="pods is forbidden"),
+        "canary in gpu-admission-canary: pods is forbidden",
+    ),
+    not_called=(
+        CanaryResult(reason="unpatched", message="no patch", remedy="see the log"),
+        "the canary in gpu-admission-canary failed: no patch",
+    ),
+)
+def test_the_canary(result: CanaryResult, want: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_plane, "probe", lambda _api, _namespace: result)
+    shown = checked("canary", {}, tmp_path)
+
+    said = [each.why for each in shown.not_checked] or [
+        f"{each.object} {each.message}" for each in shown.findings
+    ]
+    assert said == [want]
+    assert [each.remedy for each in shown.findings] == ([result.remedy] if result.remedy else [])
+
+
+def test_namespaces_that_labels_do_not_choose_are_noted(tmp_path: Path) -> None:
+    entries = excluding("kube-system")
+    entries["webhooks"][0]["namespaceSelector"]["matchLabels"] = {"gpus": "reviewed"}
+    metadata = {"name": "train", "namespace": "team", "uid": "u"}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "a", "resources": {"limits": GPU}}]}}
+    objects = {OURS: entries, NAMESPACES: [namespace("team")], "/api/v1/namespaces/team/pods": [pod]}
+
+    assert list(checked("excluded-namespaces", objects, tmp_path).notes) == [
+        "webhooks.namespaceSelector of the chart is set: 1 namespaces that its labels do not choose have GPU pods, such as team"
+    ]
+
+
+MODELS = "gpu-admission.dev/model-"
+WARMING = {"model-warming": {"mode": "enforce", "sources": {"s3": {"credentialsSecret": "aws"}}}}
+
+
+def test_what_a_workload_with_a_model_refers_to(tmp_path: Path) -> None:
+    template = {
+        "metadata": {"annotations": {f"{MODELS}uri": "s3://bucket/m", f"{MODELS}cache-claim": "cache"}},
+        "spec": {"containers": [{"name": "a", "resources": {"limits": GPU}}]},
+    }
+    metadata = {"name": "train", "namespace": "team", "uid": "u"}
+    objects = {
+        "/apis/batch/v1/jobs": [{"metadata": metadata, "spec": {"template": template}}],
+        "/api/v1/namespaces/team": namespace("team"),
+        POLICIES: [stored({"rules": WARMING})],
+    }
+    want = [
+        "cache-claim-missing: Job/train in team keeps its model in claim cache, which does not exist: its pods cannot start\n"
+        "create PersistentVolumeClaim cache in team, or remove gpu-admission.dev/model-cache-claim",
+        "credentials-missing: Job/train in team fetches its model with Secret aws, which does not exist in team: its pods "
+        "cannot start\n"
+        "kubectl -n team create secret generic aws --from-literal=…, see docs/tenants/model-warming.md",
+    ]
+    assert_found("references", objects, want, tmp_path)
 
 
 def test_without_an_installation_a_missing_account_is_a_few_lines(tmp_path: Path) -> None:

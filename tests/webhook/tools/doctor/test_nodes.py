@@ -130,7 +130,7 @@ def test_spot_pools(rules: JSON, labels: dict[str, str], want: list[str], tmp_pa
 
 @cases(
     ("rules", "want"),
-    by_the_default_label=({}, "kubectl label nodes a accelerator=CLASS"),
+    by_the_default_label=({}, "install GPU Feature Discovery, or kubectl label nodes a accelerator=CLASS"),
     # Pods are pinned by another label, so this one would bring none.
     by_the_product=({"gpu-class": {"labelKey": "nvidia.com/gpu.product"}}, "install GPU Feature Discovery"),
 )
@@ -138,7 +138,26 @@ def test_how_a_node_gets_a_class(rules: JSON, want: str, tmp_path: Path) -> None
     objects = {"/api/v1/nodes": [node("a", {})], POLICIES: [stored({"rules": rules})]}
     (finding,) = checked("unknown-classes", objects, tmp_path).findings
 
-    assert finding.remedy.endswith(want)
+    assert finding.message == "has GPUs, and no label names their class"
+    assert finding.remedy == want
+
+
+def test_what_no_node_has(tmp_path: Path) -> None:
+    rules = {
+        "gpu-toleration": {"tolerations": [{"key": "ml", "operator": "Exists"}]},
+        "gpu-class": {"default": "nvidia-l4"},
+    }
+    objects = {"/api/v1/nodes": [node("a", T4)], POLICIES: [stored({"rules": rules})]}
+    taints = [
+        "toleration-without-taint: GPUPolicy/p tolerates ml, and no node has the taint\n"
+        "correct its spelling, taint the intended nodes, or remove it"
+    ]
+    assert_found("taints", objects, taints, tmp_path)
+    (finding,) = checked("class-labels", objects, tmp_path).findings
+    assert finding.remedy == (
+        "label the intended nodes, or, if nodes are created on demand, name the class in gpu-class.autoscaledClasses of the "
+        "policy"
+    )
 
 
 def test_device_classes_of_unknown_drivers(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ NOT_HELD = (
             "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches the API server"
         ],
     ),
+    unreadable=(
+        quota(COUNTED, hard={"gpus": "many"}),
+        [
+            "quota-unreadable: GPUQuota/default in team the GPUQuota cannot be read: must be an amount such as 16, "
+            '"0.5" or "2/7", not "many" - at `$.hard.gpus`\n'
+            "correct it: kubectl -n team edit gpuquota default; until then its last valid version stays in force, and the GPUs "
+            "of ended pods are not released"
+        ],
+    ),
     not_in_force=(
         PENDING,
         [
