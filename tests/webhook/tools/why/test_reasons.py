@@ -391,6 +391,14 @@ ON_T4 = {"nodeName": "t4-0"}
         "2 pods have failed, Pod train-1: container main exited with code 1, Error",
         "kubectl logs train-1",
     ),
+    a_job_of_which_a_pod_failed_for_no_stated_reason=(
+        {
+            "data": {"kind": "Job"},
+            "pods": [pod("train-1", "Failed", containerStatuses=[{"name": "main", "state": ended(1, "")}])],
+        },
+        "1 pod has failed, Pod train-1: container main exited with code 1, no reason",
+        "kubectl logs train-1",
+    ),
     what_nodes_lack_besides_gpus=(
         {
             "pods": [
