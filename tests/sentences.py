@@ -326,6 +326,7 @@ def tests_beside(sentence: Sentence) -> list[str]:
     having = [path for path in paths if sentence.text.strip() in _texts(path)]
     named = [path for path in paths if stem in path.stem]
     of_pages = [] if having else [path for path in paths if ".md" in _texts(path)]
+    of_pages.sort(key=lambda path: len(path.parts))  # those of the whole folder first
     chosen = sorted(having or named, key=lambda path: path not in named)
     return sorted({path.relative_to(ROOT).as_posix() for path in (*chosen[:2], *of_pages[:2])})
 
