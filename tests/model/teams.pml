@@ -534,7 +534,7 @@ mtype = { RESERVED, EXCEEDED, TEAM_EXCEEDED, UNCOUNTED_LEDGER, NOT_HELD, OTHERS_
 #define SUM_OF(t, m) (HAS(t, m) -> LARGER(TAKEN(t, m), GUARANTEE(t, m)) : (ABSENT_GUARANTEES_COUNT -> GUARANTEE(t, m) : 0))
 
 /* policies/quota/ledger/team.py: TeamState.free */
-/* policies/quota/ledger/team_ledgers.py: TeamLedgers.share */
+/* policies/quota/ledger/team_ledgers.py: TeamLedgers.team_state */
 inline sum_team(q, t, m) {
   others = (OTHERS_GUARANTEES_COUNT -> SUM_OF(t, 1 - m) : TAKEN(t, 1 - m));
 #if TEAM_IS_OF_THE_WRITTEN_VERSION == 0
@@ -890,7 +890,7 @@ inline drops_own(c) {
   is_done(c)
 }
 
-/* webhook/controller/moves.py: next_step, TeamMoves.read, TeamMoves.joining, TeamMoves.join, TeamMoves.leave */
+/* webhook/controller/moves.py: next_step, TeamMoves.read, TeamMoves.prepare_join, TeamMoves.join, TeamMoves.leave */
 #define STEPS_OF_TEAM(c, t) \
   :: d_step { !job[c] && SHOULD_MOVE_OUT(c, t) -> looks(c, MOVE_OUT, t, OWN) } \
   :: d_step { !job[c] && SHOULD_ADD(t) -> looks(c, ADD, t, t); assign(copy[c], ledger[OWN]) } \

@@ -396,7 +396,7 @@ NONE_THERE = [
             ],
         },
         [
-            f"unseen-gpu-pods: Namespace/team has 1 GPU pods (such as train) and is excluded by {ENTRY}\n"
+            f"unseen-gpu-pods: Namespace/team has GPU pods (1, such as train) and is excluded by {ENTRY}\n"
             "remove team from the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; or apply "
             "deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
         ],
@@ -586,7 +586,7 @@ def test_namespaces_that_labels_do_not_choose_are_noted(tmp_path: Path) -> None:
     objects = {OURS: entries, NAMESPACES: [namespace("team")], "/api/v1/namespaces/team/pods": [pod]}
 
     assert list(checked("excluded-namespaces", objects, tmp_path).notes) == [
-        "webhooks.namespaceSelector of the chart is set: 1 namespaces that its labels do not choose have GPU pods, such as team"
+        "webhooks.namespaceSelector of the chart does not choose all namespaces with GPU pods (1, such as team)"
     ]
 
 
