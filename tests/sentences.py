@@ -39,7 +39,7 @@ NOT_WHOLE = {
     "webhook/server": "refusals are compared in parts",
     "webhook/tools/classes.py": "notes are compared in parts",
     "webhook/tools/gpu_hours.py": "its problems are compared in parts",
-    "webhook/tools/granted.py": "its notes are compared in parts",
+    "webhook/tools/granted_text.py": "its notes are compared in parts",
     "webhook/tools/stored_pod.py": "its errors are compared in parts",
     "webhook/tools/average_use.py": "its error is compared in parts",
     "webhook/tools/doctor": "findings are compared in parts",
