@@ -172,12 +172,13 @@ def test_what_a_pod_gets(
         body = {"metadata": {"name": "l"}, "spec": {"limits": limits}}
         accepted(team.client.post(team.path("limitranges"), body))
     made: dict[str, Any] = {}
+    written = {**document, "metadata": {**document["metadata"], "namespace": team.name}}
 
     def gets() -> tuple[Any, ...]:
         nonlocal made
-        made = accepted(
-            team.create({**document, "metadata": {**document["metadata"], "namespace": team.name}}, DRY)
-        )
+        status, made = team.create(written, DRY)
+        if status != 201:  # the API server knows a maximum before the webhook does
+            return ()
         (main,) = (each for each in made["spec"]["containers"] if each["name"] == "main")
         return compute(main["resources"].get("requests", {})), compute(main["resources"].get("limits", {}))
 

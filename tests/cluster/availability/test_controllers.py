@@ -96,14 +96,15 @@ def test_what_ends_while_leaders_are_killed_in_turn_is_free_after_a_take_over(
             ledger = team.ledger_object()
             return ledger.used == {"gpus": Fraction(0)} and not len(ledger.reservations)
 
-        while time() < killed + 7:
-            sleep(0.1)
-            if is_free():
-                freed.append(time() - killed)
+        def watch(until: float) -> None:
+            while time() < until:
+                sleep(0.1)
+                if is_free():
+                    freed.append(time() - killed)
+
+        watch(killed + 7)
         leader.start()
-        sleep(max(0.0, killed + 12 - time()))
-        if is_free():
-            freed.append(time() - killed)
+        watch(killed + 12)
         kill(quotas, follower)
         assert eventually(is_free, seconds=90)
         freed.append(time() - killed)
