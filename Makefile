@@ -35,7 +35,7 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 
 .PHONY: test-all
 test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (some 23 minutes)
-	$(PYTEST) 6 --hypothesis-profile all
+	$(PYTEST) 4 --hypothesis-profile all
 
 .PHONY: sentences
 sentences: $(READY) ## change each sentence that users read, and name those that no test of their folder misses (half an hour)

@@ -88,6 +88,10 @@ def test_kinds_change_the_version_but_not_the_digest_of_the_mapping(tmp_path: Pa
         ],
     ),
     twice=(ROW + ROW, ["spec.workloadKinds[1].kind: Duplicate value: TrainingJob of example.com"]),
+    more_than_are_read=(
+        "".join(ROW.replace("TrainingJob", f"Job{number}") for number in range(501)),
+        ["spec.workloadKinds: must have at most 500 items"],
+    ),
     unknown_field=(
         "  - {group: example.com, kind: T, pod: []}\n",
         ["spec.workloadKinds[0].pod: unknown field; did you mean pods?"],
