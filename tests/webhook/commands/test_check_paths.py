@@ -1,14 +1,16 @@
-"""Paths of workload kinds in `check`, by the CustomResourceDefinitions among its manifests, else by those of the cluster."""
+"""Paths of workload kinds in `check` and `config`, by CustomResourceDefinitions among the manifests, else by the cluster's."""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
+from click.testing import CliRunner
 
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, cluster
 from tests.webhook.commands.checking import GOOD, check, stream
+from webhook.commands import main
 
 DEFINITION = """\
 apiVersion: apiextensions.k8s.io/v1
@@ -77,3 +79,15 @@ def test_definitions_of_the_cluster(definition: Any, manifests: str, want: list[
 
     assert result.exit_code == 0
     assert " ".join(result.stderr.split()) == " ".join(f"warning: {each}" for each in want)
+
+
+def test_config_ends_with_a_wrong_path(tmp_path: Path) -> None:
+    mapping = yaml.safe_load(MAPPING.replace("ours}", "ours, uid: '1'}"))
+    objects = cluster() | {f"{GROUP}/gpuresourcemappings": [mapping], IN_CLUSTER: yaml.safe_load(GROUPS)}
+    with ApiServer(tmp_path, answering(objects)) as server:
+        result = CliRunner().invoke(main, ["config", "--kubeconfig", str(server.kubeconfig())])
+
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"error: GPUResourceMapping/ours {WRONG}\n1 problem; pods at wrong paths are not seen\n",
+    )

@@ -98,6 +98,8 @@ def test_text_shows_policies_in_the_order_of_precedence(directory: str) -> None:
 
 def test_text_shows_all_that_a_resource_mapping_adds(tmp_path: Path) -> None:
     fields = {
+        "deviceClasses": [{"pattern": "cards.example.com"}, {"pattern": "nic.*", "measure": "nothing"}],
+        "unknownDeviceClasses": "deny",
         "fractionSchedulers": ["kai-scheduler"],
         "workloadKinds": [{"group": "example.com", "kind": "TrainingJob"}, {"group": "", "kind": "Batch"}],
     }
@@ -108,9 +110,23 @@ def test_text_shows_all_that_a_resource_mapping_adds(tmp_path: Path) -> None:
     shown = " ".join(line.strip() for line in lines(str(tmp_path)))
 
     assert (
-        "resource mapping all (all.yaml:1) adds fraction scheduler kai-scheduler, workload kind TrainingJob (example.com), "
+        "resource mapping all (all.yaml:1) adds device class cards.example.com (devices), device class nic.* (nothing), "
+        "unknown device classes (deny), fraction scheduler kai-scheduler, workload kind TrainingJob (example.com), "
         "workload kind Batch (core) resource mapping none (none.yaml:1) adds nothing valid, version "
     ) in shown
+
+
+def test_text_shows_whom_to_ask_and_where_modes_are_from(tmp_path: Path) -> None:
+    (tmp_path / "default.yaml").write_text(f'{DEFAULT}  help: "#gpu-help"\n')
+
+    shown = lines(str(tmp_path), *BEFORE)
+
+    assert "  help: #gpu-help" in shown
+    assert [" ".join(line.split()) for line in shown if line.startswith("  gpu-")][:3] == [
+        "gpu-requests warn, from default; maxPerContainer: 8",
+        "gpu-class enforce, built-in",
+        "gpu-toleration enforce, built-in",
+    ]
 
 
 def test_what_is_over_is_marked(directory: str) -> None:

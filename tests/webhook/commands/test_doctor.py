@@ -64,6 +64,28 @@ def test_many_objects_with_one_fault_are_one_finding(capsys: pytest.CaptureFixtu
     )
 
 
+@cases(
+    ("number", "want"),
+    one=(
+        1,
+        "not checked: 1 check needs rights of an administrator (-o json says which)\n"
+        "1 check, no findings, 1 not checked, or not in full\n",
+    ),
+    two=(
+        2,
+        "not checked: 2 checks need rights of an administrator (-o json says which)\n"
+        "2 checks, no findings, 2 not checked, or not in full\n",
+    ),
+)
+def test_checks_for_administrators_are_one_line(
+    number: int, want: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missed = NotChecked("you may not list nodes", for_administrators=True)
+    print_text(Screen(), [CheckResult(CHECK, (), (missed,))] * number)
+
+    assert capsys.readouterr().out == want
+
+
 def test_json_says_the_same() -> None:
     results = [CheckResult(CHECK, (WARNED,), (NotChecked("no right"),))]
 

@@ -1,4 +1,4 @@
-"""The log of `serve` and `controller`: one format for all that the process logs, gunicorn's lines too."""
+"""The logs of `serve` and `controller`: one format for all that the process logs, gunicorn's lines too; and the audit log."""
 
 import contextlib
 import json
@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cases import cases
-from webhook.commands.log_options import JsonLines, TextLines
+from webhook.commands.log_options import JsonLines, TextLines, open_audit_log
+from webhook.server.settings import StartupError
 from webhook.serving.audit import LONGEST_LINE
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -52,6 +53,15 @@ def test_every_line_of_serve_is_text_in_one_format(tmp_path: Path) -> None:
     lines = served(tmp_path)
     assert [line for line in lines if not re.match(rf"{TIME} INFO [a-z_.]+: \S", line)] == []
     assert {line.split()[2] for line in lines} >= {"gunicorn.error:", "gpu_admission.server:"}
+
+
+def test_an_audit_log_that_cannot_be_written() -> None:
+    with pytest.raises(StartupError) as caught:
+        open_audit_log("/nowhere/audit.log", lambda _: None)
+
+    assert str(caught.value) == (
+        "the audit log /nowhere/audit.log cannot be written: No such file or directory"
+    )
 
 
 def logged(*, exception: bool = False) -> logging.LogRecord:

@@ -78,6 +78,16 @@ def test_everything_wrong_is_reported_at_once(tmp_path: Path) -> None:
     ]
 
 
+def test_a_duration_that_is_too_long_is_reported_with_the_rest(tmp_path: Path) -> None:
+    result = run(tmp_path, FORBIDDEN, "pause", "--for", "48h", "--reason", "incident")
+
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        'error: --for: "48h" must be more than 0 and at most 24h; a pause can be renewed',
+        "error: failed to list the policies: gpupolicies is forbidden",
+    ]
+
+
 def test_resume_without_policies(tmp_path: Path) -> None:
     result = run(tmp_path, NONE_THERE, "resume")
 
@@ -117,3 +127,13 @@ def test_a_policy_is_paused_and_resumed(tmp_path: Path, arguments: list[str], st
 
     shown = re.sub("is paused until [0-9TZ:-]+", "is paused until LATER", result.output)
     assert (result.exit_code, shown) == (status, want)
+
+
+def test_a_policy_that_may_not_be_changed(tmp_path: Path) -> None:
+    def answer(request: Request) -> Answer:
+        return with_policy(request) if request.method == "GET" else status(403, "you may not", "Forbidden")
+
+    with ApiServer(tmp_path, answer) as server:
+        result = CliRunner().invoke(main, ["resume", "--kubeconfig", str(server.kubeconfig())])
+
+    assert (result.exit_code, result.output) == (1, "error: policy research: you may not\n")

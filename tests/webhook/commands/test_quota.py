@@ -2,18 +2,26 @@
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner, Result
 
 from policies.quota.amounts import Hard
 from policies.quota.spec import QuotaSpec
 from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering
+from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, cluster
+from webhook.cluster.objects import Condition
+from webhook.commands import main
 from webhook.commands import quota as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReport, QuotaReports
 from webhook.commands.quota_text import bar
 from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
+from webhook.tools.status.quotas import HolderOfQuota
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 
 AT = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
@@ -109,6 +117,98 @@ def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str
     ]
 
 
+def test_all_that_is_said_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> None:
+    ready = Condition(
+        type="Ready",
+        status="False",
+        reason="NotCounted",
+        message="no count yet",
+        last_transition_time="",
+    )
+    record = QuotaRecord(
+        namespace="team",
+        uid="",
+        version="",
+        generation=2,
+        spec=QuotaSpec(hard=Hard(gpus=8)),
+        status=QuotaStatus(hard={"gpus": Fraction(8)}, observed_generation=1, conditions=(ready,)),
+    )
+    waits = HolderOfQuota(
+        kind="Pod",
+        name="small",
+        demand={"gpus": Fraction(2)},
+        pending_since=datetime(2026, 11, 22, 6, 2, tzinfo=UTC),
+    )
+    runs = HolderOfQuota(kind="Pod", name="big", node="node-a", demand={"gpus": Fraction(8)})
+    report = QuotaReport(record, summary("team", state=QuotaState.NOT_COUNTED), [waits, runs])
+
+    command.print_text(Screen(), QuotaReports([report], None, []), AT)
+
+    assert capsys.readouterr().out == (
+        "team  NotCounted: every GPU pod is denied\n"
+        "                                 ▄ pending ▒ reserved     used + reserved of hard\n"
+        "  gpus                           █████▄▒▒▒··············· 2 + 1 of 8, 0.14 pending\n"
+        "  spec was changed, and no controller has put it in force yet\n"
+        "  ready: no count yet\n"
+        "  held by 1 pending pod, the longest first:\n"
+        "    Pod small since 06:02 UTC: gpus 2\n"
+        "  held by 1 object:\n"
+        "    Pod big on node-a: gpus 8\n"
+    )
+
+
+def test_a_quota_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    record = QuotaRecord(namespace="team", uid="", version="", problem="the GPUQuota cannot be read: why")
+    report = QuotaReport(record, summary("team", state=QuotaState.UNREADABLE), None)
+
+    command.print_text(Screen(), QuotaReports([report], None, []), AT)
+
+    assert capsys.readouterr().out == "team\n  error: the GPUQuota cannot be read: why\n"
+
+
+ALL, OF_ML = f"{GROUP}/gpuquotas", f"{GROUP}/namespaces/ml/gpuquotas"
+STORED = {
+    "metadata": {"name": "default", "namespace": "ml", "uid": "q"},
+    "spec": {"hard": {"gpus": "4"}},
+}
+
+
+def of_cluster(folder: Path, objects: dict[str, Any], *arguments: str) -> Result:
+    with ApiServer(folder, answering(cluster() | objects)) as server:
+        return CliRunner().invoke(main, ["quota", "--kubeconfig", str(server.kubeconfig()), *arguments])
+
+
+@cases(
+    ("objects", "arguments", "want"),
+    in_no_namespace=({ALL: []}, (), "there is no GPUQuota"),
+    not_in_this_one=({OF_ML: []}, ("-n", "ml"), "there is no GPUQuota in namespace ml"),
+    no_kind=({}, (), "this cluster has no GPUQuotas: their kind is not installed"),
+)
+def test_where_there_is_no_quota(
+    objects: dict[str, Any], arguments: tuple[str, ...], want: str, tmp_path: Path
+) -> None:
+    result = of_cluster(tmp_path, objects, *arguments)
+
+    assert (result.exit_code, result.output) == (2, f"error: {want}\n")
+
+
+def test_rights_that_are_missing_are_named(tmp_path: Path) -> None:
+    objects = {OF_ML: [STORED], "/api/v1/namespaces/ml/pods": FORBIDDEN}
+    result = of_cluster(tmp_path, objects, "-n", "ml")
+
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            "ml  NotCounted: every GPU pod is denied",
+            "                                 ▄ pending ▒ reserved     used + reserved of hard",
+            "  gpus                           ························ ? + 0 of 4",
+            "",
+            "you may not list pods -n ml, list pods and claims -n ml: what depends on it is",
+            "  not shown",
+        ],
+    )
+
+
 IDLE = IdleGPUs(
     gpus=Fraction(3, 2), holders=(IdleHolder("Notebook/ana", Fraction(3, 2), "2026-11-22T01:13:00Z"),)
 )
@@ -161,6 +261,14 @@ def test_a_long_name_widens_the_column_of_names(capsys: pytest.CaptureFixture[st
     assert long.startswith(f"{name} Ready ")
     assert [each.index("Ready") for each in (long, short)] == [len(name) + 1] * 2
     assert head.index("STATUS") == len(name) + 1
+
+
+def test_namespaces_without_problems_that_do_not_fit_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = table(capsys, *(summary(f"team-{number:03}") for number in range(45)))
+    assert lines[-4:-2] == [
+        "and 5 namespaces more, none with problems; -n shows one, -o json all",
+        "all 45                               90        0     6.43       45     360",
+    ]
 
 
 def test_500_namespaces_fit_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from tests.cases import cases
@@ -42,6 +43,17 @@ def test_an_idle_workload_and_missing_series_are_said(capsys: pytest.CaptureFixt
         "Prometheus has no series gpu_admission:gpu_use:max1h: the peaks are the largest of all values that it keeps. The "
         "chart's recording rules make that series, which is cheaper to keep and to read"
     )
+
+
+def test_of_many_workloads_the_first_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(peaks("9.2", "0.1"))
+    print_text(Screen(), replace(found, workloads=found.workloads * 42), None)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith(("ml-training ", "and "))] == [
+        *["ml-training Deployment/chat: 3 pods with nvidia.com/gpu: 1"] * 40,
+        "and 2 more: see -o json",
+    ]
 
 
 def test_json_has_numbers_and_every_suggestion() -> None:

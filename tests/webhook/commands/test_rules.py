@@ -43,6 +43,14 @@ def test_one_rule_with_its_contract_and_options(rule: Rule) -> None:
     assert max(len(line) for line in shown) <= 80
 
 
+def test_options_of_a_rule_have_their_types_and_defaults() -> None:
+    assert rules("disruption").stdout.splitlines()[-3:] == [
+        "",
+        "Options",
+        "  mode  enforce|warn|audit|disabled (default disabled)",
+    ]
+
+
 def test_json_of_one() -> None:
     shown = json.loads(rules("gpu-toleration", "-o", "json").stdout)
 

@@ -14,6 +14,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
 from tests.webhook.cluster.apiserver import status as refused
 from tests.webhook.commands.statuses import (
     CLASSES,
+    DENIED,
     INSTALLATION,
     POLICIES,
     QUOTAS,
@@ -118,6 +119,20 @@ def test_of_many_findings_the_first_errors_are_shown(capsys: pytest.CaptureFixtu
     start = lines.index("doctor")
     assert lines[start + 1].startswith("  error    crd-missing: ")
     assert lines[start + 11] == "  and 492 findings more: gpu-admission doctor has all"
+
+
+def test_of_many_denials_the_last_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    one = msgspec.structs.replace(DENIED[0], count=1, reason="", message="denied by the webhook")
+    many = tuple(msgspec.structs.replace(one, owner=f"Job/{each}") for each in range(7))
+    lines = printed(status(denials=many), capsys).splitlines()
+    start = lines.index("denied since 07:13 UTC")
+    owners = (f"  ml-training Job/{each}: 1 time, last at 08:00:00 UTC" for each in range(5))
+    assert lines[start + 1 : start + 14] == [
+        "  from Events; gpu-admission why KIND/NAME -n NAMESPACE says more",
+        *(shown for owner in owners for shown in (owner, "    denied by the webhook")),
+        "  and 2 owners more",
+        "",
+    ]
 
 
 def test_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,7 +65,8 @@ def test_idle_holders_are_named_with_what_they_lost(capsys: pytest.CaptureFixtur
     lines = printed(status(quotas=(idle, other)), capsys).splitlines()
     assert "    held by Notebook/ana 2 (idle since 02:00 UTC)" in lines
     start = lines.index("3.5 GPUs of quotas idle, 92 GPU-hours lost")
-    assert lines[start + 2 : start + 6] == [
+    assert lines[start + 1 : start + 6] == [
+        "  the most lost first; gpu-admission ends none of them: ask who runs them",
         f"  {idle.namespace} Job/old, 1 GPU idle since 2026-11-19 00:00 UTC, 80 GPU-hours lost",
         f"  {idle.namespace} Notebook/ana, 2 GPUs idle since 02:00 UTC, 12 GPU-hours lost",
         f"  {idle.namespace} Job/slice, 0.5 GPUs idle since 07:00 UTC, 0.5 GPU-hours lost",
@@ -156,3 +157,27 @@ def test_budgets_stand_under_the_amounts(
     (quota,) = quotas(1)
     lines = printed(status(quotas=(msgspec.structs.replace(quota, budget=found),)), capsys).splitlines()
     assert [line for line in lines if "GPU-hours" in line] == want
+
+
+def test_of_many_lines_those_that_wait_longest_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = line(1, "2026-11-22T07:13:00Z")
+    many = tuple(msgspec.structs.replace(each, waiting=waiting) for each in quotas(7))
+    lines = printed(status(quotas=many), capsys).splitlines()
+    start = lines.index("waiting in line for quota")
+    assert lines[start + 2 : start + 9] == [
+        *(f"  team-{each:03} 1 pod waits in line for 18 GPUs since 07:13 UTC" for each in range(5)),
+        "  and 2 namespaces more; -o json has all",
+        "",
+    ]
+
+
+def test_of_many_idle_holders_those_that_lost_most_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    holders = tuple(IdleHolder(f"Job/{each}", amount("1"), "2026-11-22T07:00:00Z") for each in range(7))
+    (quota,) = quotas(1, idle=IdleGPUs(gpus=amount("7"), holders=holders))
+    lines = printed(status(quotas=(quota,)), capsys).splitlines()
+    start = lines.index("7 GPUs of quotas idle, 7 GPU-hours lost")
+    assert lines[start + 1 : start + 8] == [
+        "  the most lost first; gpu-admission ends none of them: ask who runs them",
+        *(f"  team-000 Job/{each}, 1 GPU idle since 07:00 UTC, 1 GPU-hour lost" for each in range(5)),
+        "  and 2 owners more; -o json has all",
+    ]

@@ -1,7 +1,8 @@
-"""`gpu-admission status --watch`: what is printed of one reading after another, and how often the cluster is checked."""
+"""`gpu-admission status` of audit logs, and with `--watch`: what is printed of one reading after another, and how often."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -50,3 +51,12 @@ def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPa
     for _ in range(7):
         next(found)
     assert [each is None for each in requested] == [True, False, False, True, False, False, True]
+
+
+def test_lines_of_audit_logs_that_cannot_be_read_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "audit.log"
+    log.write_text('{"phase":"validate","verdict":"allowed"}\ncut off\nby a restart\n')
+    assert command._logged((str(log),), (), status().at) == ()
+    assert capsys.readouterr().err == "2 lines of the audit logs could not be read\n"

@@ -120,6 +120,9 @@ def test_many_teams_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  and 2 teams more; -o json has all\n" in printed(status(teams=teams), capsys)
 
 
+HEADING = "teams                            ▄ pending ▒ reserved     used + reserved of hard"
+
+
 def reports(*teams: TeamSummary) -> QuotaReports:
     return QuotaReports((), None, (), teams)
 
@@ -131,7 +134,10 @@ def test_quota_shows_teams_below_namespaces(
     command.print_table(Screen(), reports(TEAM, UNCOUNTED), (), NOW, problems=problems)
     text = capsys.readouterr().out
 
-    assert "\nteam-audio  NotCounted, 2 namespaces\n  1 of 2 namespaces is not counted yet\n  gpus " in text
+    assert (
+        f"\n{HEADING}\nteam-audio  NotCounted, 2 namespaces\n  1 of 2 namespaces is not counted yet\n  gpus "
+        in text
+    )
     assert ("\nteam-vision  Ready, 20 namespaces\n  gpus " in text) is shown
 
 
