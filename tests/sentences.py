@@ -56,7 +56,7 @@ _CEL = re.compile(
     r"|JSONPatch|\be\.name in|\), name\)"
 )
 """Syntax of CEL: the API server reads it, nobody else; the messages in it are literals of their own."""
-_QUICK = "not slow and not processes"
+_QUICK = "not slow and (not processes or processes(sentences=True))"
 _ADDS_OPTIONS = re.compile("_options?$")
 _LOGGERS = ("log", "_log", "logger", "_logger", "LOG", "_LOG")
 

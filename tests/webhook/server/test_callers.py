@@ -304,7 +304,10 @@ def test_new_authority_holds_for_kept_connections_and_new_ones(directory: Path, 
     with serving(directory, **asking(directory)) as server, server.client(pem=old) as kept:
         assert kept.post("/body").status == 200
         replace(directory / "callers.crt", ANOTHER.certificate)
-        server.wait_for("callers are verified by")  # with nobody connecting
+        until = end_of(ANOTHER.certificate)
+        server.wait_for(
+            f"callers are verified by {directory}/callers.crt, valid until {until}\n"
+        )  # with nobody connecting
         assert kept.post("/body").status == 503, "to be repeated on a new connection, as kube-apiserver does"
         with pytest.raises(ssl.SSLError, match="alert unknown ca"), server.client(pem=old) as again:
             again.post("/body")

@@ -100,6 +100,16 @@ def test_bytes_too_many_are_those_of_the_oldest_unfinished_request(polled: Calla
     assert answer(client) == f"{TRY_AGAIN}\r\n\r\ntoo many bytes of unfinished requests; try again\n"
 
 
+def test_a_request_that_does_not_end_is_cut_at_its_deadline(polled: Callable[..., Polled]) -> None:
+    running = polled(request_seconds=0.01)
+    client = running.send(b"POST / HTTP/1.1\r\n")
+
+    running.poller._cut_overdue(time.monotonic() + 1)
+
+    assert running.cut() == {"request deadline": 1}
+    assert answer(client) == ""
+
+
 @pytest.mark.parametrize(
     ("limit", "sent", "logged"),
     [

@@ -17,6 +17,13 @@ BAD_LENGTH = (400, "the request must have one Content-Length, a number, and no T
 TOO_LONG = (413, "the body is longer than this server accepts\n")
 
 
+def test_a_line_says_where_it_serves(server: Server) -> None:
+    assert server.wait_for("serving https://") == (
+        f"INFO:gpu_admission.server:serving https://127.0.0.1:{server.port}, "
+        f"metrics http://127.0.0.1:{server.metrics_port}/metrics\n"
+    )
+
+
 def test_large_body_arrives_whole(server: Server) -> None:
     body = bytes(range(256)) * (7 * MEBIBYTE // 256)
     with server.client() as client:
@@ -111,7 +118,7 @@ def test_failing_application_is_a_clean_500(server: Server, path: str) -> None:
     with server.client() as client:
         answer = client.post(path)
     assert (answer.status, answer.body.decode()) == (500, "the server failed to answer this request\n")
-    server.wait_for("Error handling request")
+    server.wait_for(f"ERROR:gpu_admission.server:Error handling request POST {path}\n")
     with server.client() as client:
         assert client.post("/body").status == 200
 

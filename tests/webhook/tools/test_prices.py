@@ -76,8 +76,11 @@ def test_every_problem_of_a_file(tmp_path: Path, text: str, problems: list[str])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"prices\.yaml: No such file or directory"):
+    with pytest.raises(ConfigurationError) as error:
         read_prices(tmp_path / "prices.yaml")
+
+    problems = [str(each) for each in error.value.problems]
+    assert problems == [f"{tmp_path}/prices.yaml: No such file or directory"]
 
 
 @cases(

@@ -140,6 +140,9 @@ def test_what_is_served(pair: KeyPair, bundle: list[KeyPair], want: str, tmp_pat
     assert (result.not_checked, result.notes) == ((), ())
 
 
+STORED = "Secret/gpu-admission-certificates in gpu-admission"
+
+
 def secret(pair: KeyPair) -> dict[str, Any]:
     return encoded({"tls.crt": pair.certificate_pem(), "tls.key": pair.key_pem()})
 
@@ -151,10 +154,30 @@ def encoded(data: dict[str, bytes]) -> dict[str, Any]:
 @cases(
     ("pair", "bundle", "want"),
     as_it_should_be=(server(OURS), OURS, []),
-    another_authority=(server(OURS), OTHER, ["certificate-unusable"]),
-    another_name=(server(OURS, name="other.svc"), OURS, ["certificate-name"]),
-    soon_expired=(server(OURS, begun=LATE), OURS, ["certificate-expires-soon"]),
-    expired=(EXPIRED, OURS, ["certificate-unusable"]),
+    another_authority=(
+        server(OURS),
+        OTHER,
+        [
+            f"certificate-unusable: {STORED} cannot be served: certificate: must be issued by the authority\n{REPAIR}"
+        ],
+    ),
+    another_name=(
+        server(OURS, name="other.svc"),
+        OURS,
+        [
+            f"certificate-name: {STORED} its certificate must carry the name {NAME}, by which the API server calls\n{ISSUE}"
+        ],
+    ),
+    soon_expired=(
+        server(OURS, begun=LATE),
+        OURS,
+        [f"certificate-expires-soon: {STORED} the certificate ends on END UTC and was not renewed\n{ROTATE}"],
+    ),
+    expired=(
+        EXPIRED,
+        OURS,
+        [f"certificate-unusable: {STORED} cannot be served: certificate: expired at END UTC\n{REPAIR}"],
+    ),
 )
 def test_out_of_reach_the_secret_stands_in_and_that_is_said(
     pair: KeyPair, bundle: KeyPair, want: list[str], tmp_path: Path
@@ -162,7 +185,11 @@ def test_out_of_reach_the_secret_stands_in_and_that_is_said(
     with cluster(tmp_path, 1, bundle.certificate_pem(), **{SECRET: secret(pair)}) as found:
         served, kept = run_check(SERVED, found), run_check(KEPT, found)
 
-    assert [finding.id for finding in (*served.findings, *kept.findings)] == want
+    end = f"{pair.certificate.not_valid_after_utc:%Y-%m-%d %H:%M}"
+    assert [
+        f"{each.id}: {each.object} {each.message}\n{each.remedy}"
+        for each in (*served.findings, *kept.findings)
+    ] == [text.replace("END", end) for text in want]
     assert (served.not_checked, kept.not_checked) == ((), ())
     assert list(served.notes) == [
         "the certificate is that of Secret/gpu-admission-certificates in gpu-admission: "
@@ -206,10 +233,12 @@ def kept(**data: bytes) -> dict[str, Any]:
     }
 
 
-WRONG_CA = "ca-bundle-differs: caBundle must equal ca.crt of Secret/gpu-admission-certificates"
+WRONG_CA = (
+    "ca-bundle-differs: caBundle must equal ca.crt of Secret/gpu-admission-certificates in gpu-admission"
+)
 NO_PEM = "certificate-unusable: cannot be served: certificate: must be a certificate in PEM"
 WRONG_KEY = "certificate-unusable: cannot be served: key: must be the key of the certificate"
-NO_KEY = "secret-damaged: cannot be used to renew the certificate: "
+NO_KEY = "secret-damaged: cannot be used to renew the certificate: ca.key must be the key of an authority in ca.crt"
 NO_AUTHORITY = "secret-missing: does not exist: controllers keep the authority in it"
 
 
@@ -230,7 +259,7 @@ def test_what_the_secrets_hold(
 
     assert len(result.findings) == len(want)
     for finding, words in zip(result.findings, want, strict=True):
-        assert words in f"{finding.id}: {finding.message}"
+        assert f"{finding.id}: {finding.message}" == words
         assert finding.remedy == REPAIR
 
 

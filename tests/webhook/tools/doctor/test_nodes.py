@@ -154,6 +154,10 @@ def test_what_no_node_has(tmp_path: Path) -> None:
     ]
     assert_found("taints", objects, taints, tmp_path)
     (finding,) = checked("class-labels", objects, tmp_path).findings
+    assert f"{finding.id}: {finding.object} {finding.message}" == (
+        "class-without-nodes: GPUPolicy/p names class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays "
+        "pending"
+    )
     assert finding.remedy == (
         "label the intended nodes, or, if nodes are created on demand, name the class in gpu-class.autoscaledClasses of the "
         "policy"
@@ -229,10 +233,15 @@ def test_what_to_do_with_several_nodes_names_each(tmp_path: Path) -> None:
     (label,) = checked("class-labels", three, tmp_path).findings
     (taint,) = checked("taints", three, tmp_path).findings
     (untainted,) = checked("untainted-nodes", many, tmp_path).findings
-    assert (label.object, label.message.split(" and ")[0]) == ("Nodes a, b, c", "are of class nvidia-l4")
-    assert label.remedy.startswith("kubectl label nodes a b c accelerator=nvidia-l4, or set")
-    assert f"{taint.object} {taint.message}".startswith(
-        "Nodes a, b, c have the taint dedicated=video:NoSchedule, which no policy and no class of their GPUs tolerates"
+    assert [f"{each.object} {each.message}\n{each.remedy}" for each in (label, taint)] == [
+        "Nodes a, b, c are of class nvidia-l4 and must have the label accelerator, by which pods are pinned to a class\n"
+        "kubectl label nodes a b c accelerator=nvidia-l4, or set gpu-class.labelKey to a label that the nodes have",
+        "Nodes a, b, c have the taint dedicated=video:NoSchedule, which no policy and no class of their GPUs tolerates: GPU "
+        "pods cannot run there\n"
+        "add {key: dedicated, operator: Equal, value: video, effect: NoSchedule} to gpu-toleration.tolerations of a policy, or "
+        "to the class",
+    ]
+    twenty = " ".join(f"n{number:02}" for number in range(20))
+    assert untainted.remedy == (
+        f"kubectl taint nodes {twenty} nvidia.com/gpu=present:NoSchedule (and so on for 10 more)"
     )
-    assert untainted.remedy.startswith("kubectl taint nodes n00 n01 ")
-    assert untainted.remedy.endswith(" n19 nvidia.com/gpu=present:NoSchedule (and so on for 10 more)")

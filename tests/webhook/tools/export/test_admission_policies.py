@@ -278,6 +278,49 @@ def test_a_part_of_a_variable(name: str, variable: str, part: str) -> None:
     assert part in expressions(exported(), name, "variables")[variable]
 
 
+DENYING = {
+    "gpu-requests": "GPU requests are whole numbers, and at most what the policy allows.",
+    "gpu-isolation.exposed": (
+        "No container sees GPUs that it did not request, by a variable, files of the node or an annotation."
+    ),
+    "gpu-isolation.exposed-ephemeral": "No ephemeral container sees GPUs, by a variable or files of the node.",
+    "gpu-isolation.annotated": (
+        "No annotation that names devices of the node is set on a pod after its creation."
+    ),
+    "gpu-isolation.advice": (
+        "Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported."
+    ),
+}
+CHANGING = {
+    "gpu-toleration": (
+        "Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added."
+    ),
+    "gpu-isolation.void": (
+        "Containers that request no GPU get NVIDIA_VISIBLE_DEVICES=void, unless they set the variable themselves."
+    ),
+    "gpu-isolation.void-ephemeral": (
+        "Ephemeral containers, which cannot request a GPU, get NVIDIA_VISIBLE_DEVICES=void."
+    ),
+}
+
+
+def test_what_the_objects_say_of_themselves() -> None:
+    made = exported(policy("default", "priority: 0", "gpu-isolation: {mode: enforce}"))
+    described = {
+        each["metadata"]["name"].removeprefix("gpu-admission.default."): each["metadata"]["annotations"][
+            "gpu-admission.dev/description"
+        ]
+        for each in made.objects
+    }
+    messages = {
+        name.removeprefix("default."): [each["message"] for each in spec["validations"]]
+        for name, spec in specs(made, "ValidatingAdmissionPolicy").items()
+    }
+
+    assert described == {**DENYING, **CHANGING}
+    assert messages == {name: [f"{text} [{name.partition('.')[0]}]"] for name, text in DENYING.items()}
+
+
 def test_what_every_object_has() -> None:
     made = exported(policy("default", "priority: 0"), excluded=("kube-system", "gpu-admission"))
 

@@ -1,6 +1,7 @@
 """The model fetcher, run as its container runs it, and a web server with TLS of its own."""
 
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -14,6 +15,14 @@ import pytest
 
 from tests.controlplane.pki import Authority
 from tests.webhook.tools.fetch.servers import Store, serving
+
+
+def lines(said: str, **names: str) -> list[str]:
+    """Return the lines of a run with names in place of these texts, without its progress, N for durations."""
+    for name, text in names.items():
+        said = said.replace(text, name)
+    said = re.sub(r"(?m)^[\d.]+ \w+ of .*/s\n", "", said)
+    return re.sub(r"(?<= )[\d.]+ s$", "N s", said, flags=re.MULTILINE).splitlines()
 
 
 class Identity(NamedTuple):

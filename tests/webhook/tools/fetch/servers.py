@@ -41,7 +41,8 @@ class Store:
     ranges: bool = True
     validator: str | None = "ETag"
     redirect: str | None = None
-    claimed_size: int | None = None
+    claimed_size: int | str | None = None
+    claimed_start: int | None = None  # of every range
     seen: list[Seen] = field(default_factory=list)
     sent: int = 0
     pouring: int = 0  # bodies under way
@@ -108,7 +109,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(206 if partial else 200)
         if partial:
             total = store.claimed_size or len(body)
-            self.send_header("Content-Range", f"bytes {start}-{min(stop, len(body)) - 1}/{total}")
+            said = start if store.claimed_start is None else store.claimed_start
+            self.send_header("Content-Range", f"bytes {said}-{min(stop, len(body)) - 1}/{total}")
         if store.validator:
             self.send_header(store.validator, etag)
         for name, value in headers.items():

@@ -46,6 +46,12 @@ def test_the_rows_of_a_budget() -> None:
         BudgetRow(key=T4, granted=Fraction(20), used=Fraction(1, 100), unknown=Fraction(0)),
     )
     assert shown.unknown() == "12 GPU-hours more may have been used while no controller watched"
+    both = replace(STATUS, unknown={GPUS: "12", T4: "2"})
+    unknown_of_both = quota_status(quota(found=both), None).budget
+    assert unknown_of_both is not None
+    assert unknown_of_both.unknown() == (
+        "12 GPU-hours and 2 GPU-hours of nvidia-t4 more may have been used while no controller watched"
+    )
     assert [shown.when(each) for each in (NOW, LATER)] == ["this month", "up to 2026-12-01"]
     assert quota_status(quota(found=None), None).budget is None
 

@@ -1,5 +1,6 @@
 """The status of a cluster as a caller with few rights reads it: what may not be read is named as `kubectl auth can-i` does."""
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 from policies.policy import Exemption
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import ApiServer, answering, status
+from tests.webhook.cluster.apiserver import ApiServer, answering, group, status
 from tests.webhook.commands.checked_cluster import GROUP, cluster
 from tests.webhook.tools.doctor.nodes import node
+from webhook.configuration.loader import load_directory
 from webhook.tools.status import reading
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.reading import read_status
@@ -40,6 +42,7 @@ def read(folder: Path, objects: JSON, *namespaces: str, **more: Any) -> ClusterS
 
 @cases(
     ("path", "want"),
+    policies=(f"{GROUP}/gpupolicies", ("list gpupolicies.gpu-admission.dev",)),
     nodes=("/api/v1/nodes", ("list nodes",)),
     events=("/api/v1/events", ("list events in all namespaces",)),
     teams=(f"{GROUP}/clustergpuquotas", ("list clustergpuquotas.gpu-admission.dev",)),
@@ -60,6 +63,39 @@ def test_a_namespace_whose_labels_may_not_be_read_is_named(tmp_path: Path) -> No
 
         assert reader.namespace_labels("ml") is None
     assert reader.omitted == ["get namespaces/ml"]
+
+
+@cases(
+    ("path", "read", "want"),
+    pools=(
+        "/apis/karpenter.sh/v1/nodepools",
+        lambda reader: reader.nodes(load_directory(None)),
+        ["list nodepools.karpenter.sh"],
+    ),
+    a_quota=(
+        f"{GROUP}/namespaces/ml/gpuquotas/default",
+        lambda reader: reader.quota("ml"),
+        ["get gpuquotas.gpu-admission.dev -n ml"],
+    ),
+    limit_ranges=(
+        "/api/v1/namespaces/ml/limitranges",
+        lambda reader: reader.limit_ranges("ml"),
+        ["list limitranges -n ml"],
+    ),
+)
+def test_what_a_command_may_not_read_is_named(
+    tmp_path: Path, path: str, read: Callable[[Permitted], object], want: list[str]
+) -> None:
+    served = {
+        "/apis/karpenter.sh": group("v1"),
+        "/api/v1/nodes": [],
+        path: status(403, "no", "Forbidden"),
+    }
+    with ApiServer(tmp_path, answering(served)) as server:
+        reader = Permitted(server.client())
+        read(reader)
+
+    assert reader.omitted == want
 
 
 def test_pods_on_gpu_nodes_that_may_not_be_listed_are_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from webhook.quota.team_documents import Member, Members, TeamStatus, decode_tea
 from webhook.tools.status.quotas import quota_ledger_from_status, quota_status
 from webhook.tools.status.report import plain
 from webhook.tools.status.summaries import QuotaHolder, QuotaState
-from webhook.tools.status.team_text import team_notes
+from webhook.tools.status.team_text import team_notes, team_share
 from webhook.tools.status.teams import team_ledgers_from_status, team_summary
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -51,6 +51,18 @@ def test_a_status_says_what_the_namespace_sees_of_its_team() -> None:
         "contact": LEADS,
     }
     assert ShareStatus.of(msgspec.structs.replace(LEDGER, team_state=None)) is None
+
+
+def test_what_a_namespace_reads_of_its_team() -> None:
+    share = ShareStatus.of(LEDGER)
+
+    assert share is not None
+    assert team_share(share) == (
+        f"ClusterGPUQuota team-vision has 1 of 64 GPUs free; largest: {PROD} 40, {LAB} 16, {OWN} 7; contact: {LEADS}"
+    )
+    assert team_share(msgspec.structs.replace(share, largest={}, contact="")) == (
+        "ClusterGPUQuota team-vision has 1 of 64 GPUs free"
+    )
 
 
 def test_an_exceeded_team_has_nothing_free() -> None:
