@@ -1,15 +1,20 @@
 """What `certs` prints, and what keeps it from its Secret; the rest is in tests/cluster/certificates/."""
 
 import base64
+import dataclasses
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from certs.rotation import Rotation, Terms, new_state
+from certs.secret import ROTATE, encode
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import Answer, ApiServer, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.commands import main
 from webhook.commands.certs import print_state
 from webhook.commands.output import Screen
@@ -125,3 +130,65 @@ def test_a_secret_that_cannot_be_used(
     result = run(tmp_path, answer, *arguments)
 
     assert (result.exit_code, result.stderr) == (1, f"error: {want}\n")
+
+
+BEGIN, TERMS = datetime(2027, 1, 1, tzinfo=UTC), Terms(names=("gpu-admission.gpu-admission.svc",))
+
+
+class Kept:
+    """A Secret with a certificate. raced: it was changed before each write. renewed: a controller renews all at once."""
+
+    def __init__(self, *, raced: bool = False, renewed: bool = False) -> None:
+        self.state, self.raced, self.renewed = new_state(TERMS, BEGIN), raced, renewed
+
+    def answer(self, request: Request) -> Answer:
+        if request.method == "PATCH":
+            if self.raced:
+                return status(409, "it was changed", "Conflict")
+            requested = Rotation(json.loads(request.body)["metadata"]["annotations"][ROTATE])
+            asked = dataclasses.replace(self.state, requested=requested)
+            self.state = new_state(TERMS, BEGIN) if self.renewed else asked
+        content = encode(self.state)
+        metadata = {"name": "gpu-admission-ca", "resourceVersion": "1", "annotations": content.annotations}
+        return Answer(msgspec.json.encode({"metadata": metadata, "data": content.data}))
+
+
+LEAF_REQUESTED, CA_REQUESTED = (
+    "requested a new certificate\n",
+    "requested a new certificate authority\n",
+)
+WAITING = ("--wait", "--timeout-seconds", "1")
+
+
+@cases(
+    ("kept", "arguments", "want"),
+    certificate=({}, (), (0, LEAF_REQUESTED, "")),
+    authority=({}, ("--ca",), (0, CA_REQUESTED, "")),
+    done=({"renewed": True}, ("--wait",), (0, f"{LEAF_REQUESTED}steady\n", "")),
+    not_done=(
+        {},
+        WAITING,
+        (
+            1,
+            f"{LEAF_REQUESTED}waiting for a controller\n",
+            "error: not done within 1 s; is a controller running with --certificate-secret?\n",
+        ),
+    ),
+    raced=(
+        {"raced": True},
+        (),
+        (
+            1,
+            "",
+            "error: the Secret gpu-admission/gpu-admission-ca: it is being changed all the time\n",
+        ),
+    ),
+)
+def test_what_rotate_prints(
+    tmp_path: Path, kept: dict[str, bool], arguments: tuple[str, ...], want: tuple[int, str, str]
+) -> None:
+    with ApiServer(tmp_path, Kept(**kept).answer) as server:
+        named = ("--kubeconfig", str(server.kubeconfig()))
+        result = CliRunner().invoke(main, ["certs", "rotate", *named, *arguments])
+
+    assert (result.exit_code, result.stdout, result.stderr) == want

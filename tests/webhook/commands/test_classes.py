@@ -1,12 +1,20 @@
 """`gpu-admission classes` without a cluster; with one: tests/cluster/test_classes_command.py."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
+from policies.gpus.classes import HostShare
 from tests.cases import cases
+from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity
 from webhook.commands import main
+from webhook.commands.classes import show
+from webhook.commands.output import Screen
+from webhook.tools.classes import ClassListing, ListedClass
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
 ONLY_T4 = "{allowed: [nvidia-t4]}"
@@ -75,3 +83,96 @@ def test_documents_that_are_not_valid_end_it(tmp_path: Path) -> None:
     assert result.stderr == (
         "error: p.yaml:4: GPUPolicy/default spec.rules.gpu-class.alowed: unknown field; did you mean allowed?\n"
     )
+
+
+def listed(name: str, **given: Any) -> ListedClass:
+    return ListedClass(
+        **{
+            "name": name,
+            "family": "own",
+            "memory_gib": 24,
+            "resource": "nvidia.com/gpu",
+            "built_in": False,
+            "allowed": True,
+            **given,
+        }
+    )
+
+
+def listing(*classes: ListedClass, **given: Any) -> ClassListing:
+    return ClassListing(
+        **{"namespace": "team", "policy": "", "classes": classes, "unclassified": {}, **given}
+    )
+
+
+HEADER = f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED"
+WITH_NODES = f"{HEADER}  NODES   GPUS   FREE"
+
+
+@cases(
+    ("found", "want"),
+    with_nodes=(
+        listing(
+            listed(
+                "own-large",
+                allocatable_per_gpu=HostShare(cpu="12", memory="120Gi"),
+                capacity=ClassCapacity(
+                    nodes=3,
+                    nodes_taking_pods=2,
+                    gpus=Fraction(24),
+                    free=Fraction(5),
+                    resources={
+                        "nvidia.com/gpu": (Fraction(24), Fraction(5)),
+                        "nvidia.com/mig-1g.10gb": (Fraction(7), None),
+                    },
+                ),
+            ),
+            listed("own-made", allowed=None, because="a pool", can_be_made=True, capacity=NO_CAPACITY),
+            listed("own-none", allowed=False, because="nobody", capacity=NO_CAPACITY),
+            policy="default: matches *",
+            unclassified={
+                "nvidia-a100": ClassCapacity(nodes=1, nodes_taking_pods=1, gpus=Fraction(8), free=None),
+                "": ClassCapacity(nodes=2, nodes_taking_pods=2, gpus=Fraction(16), free=Fraction(1, 2)),
+            },
+            omitted=("list pods",),
+            nodes_from="nodes are those that the controller published",
+        ),
+        [
+            "namespace team",
+            "  policy default: matches *",
+            "",
+            WITH_NODES,
+            f"{'own-large':<20} {'own':<20}   24  yes          3     24      5",
+            "  perGPU not set; nodes have 12 CPUs and 120Gi of memory",
+            "  nvidia.com/mig-1g.10gb: ? of 7 free",
+            "  1 node not Ready or cordoned",
+            f"{'own-made':<20} {'own':<20}   24  ?            0      0      0",
+            "  nodes are made when pods need them",
+            f"{'family nvidia-a100':<46}               1      8      ?",
+            f"{'of no known class':<46}               2     16    0.5",
+            "and 1 class without nodes; --all lists them",
+            "",
+            "a pool",
+            "",
+            "nodes are those that the controller published",
+            "",
+            "you may not list pods: what depends on it is not shown",
+        ],
+    ),
+    where_nodes_cannot_be_read=(
+        listing(listed("own-named", named=True), listed("own-a"), listed("own-b")),
+        [
+            "namespace team",
+            "",
+            HEADER,
+            f"{'own-named':<20} {'own':<20}   24  yes",
+            "and 2 classes that neither quota, policy nor document names; --all lists them",
+        ],
+    ),
+)
+def test_the_classes_of_a_cluster_as_text(
+    found: ClassListing, want: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(Screen(), found, is_whole=False)
+
+    assert capsys.readouterr().out.splitlines() == want

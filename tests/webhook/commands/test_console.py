@@ -58,17 +58,21 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 def test_the_address_is_printed_and_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], opened: int
 ) -> None:
-    addresses = list[str]()
+    addresses, ports = list[str](), list[int]()
+
+    def serve(server: BaseWSGIServer) -> None:
+        ports.append(server.port)
+        server.server_close()
+
     monkeypatch.setattr(webbrowser, "open", addresses.append)
-    monkeypatch.setattr(BaseWSGIServer, "serve_forever", lambda server: server.server_close())
+    monkeypatch.setattr(BaseWSGIServer, "serve_forever", serve)
     with broken(tmp_path) as server:
         named = ("--port", "0", "--kubeconfig", str(server.kubeconfig()))
         result = CliRunner().invoke(main, ["console", *named, *arguments])
 
-    assert result.exit_code == 0
-    assert len(addresses) == opened
-    assert all(f"The console is at {address} until Ctrl-C." in result.stdout for address in addresses)
-    assert "The console is at http://127.0.0.1:" in result.stdout
+    (port,) = ports
+    assert (result.exit_code, addresses) == (0, [f"http://127.0.0.1:{port}/"] * opened)
+    assert result.stdout == f"The console is at http://127.0.0.1:{port}/ until Ctrl-C.\n"
 
 
 def test_a_cluster_that_does_not_answer_is_said_on_every_page(tmp_path: Path) -> None:

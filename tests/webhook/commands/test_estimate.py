@@ -39,19 +39,42 @@ def test_text_lists_memory_and_classes() -> None:
 
 
 def test_every_number_of_cards_is_suggested_once_with_the_smallest_size() -> None:
-    shown = run("--params", "65b", "--sequence", "2048")
+    lines = run("--params", "65b", "--sequence", "2048").splitlines()
 
     # 65e9 * 2 = 130e9 bytes, as much again of KV cache, 1.2 * 260e9 = 312e9 bytes = 290.6 GiB
-    assert "No class holds 290.6 GiB per GPU" in shown
-    assert "needs 8 × 40 GiB or 4 × 80 GiB or 2 × 180 GiB." in shown
+    assert lines[6] == "No class holds 290.6 GiB per GPU; needs 8 × 40 GiB or 4 × 80 GiB or 2 × 180 GiB."
+
+
+def test_an_amount_stays_on_one_line() -> None:
+    assert run("--params", "200b") == (
+        "200,000,000,000 parameters in bf16, serving\n"
+        "  weights            372.6 GiB\n"
+        "  KV cache            93.2 GiB\n"
+        "  overhead            93.2 GiB\n"
+        "  total              558.8 GiB\n"
+        "\n"
+        "No class holds 558.8 GiB per GPU; needs 8 × 80 GiB or 4 × 141 GiB or\n"
+        "2 × 288 GiB.\n"
+        "\n"
+        "A rule of thumb: too much for long sequences without --family or --config-json.\n"
+        "Optimizer states and gradients are left out.\n"
+    )
 
 
 def test_training_shows_activations_and_several_gpus_their_share() -> None:
     shown = run("--params", "1b", "--phase", "training", "--batch", "4", "--checkpointing", "--gpus", "2")
 
-    assert "  activations          1.8 GiB" in shown
-    assert "   on 2 GPUs" in shown
-    assert "Fits on 2 of" in shown
+    assert shown.splitlines()[:9] == [
+        "1,000,000,000 parameters in bf16, training",
+        "  weights              1.9 GiB",
+        "  KV cache             1.9 GiB",
+        "  activations          1.8 GiB",
+        "  overhead             1.2 GiB",
+        "  total                6.7 GiB",
+        "  per GPU              3.4 GiB   on 2 GPUs",
+        "",
+        "Fits on 2 of",
+    ]
 
 
 @cases(
@@ -78,20 +101,46 @@ def test_json_is_the_whole_answer() -> None:
     assert answer["advice"].startswith("fits nvidia-t4 and ")
 
 
+WHOLE_NUMBER = "a whole number from 1 to 1000000000"
+
+
 @cases(
     ("arguments", "want"),
     no_params=((), "Missing option '--params' or '--family'."),
-    family=(("--family", "clip"), "must be a built-in family such as"),
+    family=(
+        ("--family", "clip"),
+        "Invalid value for '--family': must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, "
+        'qwen3-235b-a22b (others: model-params), not "clip".',
+    ),
     layers=((*B7, "--layers", "32"), "--layers, --kv-heads and --head-size must stand together."),
-    params=(("--params", "many"), 'such as 70b, 350M or 1.3e9, not "many".'),
-    precision=((*B7, "--precision", "fp64"), 'not "fp64"'),
-    phase=((*B7, "--phase", "inference"), 'must be training or serving, not "inference".'),
-    gpus=((*B7, "--gpus", "0"), "must be a number of GPUs, a whole number from 1"),
-    batch=((*B7, "--batch", "x"), 'not "x"'),
-    sequence=((*B7, "--sequence", "-1"), 'not "-1"'),
-)  # fmt: skip
+    params=(
+        ("--params", "many"),
+        "Invalid value for '--params': must be a number of parameters such as 70b, 350M or 1.3e9, not \"many\".",
+    ),
+    precision=(
+        (*B7, "--precision", "fp64"),
+        "Invalid value for '--precision': "
+        'must be one of fp32, tf32, fp16, bf16, fp8, int8, fp4, int4, not "fp64".',
+    ),
+    phase=(
+        (*B7, "--phase", "inference"),
+        "Invalid value for '--phase': must be training or serving, not \"inference\".",
+    ),
+    gpus=(
+        (*B7, "--gpus", "0"),
+        f"Invalid value for '--gpus': must be a number of GPUs, {WHOLE_NUMBER}, not \"0\".",
+    ),
+    batch=(
+        (*B7, "--batch", "x"),
+        f"Invalid value for '--batch': must be a batch size, {WHOLE_NUMBER}, not \"x\".",
+    ),
+    sequence=(
+        (*B7, "--sequence", "-1"),
+        f"Invalid value for '--sequence': must be a sequence length, {WHOLE_NUMBER}, not \"-1\".",
+    ),
+)
 def test_bad_input_is_answered_with_a_sentence(arguments: tuple[str, ...], want: str) -> None:
-    assert want in run(*arguments, code=2)
+    assert run(*arguments, code=2).splitlines()[-1] == f"Error: {want}"
 
 
 LLAMA = '{"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192}'

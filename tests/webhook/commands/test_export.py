@@ -5,6 +5,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering
+from tests.webhook.commands.checked_cluster import POLICIES, cluster
 from webhook.commands import main
 
 POLICY = """\
@@ -70,6 +72,17 @@ def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None
     assert f"kubectl delete -l {labels}" in head
     assert result.stderr.startswith(rules)
     assert "policy default exempts legacy until" in result.stderr
+
+
+def test_documents_that_are_not_in_force_are_named(tmp_path: Path) -> None:
+    broken = {"metadata": {"name": "broken", "uid": "1"}, "spec": {"rule": {}}}
+    with ApiServer(tmp_path, answering({**cluster(), POLICIES: [broken]})) as server:
+        result = export("--kubeconfig", str(server.kubeconfig()))
+
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (
+        0,
+        "warning: not in force, so not exported: GPUPolicy/broken spec.rule: unknown field; did you mean rules?",
+    )
 
 
 def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:
