@@ -163,7 +163,7 @@ def test_quota_of_a_namespace_without_one_shows_its_team(capsys: pytest.CaptureF
     command.print_text(Screen(), reports(TEAM), NOW)
     text = capsys.readouterr().out
 
-    assert " ".join(text.split()).startswith(ALONE.format(""))
+    assert text.partition("\n\n")[0].replace("\n  ", " ") == ALONE.format("")
     assert "\nteam-vision  Ready, 20 namespaces\n  gpus " in text
 
 
