@@ -37,11 +37,6 @@ _CHARACTER = re.compile("[\U00020000-\U0002a6df]")
 NOT_WHOLE = {
     "webhook/commands": "outputs of commands are compared in parts",
     "webhook/server": "refusals are compared in parts",
-    "webhook/tools/classes.py": "notes are compared in parts",
-    "webhook/tools/gpu_hours.py": "its problems are compared in parts",
-    "webhook/tools/granted_text.py": "its notes are compared in parts",
-    "webhook/tools/stored_pod.py": "its errors are compared in parts",
-    "webhook/tools/average_use.py": "its error is compared in parts",
     "webhook/tools/doctor": "findings are compared in parts",
     "webhook/tools/export": "refusals are compared in parts",
     "webhook/tools/fetch": "errors are compared in parts",
