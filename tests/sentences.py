@@ -37,16 +37,10 @@ _CHARACTER = re.compile("[\U00020000-\U0002a6df]")
 NOT_WHOLE = {
     "webhook/commands": "outputs of commands are compared in parts",
     "webhook/server": "refusals are compared in parts",
-    "webhook/tools/classes.py": "notes are compared in parts",
-    "webhook/tools/gpu_hours.py": "its problems are compared in parts",
-    "webhook/tools/granted_text.py": "its notes are compared in parts",
-    "webhook/tools/stored_pod.py": "its errors are compared in parts",
-    "webhook/tools/average_use.py": "its error is compared in parts",
     "webhook/tools/doctor": "findings are compared in parts",
     "webhook/tools/export": "refusals are compared in parts",
     "webhook/tools/fetch": "errors are compared in parts",
     "webhook/tools/scan": "the report is compared in parts",
-    "webhook/tools/status": "the report is compared in parts",
 }
 """Folders that have sentences which no test misses, and why: no sample is drawn from them. `make sentences` names these."""
 _WORD = re.compile(r"\W*([A-Za-z][A-Za-z']+)\W*")
