@@ -4,11 +4,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import attrgetter
 from time import monotonic
 
 from policies.registry import QUOTA_RULE
-from policies.rule import Mode, RuleOptions
+from policies.rule import Mode
 from webhook.cluster.namespaces import Namespaces, NamespaceUnknown
 from webhook.configuration.loader import Configuration
 
@@ -27,15 +26,14 @@ class Enforcement:
 
     def enforces_quota(self, namespace: str) -> bool:
         """Whether the rule denies anything in the namespace, or would without a pause. If not, nobody waits in line."""
-        return self._is_enforced(namespace)
+        return self._enforces(namespace, must_queue=False)
 
     def lets_wait(self, namespace: str) -> bool:
         """Whether it is enforced, and pods that exceed the quota wait in line."""
-        return self._is_enforced(namespace, attrgetter("queues"))
+        return self._enforces(namespace, must_queue=True)
 
-    def _is_enforced(
-        self, namespace: str, condition: Callable[[RuleOptions], bool] = lambda _options: True
-    ) -> bool:
+    def _enforces(self, namespace: str, *, must_queue: bool) -> bool:
+        """Whether the rule is enforced, and, if asked, lets pods wait in line."""
         policies = self.configuration().policies
         try:
             deadline = monotonic() + LABELS_SECONDS
@@ -47,4 +45,4 @@ class Enforcement:
         if rule is None:
             return False
         options = rule[0].options
-        return options.mode is Mode.ENFORCE and condition(options)
+        return options.mode is Mode.ENFORCE and (options.queues or not must_queue)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from time import monotonic
 
 import msgspec
@@ -258,7 +259,7 @@ class GPUUse(Collector):
             for record, demand in pods
             if (noted_at := self._idle[record.uid].event) is None or now - noted_at >= again
         ]
-        due.sort(key=lambda held: held[1].get(GPUS, NOTHING), reverse=True)
+        due.sort(key=_gpus_held, reverse=True)
         for record, demand in due[:EVENTS_AT_ONCE]:
             idle = self._idle[record.uid]
             idle.event = now
@@ -269,3 +270,7 @@ class GPUUse(Collector):
             )
             regarding = Regarding("v1", "Pod", record.name, record.uid, record.namespace)
             self.events.put(EventRecord(regarding=regarding, reason=IDLE, message=message))
+
+
+def _gpus_held(pod: tuple[CountedRecord, Vector]) -> Fraction:
+    return pod[1].get(GPUS, NOTHING)

@@ -428,13 +428,17 @@ def _largest(
 ) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders by dimension, `gpus` first, of as many dimensions as fit into HOLDERS_LIMIT."""
     largest, bytes_left = {}, HOLDERS_LIMIT
-    for key in sorted(keys, key=lambda key: (key != GPUS, key)):
+    for key in sorted(keys, key=_gpus_first):
         if holders := namespace_sum.largest(key, idle):
             bytes_left -= len(msgspec.json.encode({key: holders}))
             if bytes_left < 0:
                 break
             largest[key] = holders
     return largest
+
+
+def _gpus_first(key: str) -> tuple[bool, str]:
+    return key != GPUS, key
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:
