@@ -159,9 +159,19 @@ def test_a_ledger_that_hangs_does_not_hang_anybody() -> None:
         results = [pool.submit(bench.reserve, f"pod{number}", 1, 0.4) for number in range(8)]
         errors = [result.exception() for result in results]
     assert all(isinstance(error, LedgerError) for error in errors)
-    assert "other requests for the same quota were not decided in time" in [str(error) for error in errors]
     assert monotonic() - begun < 20  # of the 60 that each call takes
     assert bench.batches._queues == {}
+
+
+def test_who_waits_for_others_learns_that_they_were_not_decided_in_time() -> None:
+    bench = Bench(gpus=100, seconds=1.0)
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(bench.reserve, "pod1", 1, 30.0)
+        sleep(0.1)
+        follower = pool.submit(bench.reserve, "pod2", 1, 0.2)
+        error = follower.exception()
+        assert reason(leader.result()) is VerdictReason.RESERVED
+    assert str(error) == "other requests for the same quota were not decided in time"
 
 
 def test_who_has_time_left_is_decided_after_the_leader_gave_up() -> None:
