@@ -233,7 +233,7 @@ IN_FORCE: JSON = {f"{ADMISSION}ies/gpu-admission-teams": {"spec": {}}}
 UNPROTECTED = [
     (
         "membership-unprotected: ValidatingAdmissionPolicy/gpu-admission-teams must exist, with a binding "
-        "that denies: without it, whoever may label a namespace takes it out of its team\n"
+        "that denies: else users who may label a namespace can take it out of its team\n"
         "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict, with "
         "admissionPolicy.enabled and teams.protectMembership of the chart"
     )

@@ -110,7 +110,7 @@ def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
 )
 def _membership(cluster: InstalledCluster) -> Iterator[Observation]:
     if cluster.teams and not denies(cluster, POLICY):
-        message = "must exist, with a binding that denies: without it, whoever may label a namespace takes it out of its team"
+        message = "must exist, with a binding that denies: else users who may label a namespace can take it out of its team"
         remedy = f"{APPLY}, with admissionPolicy.enabled and teams.protectMembership of the chart"
         yield warning("membership-unprotected", f"ValidatingAdmissionPolicy/{POLICY}", message, remedy)
 
