@@ -23,7 +23,7 @@ from webhook.cluster.leader import LeaderElector, LeaseTimings
 from webhook.cluster.objects import BUDGETS, CAPACITY, CATALOGUES
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.controller.controller import Options, make_manager
+from webhook.controller.wiring import Options, make_manager
 from webhook.controller.gpu_use import Measuring
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers

@@ -36,7 +36,7 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
 from webhook.controller.canary import Canary
 from webhook.controller.certificate_loop import CertificateLoop
-from webhook.controller.controller import Options, make_manager
+from webhook.controller.wiring import Options, make_manager
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring
 from webhook.controller.manager import Manager
