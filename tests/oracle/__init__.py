@@ -29,6 +29,7 @@ class World(msgspec.Struct, rename="camel"):
     """One pod and what decides about it, all objects of v1 as one writes them."""
 
     pod: JSON
+    """Or a workload of Kubernetes' own kinds: if the API server takes it, the answer is about the pod of its controller."""
     namespace: str = "team"
     limit_ranges: list[JSON] = []
     """Of the namespace. The API server applies several in an order of its own: `Oracle.answers` has every order."""

@@ -43,12 +43,18 @@ func newServer() *Server {
 }
 
 // create returns the pod as webhooks see it, and as it is stored; the latter is nil, with the API server's error, if it is refused.
+// Of a workload it is the pod that its controller makes.
 func (s *Server) create(ctx context.Context, world World, limitRanges []*v1.LimitRange) (*v1.Pod, *v1.Pod, error) {
 	object, err := decoded(world.Pod, world.Namespace, "Pod")
 	if err != nil {
 		return nil, nil, err
 	}
-	created := object.(*core.Pod)
+	created, isPod := object.(*core.Pod)
+	if !isPod {
+		if created, err = podOf(ctx, object); err != nil {
+			return nil, nil, err
+		}
+	}
 	attributes := admission.NewAttributesRecord(
 		created, nil, v1.SchemeGroupVersion.WithKind("Pod"), world.Namespace, created.Name,
 		v1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{}, false, nil,
@@ -84,7 +90,10 @@ func (s *Server) limitRanges(ctx context.Context, world World) ([]*v1.LimitRange
 		if err != nil {
 			return nil, err
 		}
-		if err := before(ctx, limitrange.Strategy, object.(*core.LimitRange)); err != nil {
+		if _, ok := object.(*core.LimitRange); !ok {
+			return nil, fmt.Errorf("%T is no LimitRange", object)
+		}
+		if err := before(ctx, limitrange.Strategy, object); err != nil {
 			return nil, err
 		}
 		all = append(all, external(object, &v1.LimitRange{}))
@@ -92,15 +101,16 @@ func (s *Server) limitRanges(ctx context.Context, world World) ([]*v1.LimitRange
 	return all, nil
 }
 
-// decoded returns the object with defaults, in the internal version, as the handler of a POST makes it.
+// decoded returns the object with defaults, in the internal version, as the handler of a POST makes it; `kind` is one of v1 that
+// is meant where the object names none.
 func decoded(body json.RawMessage, namespace, kind string) (runtime.Object, error) {
 	gvk := v1.SchemeGroupVersion.WithKind(kind)
 	object, found, err := legacyscheme.Codecs.UniversalDecoder().Decode(body, &gvk, nil)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, gvk.Version, kind, err))
-	}
-	if *found != gvk {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not a %s", found, kind))
+		if found != nil {
+			gvk = *found
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", gvk.Kind, gvk.Version, gvk.Kind, err))
 	}
 	accessor := object.(metav1.ObjectMetaAccessor).GetObjectMeta()
 	rest.WipeObjectMetaSystemFields(accessor)
