@@ -1,45 +1,14 @@
 """Whose gate is removed next: order, gangs, what is held and given back; and laws of any turn."""
 
-from collections.abc import Mapping
-from fractions import Fraction
-
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
-
-from policies.quota.amounts import Vector, exceeds, total
 from policies.quota.ledger.credits import Credit, owner_key
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation
-from policies.quota.line import LIFTS_LIMIT, Gang, Standing, Turn, Waiter
-from policies.quota.waiting import QueueOrder, QueueSpec, creation_timestamp
-from tests.builders import quota_ledger
+from policies.quota.line import LIFTS_LIMIT, Gang, Standing, Waiter
+from policies.quota.waiting import QueueSpec, creation_timestamp
 from tests.cases import cases
-from tests.policies.quota.turns import next_to_start
+from tests.policies.quota.turns import BEST_EFFORT, STRICT, amounts_held, ledger, next_to_start, standings
 from tests.policies.quota.waiters import begun, gpus, held, member, waiter
 
-STRICT, BEST_EFFORT = QueueSpec(), QueueSpec(order=QueueOrder.BEST_EFFORT_FIFO)
 S = Standing
-
-
-def ledger(hard: int, used: int = 0, *reservations: Reservation, **fields: object) -> QuotaLedger:
-    counted = {
-        "hard": gpus(hard) or {"gpus": Fraction(0)},
-        "used": {"gpus": Fraction(used)},
-        "class_catalogue": "now",
-    }
-    return quota_ledger(*reservations, **{**counted, **fields})
-
-
-def amounts_held(turn: Turn) -> dict[str, int]:
-    return {each.id.removesuffix("/lift"): int(each.demand["gpus"]) for each in turn.ledger.reservations}
-
-
-def standings(turn: Turn) -> dict[str, Standing]:
-    return {uid: place.standing for uid, place in turn.places.items()}
-
-
-# ---- order
 
 
 @cases(
@@ -219,88 +188,6 @@ def test_quota_is_kept_for_the_pod_that_replaces_another_one(
     assert turn.ungate_uids == (("older",) if want is S.STARTING else ())
 
 
-# ---- gangs
-
-
-PAIR = [member("a"), member("b", since="2")]
-
-
-@cases(
-    ("before", "waiters", "gang", "want", "lifts"),
-    whole=(ledger(2), PAIR, Gang(2), {"a": 1, "b": 1}, ("a", "b")),
-    not_by_half=(ledger(1, 0), PAIR, Gang(2), {}, ()),
-    not_beside_others=(ledger(2, 1), PAIR, Gang(2), {}, ()),
-    not_before_all_are_there=(ledger(4), PAIR, Gang(3), {}, ()),
-    no_more_than_it_needs=(ledger(2), PAIR, Gang(1), {"a": 1}, ("a",)),
-    its_first_pods=(ledger(2, 0, held("b")), PAIR, Gang(1), {"a": 1}, ("a",)),
-    of_one_that_has_started_each_pod_by_itself=(ledger(2, 1), PAIR, Gang(3, running=1), {"a": 1}, ("a",)),
-    its_lifts_go_on=(ledger(2, 0, held("a"), held("b")), PAIR, Gang(2), {"a": 1, "b": 1}, ("a", "b")),
-    begun_is_tried_again=(ledger(2, 0, begun("a"), held("b")), PAIR, Gang(2), {"a/lift/request": 1, "b": 1}, ("a", "b")),
-    one_that_comes_later_starts_by_itself=(
-        ledger(2, 0, begun("a")), PAIR, Gang(2), {"a/lift/request": 1, "b": 1}, ("a", "b")
-    ),
-)  # fmt: skip
-def test_a_gang_starts_whole(
-    before: QuotaLedger, waiters: list[Waiter], gang: Gang, want: dict[str, int], lifts: tuple[str, ...]
-) -> None:
-    turn = next_to_start(before, waiters, {"gang": gang}, STRICT)
-
-    assert amounts_held(turn) == want
-    assert turn.ungate_uids == lifts
-
-
-def test_more_pods_of_a_gang_than_it_needs_line_up_once_it_has_started() -> None:
-    waiters = [member(uid, since=uid) for uid in "abc"]
-    turn = next_to_start(ledger(4), [*waiters, waiter("d", since="d")], {"gang": Gang(2)}, STRICT)
-
-    assert standings(turn) == {"a": S.STARTING, "b": S.STARTING, "c": S.BEHIND, "d": S.STARTING}
-    later = next_to_start(ledger(4, 3), [waiters[2]], {"gang": Gang(2, running=2)}, STRICT)
-    assert later.ungate_uids == ("c",)
-
-
-def test_a_gang_has_the_place_of_its_first_pod() -> None:
-    waiters = [member("z", since="5"), member("b", priority=1), waiter("between", since="2")]
-
-    turn = next_to_start(ledger(2), waiters, {"gang": Gang(2)}, STRICT)
-
-    assert set(turn.ungate_uids) == {"b", "z"}
-
-
-@cases(
-    ("first", "running", "want"),
-    one_runs=(Reservation("another", gpus(1)), 1, ("b",)),
-    one_is_about_to=(begun("a"), 0, ("a", "b")),
-)
-def test_the_rest_of_a_gang_that_has_started_goes_first(
-    first: Reservation, running: int, want: tuple[str, ...]
-) -> None:
-    waiters = [*PAIR, waiter("urgent", priority=9, since="0")]
-
-    turn = next_to_start(ledger(2, 0, first, held("b")), waiters, {"gang": Gang(2, running)}, BEST_EFFORT)
-
-    assert turn.ungate_uids == want
-    assert standings(turn)["urgent"] is S.NEXT
-
-
-def test_nobody_passes_the_rest_of_a_gang_that_has_started() -> None:
-    waiters = [member("b", 3), waiter("c")]
-
-    turn = next_to_start(ledger(4, 2, held("b")), waiters, {"gang": Gang(2, running=1)}, BEST_EFFORT)
-
-    assert standings(turn) == {"b": S.NEXT, "c": S.BEHIND}
-
-
-def test_a_pod_that_replaces_one_of_a_gang_waits_as_any_other() -> None:
-    waiters = [member("new", since="2"), waiter("older", since="1")]
-
-    assert next_to_start(ledger(2, 1), waiters, {"gang": Gang(2, running=1)}, STRICT).ungate_uids == (
-        "older",
-    )
-
-
-# ---- what is held and given back
-
-
 @cases(
     ("before", "waiters", "want"),
     hard_was_lowered=(ledger(1, 1, held("a")), [waiter("a")], {}),
@@ -322,31 +209,6 @@ def test_what_cannot_start_is_given_back(
     before: QuotaLedger, waiters: list[Waiter], want: dict[str, int]
 ) -> None:
     assert amounts_held(next_to_start(before, waiters, {}, STRICT)) == want
-
-
-@cases(
-    ("before", "waiters", "gang", "want"),
-    one_of_its_pods_has_gone=(ledger(2, 0, held("a")), [member("a")], Gang(2), {}),
-    one_of_its_pods_was_created_again=(
-        ledger(1, 0, held("a")), [member("a"), member("new")], Gang(2), {}
-    ),
-    hard_was_lowered=(ledger(1, 0, held("a"), held("b")), PAIR, Gang(2), {}),
-    demand_of_one_grew=(ledger(2, 0, held("a"), held("b")), [member("a", 2), member("b")], Gang(2), {}),
-    it_has_started=(ledger(1, 1, held("b")), [member("b")], Gang(2, running=1), {"b": 1}),
-    it_has_started_and_demand_grew=(ledger(2, 1, held("b")), [member("b", 2)], Gang(2, running=1), {"b": 1}),
-    it_is_topped_up=(ledger(3, 1, held("b")), [member("b", 2)], Gang(2, running=1), {"b": 2}),
-    its_size_cannot_be_read=(
-        ledger(2, 0, held("a")), [member("a", obstacle=S.UNREAD_GANG)], Gang(0), {"a": 1}
-    ),
-    more_than_it_needs_is_held=(
-        ledger(3, 0, held("a"), held("b"), held("c")), [*PAIR, member("c", since="3")], Gang(2), {"a": 1, "b": 1}
-    ),
-    it_is_starting=(ledger(1, 0, begun("a"), held("b")), PAIR, Gang(2), {"a/lift/request": 1, "b": 1}),
-)  # fmt: skip
-def test_a_gang_gives_back_whole_and_only_before_it_starts(
-    before: QuotaLedger, waiters: list[Waiter], gang: Gang, want: dict[str, int]
-) -> None:
-    assert amounts_held(next_to_start(before, waiters, {"gang": gang}, STRICT)) == want
 
 
 @cases(
@@ -388,137 +250,3 @@ def test_what_is_held_leaves_room_for_creations() -> None:
     later = next_to_start(turn.ledger, waiters, {}, STRICT)
     assert len(later.ungate_uids) > len(turn.ungate_uids)
     assert later.ledger.reservations.size <= LIFTS_LIMIT
-
-
-def test_a_gang_that_no_ledger_can_hold_blocks_nobody_and_says_how_many_pods_it_can() -> None:
-    gang = [member(f"{number:036}") for number in range(5000)]
-    turn = next_to_start(ledger(9999), [*gang, waiter("b", since="2")], {"gang": Gang(5000)}, STRICT)
-
-    assert turn.ungate_uids == ("b",)
-    place = turn.places[gang[0].uid]
-    assert place.standing is S.TOO_MANY
-    for pods, want in ((place.can_start, place.can_start), (place.can_start + 1, 0)):
-        assert len(next_to_start(ledger(9999), gang[:pods], {"gang": Gang(pods)}, STRICT).ungate_uids) == want
-
-
-# ---- laws
-
-UIDS = [f"pod-{number}" for number in range(8)]
-GANGS = ["", "", "one", "two"]
-
-
-InLine = tuple[QuotaLedger, list[Waiter], dict[str, Gang], QueueSpec, str]
-
-
-@st.composite
-def lines(draw: st.DrawFn) -> InLine:
-    waiters = [
-        Waiter(
-            uid=uid,
-            demand=gpus(draw(st.integers(0, 3))),
-            since=str(draw(st.integers(1, 3))),
-            priority=draw(st.integers(0, 1)),
-            gang=draw(st.sampled_from(GANGS)),
-            obstacle=draw(st.sampled_from([None, None, None, S.OTHER_GATE])),
-            replaces=draw(st.booleans()),
-        )
-        for uid in draw(st.lists(st.sampled_from(UIDS), unique=True))
-    ]
-    gangs = {key: Gang(draw(st.integers(1, 3)), draw(st.sampled_from([0, 0, 1]))) for key in ("one", "two")}
-    lifts = [
-        draw(st.sampled_from([held, begun]))(each.uid, draw(st.integers(1, 3)))
-        for each in waiters
-        if draw(st.booleans())
-    ]
-    hard, used = draw(st.integers(0, 9)), draw(st.integers(0, 5))
-    queue = QueueSpec(
-        order=draw(st.sampled_from(QueueOrder)), hold=draw(st.sampled_from([False, False, True]))
-    )
-    return ledger(hard, used, *lifts), waiters, gangs, queue, draw(st.sampled_from(["", "2"]))
-
-
-def together(of: QuotaLedger) -> Vector:
-    return total((of.used or {}, of.reserved))
-
-
-@given(lines())
-def test_a_turn_adds_nothing_above_hard(line: InLine) -> None:
-    before, waiters, gangs, queue, starved_before = line
-    after = next_to_start(before, waiters, gangs, queue, starved_before).ledger
-
-    grown = {
-        uid for uid, each in after.reservations.lifts.items() if each != before.reservations.lifts.get(uid)
-    }
-    assert not grown or not exceeds(together(after), before.hard)
-    assert replace(after, reservations=before.reservations, scarce={}) == before
-    began = [each for each in before.reservations if each.is_begun_lift]
-    assert [each for each in after.reservations if each.is_begun_lift] == began
-
-
-@given(lines())
-def test_a_gang_that_has_not_started_is_held_whole_or_not_at_all(line: InLine) -> None:
-    before, waiters, gangs, queue, starved_before = line
-    turn = next_to_start(before, waiters, gangs, queue, starved_before)
-
-    lifts = turn.ledger.reservations.lifts
-    for key, gang in gangs.items():
-        members = [each for each in waiters if each.gang == key]
-        has_begun = any(
-            each.uid in lifts and lifts[each.uid].is_begun_lift for each in waiters if each.gang == key
-        )
-        if not gang.running and not has_begun:
-            whole = sum(each.uid in lifts or not each.demand for each in members)
-            held_of_it = sum(each.uid in lifts for each in members)
-            assert not held_of_it or held_of_it <= gang.size <= whole
-
-
-@given(lines())
-def test_nobody_is_passed_under_strict_fifo(line: InLine) -> None:
-    before, waiters, gangs, queue, starved_before = line
-    turn = next_to_start(before, waiters, gangs, replace(queue, order=QueueOrder.STRICT_FIFO), starved_before)
-
-    new = [
-        uid
-        for uid in turn.places
-        if uid in turn.ledger.reservations.lifts and uid not in before.reservations.lifts
-    ]
-    # The pods of a gang beyond those that it needs line up once it has started.
-    begun = {uid for uid, each in before.reservations.lifts.items() if each.is_begun_lift}
-    started = {
-        each.gang for each in waiters if each.uid in begun or gangs.get(each.gang, Gang(1, running=1)).running
-    }
-    starting = {each.gang for each in waiters if turn.places[each.uid].standing is S.STARTING}
-    behind = {uid for uid, place in turn.places.items() if place.standing in {S.NEXT, S.BEHIND}}
-    waiting = [each.uid for each in waiters if each.uid in behind and each.gang not in starting - started]
-    order = list(turn.places)
-    assert all(order.index(one) < order.index(other) for one in new for other in waiting)
-    assert [place.number for place in turn.places.values() if place.number] == sorted(
-        place.number for place in turn.places.values() if place.number
-    )
-
-
-@given(lines(), st.randoms(use_true_random=False))
-def test_a_turn_is_the_same_again_and_in_whatever_order_pods_are_given(line: InLine, random: object) -> None:
-    before, waiters, gangs, queue, starved_before = line
-    turn = next_to_start(before, waiters, gangs, queue, starved_before)
-    shuffled = list(waiters)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    mirrored: Mapping[str, Gang] = dict(reversed(gangs.items()))
-
-    assert next_to_start(before, shuffled, mirrored, queue, starved_before) == turn
-    again = next_to_start(turn.ledger, waiters, gangs, queue, starved_before)
-    assert again.ledger == turn.ledger
-    assert set(again.ungate_uids) == set(turn.ungate_uids)
-
-
-@given(lines())
-def test_only_what_is_held_starts(line: InLine) -> None:
-    before, waiters, gangs, queue, starved_before = line
-    turn = next_to_start(before, waiters, gangs, queue, starved_before)
-
-    lifts, demands = turn.ledger.reservations.lifts, {each.uid: each.demand for each in waiters}
-    assert set(turn.places) == set(demands)
-    for uid in turn.ungate_uids:
-        assert not queue.hold
-        enough = not demands[uid] or lifts[uid].demand["gpus"] >= demands[uid]["gpus"]
-        assert enough or lifts[uid].is_begun_lift

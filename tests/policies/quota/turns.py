@@ -1,11 +1,34 @@
-"""A turn of a namespace without a team, of the pods that wait there."""
+"""Turns of a namespace without a team: its ledger, the pods that wait there, and what a turn gives them."""
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 from policies.quota import line
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.line import Gang, Turn, Waiter
-from policies.quota.waiting import QueueSpec
+from policies.quota.ledger.reservations import Reservation
+from policies.quota.line import Gang, Standing, Turn, Waiter
+from policies.quota.waiting import QueueOrder, QueueSpec
+from tests.builders import quota_ledger
+from tests.policies.quota.waiters import gpus
+
+STRICT, BEST_EFFORT = QueueSpec(), QueueSpec(order=QueueOrder.BEST_EFFORT_FIFO)
+
+
+def ledger(hard: int, used: int = 0, *reservations: Reservation, **fields: object) -> QuotaLedger:
+    counted = {
+        "hard": gpus(hard) or {"gpus": Fraction(0)},
+        "used": {"gpus": Fraction(used)},
+        "class_catalogue": "now",
+    }
+    return quota_ledger(*reservations, **{**counted, **fields})
+
+
+def amounts_held(turn: Turn) -> dict[str, int]:
+    return {each.id.removesuffix("/lift"): int(each.demand["gpus"]) for each in turn.ledger.reservations}
+
+
+def standings(turn: Turn) -> dict[str, Standing]:
+    return {uid: place.standing for uid, place in turn.places.items()}
 
 
 def next_to_start(

@@ -6,6 +6,8 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"
 
 OURS, NAMESPACES = f"{MUTATING}/zz-gpu-admission", "/api/v1/namespaces"
+ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]"
+"""The first webhook of ours, as findings name it."""
 
 
 def excluding(*names: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from certs.issue import KeyPair, issue_authority, issue_server
 from tests.cases import cases
+from tests.webhook.tools.doctor.admission import ENTRY
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, NotChecked, run_check
 from webhook.tools.doctor.checks import certificates, configurations
@@ -107,7 +108,6 @@ REPAIR = (
     "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 )
 ISSUE = f"issue it for {NAME}: --certificate-name {NAME} of the controller, or the dnsNames of cert-manager"
-ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]"
 REMEDIES = {
     "ca-bundle-does-not-verify": REPAIR,
     "certificate-name": ISSUE,

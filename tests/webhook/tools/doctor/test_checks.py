@@ -10,32 +10,26 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.deploy.manifests import ROOT
 from tests.webhook.cluster.apiserver import Answer, status
-from tests.webhook.tools.doctor.admission import ADMISSION, MUTATING, NAMESPACES, OURS, excluding, namespace
+from tests.webhook.tools.doctor.admission import (
+    ADMISSION,
+    ENTRY,
+    MUTATING,
+    NAMESPACES,
+    OURS,
+    excluding,
+    namespace,
+)
 from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
-from tests.webhook.tools.doctor.quotas import QUOTAS, quota
+from tests.webhook.tools.doctor.quotas import QUOTAS
 from webhook.canary.probe import CanaryResult
 from webhook.tools.doctor.checks import CHECKS, control_plane
-from webhook.tools.doctor.checks.configurations import excluded_by_name, expected_objects
+from webhook.tools.doctor.checks.configurations import expected_objects
 from webhook.version import VERSION
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
-VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"
-POLICY, BINDING = (f"{ADMISSION}/validatingadmissionpolic{end}" for end in ("ies", "ybindings"))
-CONTROLLER = "gpu-admission-controller"
-
-
-def test_a_gpu_operator_that_depends_on_the_webhook_is_noted(tmp_path: Path) -> None:
-    objects = {OURS: excluding("kube-system"), NAMESPACES: [namespace("gpu-operator")]}
-    result = checked("excluded-namespaces", objects, tmp_path)
-
-    assert result.findings == ()
-    assert list(result.notes) == [
-        "pods of gpu-operator that request GPUs are reviewed, and start only while the webhook answers: "
-        "name it in webhooks.excludedNamespaces of the chart where only administrators create pods in it"
-    ]
 
 
 def test_the_checks_in_their_order() -> None:
@@ -224,78 +218,6 @@ def test_later_webhooks(others: list[JSON], want: list[str], tmp_path: Path) -> 
     assert_found("later-webhooks", {MUTATING: others}, want, tmp_path)
 
 
-ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]"
-
-
-MISSING = (
-    f"excluded-namespace-missing: Namespace/gpu-operator does not exist and is excluded by {ENTRY}: a user who creates it "
-    "runs GPU pods without any review\n"
-    "remove gpu-operator from webhooks.excludedNamespaces of the chart until it exists, or create it"
-)
-
-
-@cases(("there", "want"), it_exists=("gpu-operator", []), it_does_not_exist=("team", [MISSING]))
-def test_an_excluded_namespace(there: str, want: list[str], tmp_path: Path) -> None:
-    objects = {OURS: excluding("kube-system", "gpu-operator"), NAMESPACES: [namespace(there)]}
-    assert_found("excluded-namespaces", objects, want, tmp_path)
-
-
-UNSEEN = (
-    f"unseen-quota: GPUQuota/default in team does not hold: {ENTRY} does not choose the namespace, so its pods are not "
-    "reviewed\n"
-    "give the namespace the labels of webhooks.namespaceSelector of the chart, or take it from excludedNamespaces"
-)
-
-
-@cases(("excluded", "want"), in_an_excluded_namespace=("team", [UNSEEN]), in_a_chosen_namespace=("other", []))
-def test_quotas_of_unseen_namespaces(excluded: str, want: list[str], tmp_path: Path) -> None:
-    objects = {OURS: excluding(excluded), NAMESPACES: [namespace("team")], QUOTAS: [quota()]}
-    assert_found("unseen-quotas", objects, want, tmp_path)
-
-
-def test_a_quota_in_a_namespace_that_is_never_reviewed(tmp_path: Path) -> None:
-    system = quota()
-    system["metadata"]["namespace"] = "kube-system"
-    objects = {OURS: excluding("kube-system"), NAMESPACES: [namespace("kube-system")], QUOTAS: [system]}
-    want = [
-        f"unseen-quota: GPUQuota/default in kube-system does not hold: {ENTRY} does not choose the namespace, so its pods are "
-        "not reviewed\n"
-        "kubectl -n kube-system delete gpuquota default: pods of this namespace are never reviewed"
-    ]
-    assert_found("unseen-quotas", objects, want, tmp_path)
-
-
-PODS_POLICY = f"{CONTROLLER}-pods"
-BOUNDED: JSON = {f"{POLICY}/{name}": {"spec": {}} for name in (CONTROLLER, PODS_POLICY)}
-ANYWHERE = (
-    "controller-unbounded: ValidatingAdmissionPolicy/gpu-admission-controller must exist, with a binding "
-    "that denies: without it the controller may send any request of the cluster anywhere\n"
-    "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict, with "
-    "admissionPolicy.enabled of the chart"
-)
-ANY_POD = (
-    "controller-unbounded: ValidatingAdmissionPolicy/gpu-admission-controller-pods must exist, with a "
-    "binding that denies: without it the controller may change any pod"
-)
-
-
-@cases(
-    ("policy", "action", "want"),
-    it_denies=(BOUNDED, "Deny", []),
-    it_only_audits=(BOUNDED, "Audit", [ANYWHERE, ANY_POD]),
-    there_is_none=({}, "Deny", [ANYWHERE, ANY_POD]),
-    there_is_one=({f"{POLICY}/{CONTROLLER}": {"spec": {}}}, "Deny", [ANY_POD]),
-)
-def test_the_policy_that_bounds_the_controller(
-    policy: JSON, action: str, want: list[str], tmp_path: Path
-) -> None:
-    bindings = {
-        f"{BINDING}/{name}": {"spec": {"policyName": name, "validationActions": [action]}}
-        for name in (CONTROLLER, PODS_POLICY)
-    }
-    assert_found("controller-policy", {**bindings, **policy}, want, tmp_path)
-
-
 BAD = {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]}
 WRONG = [
     "document-refused: configuration of the cluster GPUPolicy/p spec.priorty: unknown field; did you mean priority?\n"
@@ -412,107 +334,6 @@ def test_the_command_that_installs_a_missing_kind_finds_it() -> None:
     assert "name: clustergpuquotas.gpu-admission.dev" in (ROOT / "deploy/static/crds/crds.yaml").read_text()
 
 
-NO_CLASS = (
-    "runtime-class-missing: Job/train in team names RuntimeClass missing, which does not exist: the API "
-    "server rejects its pods\n"
-    "create RuntimeClass missing (the GPU operator brings nvidia), or remove runtimeClassName"
-)
-
-
-@cases(
-    ("condition", "status", "want"),
-    complete=("Complete", "True", []),
-    failed=("Failed", "True", []),
-    not_failed=("Failed", "False", [NO_CLASS]),
-    suspended=("Suspended", "True", [NO_CLASS]),
-)
-def test_only_jobs_that_have_not_ended_refer_to_objects(
-    condition: str, status: str, want: list[str], tmp_path: Path
-) -> None:
-    pod = {"runtimeClassName": "missing", "containers": [{"name": "a", "resources": {"limits": GPU}}]}
-    job = {
-        "metadata": {"name": "train", "namespace": "team", "uid": "u"},
-        "spec": {"template": {"spec": pod}},
-        "status": {"conditions": [{"type": condition, "status": status}]},
-    }
-    assert_found("references", {"/apis/batch/v1/jobs": [job]}, want, tmp_path)
-
-
-ACCOUNTS = [f"ServiceAccount/gpu-admission-{each} in gpu-admission" for each in ("webhook", "controller")]
-
-
-@cases(
-    ("annotations", "want"),
-    of_our_own=({}, ACCOUNTS),
-    of_cert_manager=({"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, []),
-)
-def test_the_secret_is_needed_only_where_the_certificate_is_ours(
-    annotations: dict[str, str], want: list[str], tmp_path: Path
-) -> None:
-    configuration = {"metadata": {"annotations": annotations}}
-    result = checked("service-accounts", {OURS: configuration}, tmp_path, denied=["watch secrets"])
-
-    assert [finding.object for finding in result.findings] == want
-    messages = ["watch secrets/gpu-admission-certificates -n gpu-admission"] * 2
-    messages[1] += "; watch secrets/gpu-admission-ca -n gpu-admission"
-    for finding, missing in zip(result.findings, messages, strict=False):
-        assert finding.message == f"must be allowed to {missing}"
-        assert finding.remedy == (
-            "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict, which has its "
-            "ClusterRole and Role"
-        )
-
-
-@cases(
-    ("denied", "want"),
-    catalogues=(["patch configmaps"], ["patch configmaps/gpu-admission-catalogues -n gpu-admission"]),
-    ledgers=(["delete gpuquotaledgers"], ["delete gpuquotaledgers.gpu-admission.dev -n gpu-admission"]),
-    events=(["create events"], ["create events", "create events"]),
-    limits=(["watch limitranges"], ["watch limitranges"]),
-    new_ledgers=(["create gpuquotaledgers"], ["create gpuquotaledgers.gpu-admission.dev -n gpu-admission"]),
-    leases=(
-        ["update leases"],
-        ["update leases.coordination.k8s.io/gpu-admission-controller -n gpu-admission"],
-    ),
-    counts=(["update gpuquotaledgers"], ["update gpuquotaledgers.gpu-admission.dev -n gpu-admission"] * 2),
-)
-def test_a_right_that_is_missing(denied: list[str], want: list[str], tmp_path: Path) -> None:
-    result = checked("service-accounts", {}, tmp_path, denied=denied)
-
-    assert [finding.message for finding in result.findings] == [f"must be allowed to {each}" for each in want]
-
-
-@cases(
-    ("entries", "want"),
-    autoscalers_are_reviewed=(
-        [{"name": "autoscalers.validate.gpu-admission.dev"}],
-        ["must be allowed to get deployments.apps; get rollouts.argoproj.io"],
-    ),
-    autoscalers_are_not_reviewed=([], []),
-)
-def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
-    entries: list[dict[str, Any]], want: list[str], tmp_path: Path
-) -> None:
-    objects = {VALIDATING: {"metadata": {}, "webhooks": entries}}
-    result = checked("service-accounts", objects, tmp_path, denied=["get deployments", "get rollouts"])
-
-    assert [finding.message for finding in result.findings] == want
-
-
-@cases(
-    ("mode", "want"),
-    the_rule_is_on=("enforce", ["must be allowed to get jobs.batch"]),
-    the_rule_is_off=("disabled", []),
-)
-def test_what_makes_pods_is_read_only_where_a_rule_needs_it(
-    mode: str, want: list[str], tmp_path: Path
-) -> None:
-    policy = {POLICIES: [stored({"rules": {"max-runtime": {"mode": mode}}})]}
-    result = checked("service-accounts", policy, tmp_path, denied=["get jobs"])
-
-    assert [finding.message for finding in result.findings] == want
-
-
 @cases(
     ("check", "objects", "denied", "why"),
     a_right_is_missing=("taints", {}, ["list nodes"], "you may not list nodes"),
@@ -580,59 +401,6 @@ def test_the_canary(result: CanaryResult, want: str, tmp_path: Path, monkeypatch
     assert [each.remedy for each in shown.findings] == ([result.remedy] if result.remedy else [])
 
 
-def test_namespaces_that_labels_do_not_choose_are_noted(tmp_path: Path) -> None:
-    entries = excluding("kube-system")
-    entries["webhooks"][0]["namespaceSelector"]["matchLabels"] = {"gpus": "reviewed"}
-    metadata = {"name": "train", "namespace": "team", "uid": "u"}
-    pod = {"metadata": metadata, "spec": {"containers": [{"name": "a", "resources": {"limits": GPU}}]}}
-    objects = {OURS: entries, NAMESPACES: [namespace("team")], "/api/v1/namespaces/team/pods": [pod]}
-
-    assert list(checked("excluded-namespaces", objects, tmp_path).notes) == [
-        "webhooks.namespaceSelector of the chart does not choose all namespaces with GPU pods (1, such as team)"
-    ]
-
-
-MODELS = "gpu-admission.dev/model-"
-WARMING = {"model-warming": {"mode": "enforce", "sources": {"s3": {"credentialsSecret": "aws"}}}}
-
-
-def test_what_a_workload_with_a_model_refers_to(tmp_path: Path) -> None:
-    template = {
-        "metadata": {"annotations": {f"{MODELS}uri": "s3://bucket/m", f"{MODELS}cache-claim": "cache"}},
-        "spec": {"containers": [{"name": "a", "resources": {"limits": GPU}}]},
-    }
-    metadata = {"name": "train", "namespace": "team", "uid": "u"}
-    objects = {
-        "/apis/batch/v1/jobs": [{"metadata": metadata, "spec": {"template": template}}],
-        "/api/v1/namespaces/team": namespace("team"),
-        POLICIES: [stored({"rules": WARMING})],
-    }
-    want = [
-        "cache-claim-missing: Job/train in team keeps its model in claim cache, which does not exist: its pods cannot start\n"
-        "create PersistentVolumeClaim cache in team, or remove gpu-admission.dev/model-cache-claim",
-        "credentials-missing: Job/train in team fetches its model with Secret aws, which does not exist in team: its pods "
-        "cannot start\n"
-        "kubectl -n team create secret generic aws --from-literal=…, see docs/tenants/model-warming.md",
-    ]
-    assert_found("references", objects, want, tmp_path)
-
-
-def test_without_an_installation_a_missing_account_is_a_few_lines(tmp_path: Path) -> None:
-    every = [
-        f"{verb} {what}"
-        for verb in ("get", "list", "watch")
-        for what in ("nodes", "pods", "gpuquotas", "namespaces")
-    ]
-    found = checked("service-accounts", {}, tmp_path, denied=every).findings
-
-    assert [each.message for each in found] == [
-        "must be allowed to get gpuquotas.gpu-admission.dev; get namespaces; list namespaces; watch namespaces; get nodes; "
-        "list nodes; and 1 more",
-        "must be allowed to get gpuquotas.gpu-admission.dev; list gpuquotas.gpu-admission.dev; "
-        "watch gpuquotas.gpu-admission.dev; get namespaces; list namespaces; watch namespaces; and 6 more",
-    ]
-
-
 def test_that_webhooks_fail_open_is_said_once(tmp_path: Path) -> None:
     entries = {
         f"{ADMISSION}/{kind}/zz-gpu-admission": {
@@ -647,17 +415,3 @@ def test_that_webhooks_fail_open_is_said_once(tmp_path: Path) -> None:
         f"{ENTRY} and 3 more have failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked\n"
         "after the first days set failurePolicy: Fail (webhooks.failurePolicy of the chart)"
     ]
-
-
-NAME = "kubernetes.io/metadata.name"
-
-
-@cases(
-    ("expressions", "want"),
-    by_name=([{"key": NAME, "operator": "NotIn", "values": ["a", "b"]}], {"a", "b"}),
-    chosen_by_name=([{"key": NAME, "operator": "In", "values": ["a"]}], set()),
-    by_another_label=([{"key": "gpu", "operator": "NotIn", "values": ["a"]}], set()),
-    everything=([], set()),
-)
-def test_namespaces_that_a_selector_excludes_by_name(expressions: list[JSON], want: set[str]) -> None:
-    assert excluded_by_name({"matchExpressions": expressions}) == want

@@ -1,6 +1,7 @@
 """The model fetcher, run as its container runs it, and a web server with TLS of its own."""
 
 import os
+import random
 import re
 import signal
 import ssl
@@ -15,6 +16,9 @@ import pytest
 
 from tests.controlplane.pki import Authority
 from tests.webhook.tools.fetch.servers import Store, serving
+
+MODEL = random.Random(20260801).randbytes(2_000_000)  # noqa: S311 - any bytes will do
+WHOLE = {"model.bin": MODEL}
 
 
 def lines(said: str, **names: str) -> list[str]:
@@ -132,3 +136,10 @@ def store() -> Store:
 def web(store: Store, authority: Identity) -> Iterator[str]:
     with serving(store, tls=authority.context) as url:
         yield url
+
+
+@pytest.fixture
+def url(store: Store, web: str) -> str:
+    """Return the address of MODEL, which the store serves."""
+    store.objects["/llama/model.bin"] = MODEL
+    return f"{web}/llama/model.bin"

@@ -8,6 +8,7 @@ import msgspec
 from tests.builders import JSON
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
+from webhook.tools.why.explanation import NodeFit
 from webhook.tools.why.reasons import Situation
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
@@ -39,3 +40,12 @@ def event(
 
 def situation(**given: Any) -> Situation:
     return Situation(**{"data": {}, "now": NOW, "pods": (), "events": (), "wanted": 1, **given})
+
+
+def fits(name: str, *against: str, remedy: str = "", number: int = 1) -> NodeFit:
+    return NodeFit(
+        name=name, kind="t4", free={}, allocatable={}, against=against, remedy=remedy, number=number
+    )
+
+
+RUNNING = pod("train-0", "Running")

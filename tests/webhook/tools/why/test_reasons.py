@@ -10,10 +10,10 @@ from policies.gpus.amount import FRACTIONAL_GPU
 from policies.quota.shortage import QUOTA_EXCEEDED
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.why.situations import event, pod, situation, unschedulable
+from tests.webhook.tools.why.situations import RUNNING, event, fits, pod, situation, unschedulable
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Answer, NodeFit, Source
+from webhook.tools.why.explanation import Answer, Source
 from webhook.tools.why.reasons import answer_of, observed_events
 
 NO_GPU = Finding(
@@ -25,7 +25,6 @@ NO_GPU = Finding(
     ask="to allow it",
 )
 WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
-RUNNING = pod("train-0", "Running")
 NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
 
 
@@ -422,52 +421,6 @@ def test_what_pods_wait_for(given: JSON, message: str, remedy: str) -> None:
     assert (last.message, last.remedy) == (message, remedy)
 
 
-def fits(name: str, *against: str, remedy: str = "", number: int = 1) -> NodeFit:
-    return NodeFit(
-        name=name, kind="t4", free={}, allocatable={}, against=against, remedy=remedy, number=number
-    )
-
-
-@cases(
-    ("given", "message", "remedy"),
-    the_nearest_node=(
-        {"nodes": [fits("a", "is cordoned", remedy="uncordon it"), fits("b", "is cordoned", "is not Ready")]},
-        "none of the 2 nodes with GPUs can take it: Node a is cordoned",
-        "uncordon it",
-    ),
-    the_only_node=(
-        {"nodes": [fits("a", "is cordoned")], "classes": ["t4"]},
-        "the only node of class t4 cannot take it: Node a is cordoned",
-        "",
-    ),
-    nodes_that_may_not_be_listed=(
-        {"nodes": [fits("", "has 0 of 8 free", number=3)], "classes": ["t4"]},
-        "none of the 3 nodes of class t4 can take it: the one with the most has 0 of 8 free",
-        "",
-    ),
-    one_node_that_may_not_be_listed=(
-        {"nodes": [fits("", "has 0 of 8 free")], "classes": ["t4"]},
-        "the only node of class t4 cannot take it: it has 0 of 8 free",
-        "",
-    ),
-    no_node_of_the_class=(
-        {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": ["nvidia-t4"]},
-        "there is no node of class nvidia-l4 now",
-        "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
-    ),
-    no_gpu_node=({"nodes": []}, "there is no GPU node now", "ask the platform team for nodes"),
-)
-def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
-    _, _, (_, reason) = answer_of(situation(pods=[unschedulable("train-0")], **given))
-    assert (reason.message, reason.remedy) == (message, remedy)
-
-
-@cases("nodes", forbidden=None, one_fits=[fits("a", "is cordoned"), fits("b")])
-def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> None:
-    _, _, reasons = answer_of(situation(pods=[unschedulable("train-0")], nodes=nodes))
-    assert [each.source.value for each in reasons] == ["scheduler"]
-
-
 def test_denials_of_one_owner_are_one_line() -> None:
     """Each names another pod, and so is an Event of its own."""
     quota_denial = WEBHOOK + "pod ml/train-{}: no [gpu-quota]"
@@ -478,14 +431,3 @@ def test_denials_of_one_owner_are_one_line() -> None:
         ("Job/train", 3, 3, "pod ml/train-2: no [gpu-quota]"),
         ("Job/train", 1, 2, "exceeded quota: compute"),
     ]
-
-
-@cases(
-    ("pods", "want"),
-    one_finds_no_node=([pod("a", spec={"nodeName": "t4-0"}), unschedulable("b")], "b"),
-    one_does_not_start=([RUNNING, pod("a", spec={"nodeName": "t4-0"})], "a"),
-    none=([RUNNING, pod("a", phase="Succeeded")], None),
-)
-def test_the_pod_with_which_nodes_are_compared(pods: list[StoredPod], want: str | None) -> None:
-    stuck = situation(pods=pods).stuck
-    assert (stuck.metadata.name if stuck else None) == want

@@ -1,0 +1,58 @@
+"""Objects that workloads refer to, and that do not exist."""
+
+from pathlib import Path
+
+from tests.cases import cases
+from tests.webhook.tools.doctor.admission import namespace
+from tests.webhook.tools.doctor.clusters import assert_found
+from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
+
+NO_CLASS = (
+    "runtime-class-missing: Job/train in team names RuntimeClass missing, which does not exist: the API "
+    "server rejects its pods\n"
+    "create RuntimeClass missing (the GPU operator brings nvidia), or remove runtimeClassName"
+)
+
+
+@cases(
+    ("condition", "status", "want"),
+    complete=("Complete", "True", []),
+    failed=("Failed", "True", []),
+    not_failed=("Failed", "False", [NO_CLASS]),
+    suspended=("Suspended", "True", [NO_CLASS]),
+)
+def test_only_jobs_that_have_not_ended_refer_to_objects(
+    condition: str, status: str, want: list[str], tmp_path: Path
+) -> None:
+    pod = {"runtimeClassName": "missing", "containers": [{"name": "a", "resources": {"limits": GPU}}]}
+    job = {
+        "metadata": {"name": "train", "namespace": "team", "uid": "u"},
+        "spec": {"template": {"spec": pod}},
+        "status": {"conditions": [{"type": condition, "status": status}]},
+    }
+    assert_found("references", {"/apis/batch/v1/jobs": [job]}, want, tmp_path)
+
+
+MODELS = "gpu-admission.dev/model-"
+WARMING = {"model-warming": {"mode": "enforce", "sources": {"s3": {"credentialsSecret": "aws"}}}}
+
+
+def test_what_a_workload_with_a_model_refers_to(tmp_path: Path) -> None:
+    template = {
+        "metadata": {"annotations": {f"{MODELS}uri": "s3://bucket/m", f"{MODELS}cache-claim": "cache"}},
+        "spec": {"containers": [{"name": "a", "resources": {"limits": GPU}}]},
+    }
+    metadata = {"name": "train", "namespace": "team", "uid": "u"}
+    objects = {
+        "/apis/batch/v1/jobs": [{"metadata": metadata, "spec": {"template": template}}],
+        "/api/v1/namespaces/team": namespace("team"),
+        POLICIES: [stored({"rules": WARMING})],
+    }
+    want = [
+        "cache-claim-missing: Job/train in team keeps its model in claim cache, which does not exist: its pods cannot start\n"
+        "create PersistentVolumeClaim cache in team, or remove gpu-admission.dev/model-cache-claim",
+        "credentials-missing: Job/train in team fetches its model with Secret aws, which does not exist in team: its pods "
+        "cannot start\n"
+        "kubectl -n team create secret generic aws --from-literal=…, see docs/tenants/model-warming.md",
+    ]
+    assert_found("references", objects, want, tmp_path)

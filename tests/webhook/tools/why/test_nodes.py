@@ -1,0 +1,59 @@
+"""What `why` says of nodes that no pod can be placed on."""
+
+from tests.builders import JSON
+from tests.cases import cases
+from tests.webhook.tools.why.situations import RUNNING, fits, pod, situation, unschedulable
+from webhook.tools.stored_pod import StoredPod
+from webhook.tools.why.explanation import NodeFit
+from webhook.tools.why.reasons import answer_of
+
+
+@cases(
+    ("given", "message", "remedy"),
+    the_nearest_node=(
+        {"nodes": [fits("a", "is cordoned", remedy="uncordon it"), fits("b", "is cordoned", "is not Ready")]},
+        "none of the 2 nodes with GPUs can take it: Node a is cordoned",
+        "uncordon it",
+    ),
+    the_only_node=(
+        {"nodes": [fits("a", "is cordoned")], "classes": ["t4"]},
+        "the only node of class t4 cannot take it: Node a is cordoned",
+        "",
+    ),
+    nodes_that_may_not_be_listed=(
+        {"nodes": [fits("", "has 0 of 8 free", number=3)], "classes": ["t4"]},
+        "none of the 3 nodes of class t4 can take it: the one with the most has 0 of 8 free",
+        "",
+    ),
+    one_node_that_may_not_be_listed=(
+        {"nodes": [fits("", "has 0 of 8 free")], "classes": ["t4"]},
+        "the only node of class t4 cannot take it: it has 0 of 8 free",
+        "",
+    ),
+    no_node_of_the_class=(
+        {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": ["nvidia-t4"]},
+        "there is no node of class nvidia-l4 now",
+        "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
+    ),
+    no_gpu_node=({"nodes": []}, "there is no GPU node now", "ask the platform team for nodes"),
+)
+def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
+    _, _, (_, reason) = answer_of(situation(pods=[unschedulable("train-0")], **given))
+    assert (reason.message, reason.remedy) == (message, remedy)
+
+
+@cases("nodes", forbidden=None, one_fits=[fits("a", "is cordoned"), fits("b")])
+def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> None:
+    _, _, reasons = answer_of(situation(pods=[unschedulable("train-0")], nodes=nodes))
+    assert [each.source.value for each in reasons] == ["scheduler"]
+
+
+@cases(
+    ("pods", "want"),
+    one_finds_no_node=([pod("a", spec={"nodeName": "t4-0"}), unschedulable("b")], "b"),
+    one_does_not_start=([RUNNING, pod("a", spec={"nodeName": "t4-0"})], "a"),
+    none=([RUNNING, pod("a", phase="Succeeded")], None),
+)
+def test_the_pod_with_which_nodes_are_compared(pods: list[StoredPod], want: str | None) -> None:
+    stuck = situation(pods=pods).stuck
+    assert (stuck.metadata.name if stuck else None) == want
