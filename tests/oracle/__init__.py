@@ -32,7 +32,7 @@ class World(msgspec.Struct, rename="camel"):
     """Or a workload of Kubernetes' own kinds: if the API server takes it, the answer is about the pod of its controller."""
     namespace: str = "team"
     limit_ranges: list[JSON] = []
-    """Of the namespace. The API server applies several in an order of its own: `Oracle.answers` has every order."""
+    """Of the namespace. Several give their defaults in an order of chance: `Oracle.answers` has every order."""
     nodes: list[JSON] = []
     bound: list[JSON] = []
     """The pods on the nodes, of any namespace, each with its `spec.nodeName`."""
@@ -50,6 +50,8 @@ class Answer(msgspec.Struct):
     """201, 400 (it cannot be decoded), 403 (a LimitRange refuses it) or 422 (validation refuses it)."""
     message: str
     """The API server's; "" with 201."""
+    instead: list[str] | None
+    """Those of the other LimitRanges that refuse the pod: the API server checks them in any order, and stops at the first."""
     reviewed: JSON | None
     """The pod as mutating webhooks see it. None: it cannot be decoded."""
     pod: JSON | None

@@ -73,10 +73,14 @@ func (s *Server) create(ctx context.Context, world World, limitRanges []*v1.Limi
 	if err := before(ctx, pod.Strategy, created); err != nil {
 		return reviewed, nil, err
 	}
+	var refused refusedByLimits
 	for _, each := range limitRanges {
 		if err := s.limits.ValidateLimit(each, "pods", created); err != nil {
-			return reviewed, nil, admission.NewForbidden(attributes, err)
+			refused = append(refused, admission.NewForbidden(attributes, err))
 		}
+	}
+	if len(refused) > 0 {
+		return reviewed, nil, refused
 	}
 	kept := external(created, &v1.Pod{})
 	legacyscheme.Scheme.Default(kept) // as whatever is read from the storage
@@ -137,9 +141,21 @@ func external[T runtime.Object](object runtime.Object, into T) T {
 	return made
 }
 
-func status(err error) (int32, string) {
-	if refused, ok := err.(apierrors.APIStatus); ok {
-		return refused.Status().Code, refused.Status().Message
+// refusedByLimits has the error of each LimitRange that refuses the pod. LimitRanger stops at the first, in an order of a Go map.
+type refusedByLimits []error
+
+func (r refusedByLimits) Error() string { return r[0].Error() }
+
+// status returns the code, the message, and those that the API server may give instead.
+func status(err error) (code int32, message string, instead []string) {
+	if all, ok := err.(refusedByLimits); ok {
+		for _, each := range all[1:] {
+			instead = append(instead, each.Error())
+		}
+		err = all[0]
 	}
-	return 500, err.Error()
+	if refused, ok := err.(apierrors.APIStatus); ok {
+		return refused.Status().Code, refused.Status().Message, instead
+	}
+	return 500, err.Error(), nil
 }

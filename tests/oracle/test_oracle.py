@@ -84,6 +84,14 @@ def test_which_of_two_defaults_a_pod_gets_is_a_matter_of_their_order() -> None:
     assert got == [{GPU: "1"}, {GPU: "2"}]
 
 
+def test_one_of_the_limit_ranges_that_refuse_a_pod_is_named_in_the_message() -> None:
+    two = [limits("one", max={GPU: "1"}), limits("two", max={GPU: "2"})]
+    answer = oracle().ask(World(named(pod(gpu_container("4"))), limit_ranges=two))
+
+    said = 'pods "train" is forbidden: maximum nvidia.com/gpu usage per Container is {}, but limit is 4'
+    assert (answer.message, answer.instead) == (said.format(1), [said.format(2)])
+
+
 def test_a_limit_range_that_no_cluster_can_have() -> None:
     with pytest.raises(WorldRefused, match="min value 2 is greater than max value 1"):
         oracle().ask(World(named(pod()), limit_ranges=[limits(min={GPU: "2"}, max={GPU: "1"})]))

@@ -89,7 +89,7 @@ def draw_world(draw: Draw) -> World:
     limit_ranges = []
     if draw.has("LimitRange", 0.55):
         limit_ranges.append(draw_limit_range(draw, "limits"))
-        if draw.has("two LimitRanges", 0.3):
+        if draw.has("two LimitRanges", 0.4):
             limit_ranges.append(draw_limit_range(draw, "more-limits"))
     return World(draw_pod(draw, nodes), NAMESPACE, limit_ranges, nodes, bound)
 
@@ -132,7 +132,7 @@ def _offered(draw: Draw, card: Card, count: int) -> tuple[dict[str, str], dict[s
         return {"accelerator": card.accelerator, "amd.com/gpu.product-name": card.product}, {AMD: count}
     labels, product = {"nvidia.com/gpu.count": str(count)}, card.product
     resources = {GPU: count}
-    if draw.has("node without its devices", 0.06):
+    if draw.has("node without its devices", 0.08):
         resources = {}
     elif card.has_slices and draw.has("node of slices", 0.2):
         labels |= {"nvidia.com/mig.strategy": "mixed", f"{SLICE}.count": str(4 * count)}
@@ -153,7 +153,7 @@ def draw_bound(draw: Draw, node: JSON) -> list[JSON]:
     """Return the pods that use a node: none, some, or as many as it has devices for."""
     offered = {key: int(amount) for key, amount in node["status"]["allocatable"].items() if key not in ROOM}
     used = 0 if not offered or draw.random() < 0.7 else draw.randint(1, sum(offered.values()))
-    if offered and draw.has("full node", 0.06):
+    if offered and draw.has("full node", 0.08):
         used = sum(offered.values())
     if used:
         draw.features.add("node in use")
@@ -226,7 +226,7 @@ def draw_pod(draw: Draw, nodes: Sequence[JSON] = ()) -> JSON:
     if draw.has("several containers", 0.25):
         containers.append(_asking(draw, "second"))
     spec: JSON = {"containers": containers}
-    if draw.has("init container", 0.2):
+    if draw.has("init container", 0.22):
         sidecar = {"restartPolicy": "Always"} if draw.has("sidecar", 0.75) else {}
         spec["initContainers"] = [{**_asking(draw, "init"), **sidecar}]
     labels = [each["metadata"]["labels"] for each in nodes] or [{}]
@@ -251,7 +251,7 @@ ASKED = (
     ("requests GPUs", 0.4, GPU, (1, 1, 1, 1, 2, 2, 4, 8, 16)),
     ("requests shares", 0.15, SHARED, (1, 1, 2, 5)),
     ("requests slices", 0.15, SLICE, (1, 1, 2)),
-    ("requests AMD GPUs", 0.1, AMD, (1, 8)),
+    ("requests AMD GPUs", 0.15, AMD, (1, 8)),
     ("requests what is no amount of GPUs", 0.12, GPU, (0, "500m", "1500m", "-1", "many")),
 )
 
