@@ -27,6 +27,16 @@ from tests.seed import SAID, SEED
 EXTENDER = "a test refuses it"
 BOUND, PROBE = "bound", "probe"
 """Namespaces of the pods that use nodes, and of what only tells whether the API server has caught up."""
+NO_PODS = {"hard": {"pods": "0"}}
+LAST_QUOTA: JSON = {
+    "metadata": {"name": "last", "namespace": PROBE},
+    "spec": NO_PODS,
+    "status": {**NO_PODS, "used": {"pods": "0"}},
+}
+LAST_LIMITS: JSON = {
+    "metadata": {"name": "last", "namespace": PROBE},
+    "spec": {"limits": [{"type": "Pod", "min": {"cpu": "1"}}]},
+}
 GIVEN_LATER = ("uid", "creationTimestamp", "resourceVersion", "managedFields")
 PLACED = re.compile(r"0/(\d+) nodes are available: (.*?)\.(?: |$)")
 
@@ -121,30 +131,40 @@ def in_namespace(kind: str, document: JSON) -> str:
 
 
 def prepare(client: Client, worlds: Sequence[World]) -> None:
-    """Create all but the pods, and wait until LimitRanger knows the LimitRanges."""
-    names = [BOUND, PROBE, *(world.namespace for world in worlds)]
+    """Create all but the pods, and wait until admission knows ResourceQuotas and LimitRanges."""
 
     def create(path: str, document: JSON) -> None:
         accepted(client.post(path, document))
 
+    def create_all(kind: str, documents: Sequence[JSON]) -> None:
+        everywhere(lambda each: create(in_namespace(kind, each), each), documents)
+
+    def set_status(quota: JSON) -> None:
+        path = f"{in_namespace('resourcequotas', quota)}/{quota['metadata']['name']}/status"
+        accepted(client.patch(path, {"status": quota["status"]}))
+
+    names = [BOUND, PROBE, *(world.namespace for world in worlds)]
     everywhere(lambda name: create("/api/v1/namespaces", {"metadata": {"name": name}}), names)
-    # It now knows of no LimitRange here by a request of its own, and learns of the last one as it learns of those before.
-    probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "main", "image": "probe"}]}}
-    accepted(dry_run(client, probe))
+    # Admission asks for what its watches do not have, and keeps the answer: here nothing. So it learns of the probes of this
+    # namespace as it learns of all that was created before.
+    assert refusal(client) == ""
     everywhere(lambda each: create("/api/v1/nodes", each), [node for world in worlds for node in world.nodes])
-    everywhere(
-        lambda each: create(in_namespace("pods", each), each),
-        [pod for world in worlds for pod in world.bound],
-    )
-    ranges = [each for world in worlds for each in world.limit_ranges]
-    everywhere(lambda each: create(in_namespace("limitranges", each), each), ranges)
-    last = {"metadata": {"name": "last"}, "spec": {"limits": [{"type": "Pod", "min": {"cpu": "1"}}]}}
-    create(f"/api/v1/namespaces/{PROBE}/limitranges", last)
-    assert eventually(lambda: dry_run(client, probe)[0] == 403)
+    create_all("pods", [pod for world in worlds for pod in world.bound])
+    quotas = [*(each for world in worlds for each in world.resource_quotas), LAST_QUOTA]
+    create_all("resourcequotas", quotas)
+    everywhere(set_status, quotas[:-1])
+    set_status(LAST_QUOTA)
+    assert eventually(lambda: "exceeded quota" in refusal(client))
+    create_all("limitranges", [each for world in worlds for each in world.limit_ranges])
+    create_all("limitranges", [LAST_LIMITS])
+    assert eventually(lambda: "minimum cpu" in refusal(client))
 
 
-def dry_run(client: Client, pod: JSON) -> tuple[int, Any]:
-    return client.post(f"/api/v1/namespaces/{PROBE}/pods", pod, {"dryRun": "All"})
+def refusal(client: Client) -> str:
+    """Return why a pod of the namespace of probes is refused, "" if it is not."""
+    pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "main", "image": "probe"}]}}
+    status, body = client.post(f"/api/v1/namespaces/{PROBE}/pods", pod, {"dryRun": "All"})
+    return "" if status == 201 else str(body["message"])
 
 
 def placements(client: Client, count: int, nodes: int) -> dict[str, str]:

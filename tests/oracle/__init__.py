@@ -33,6 +33,8 @@ class World(msgspec.Struct, rename="camel"):
     namespace: str = "team"
     limit_ranges: list[JSON] = []
     """Of the namespace. Several give their defaults in an order of chance: `Oracle.answers` has every order."""
+    resource_quotas: list[JSON] = []
+    """Of the namespace, each with the `status` that its controller would write: `hard`, and what others have `used`."""
     nodes: list[JSON] = []
     bound: list[JSON] = []
     """The pods on the nodes, of any namespace, each with its `spec.nodeName`."""
@@ -47,7 +49,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Answer(msgspec.Struct):
     code: int
-    """201, 400 (it cannot be decoded), 403 (a LimitRange refuses it) or 422 (validation refuses it)."""
+    """201, 400 (it cannot be decoded), 403 (a LimitRange or ResourceQuota refuses it) or 422 (validation refuses it)."""
     message: str
     """The API server's; "" with 201."""
     instead: list[str] | None

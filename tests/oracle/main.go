@@ -2,7 +2,7 @@
 //
 // Each line of the input is a world, each line of the output its answer, both JSON:
 //
-//	{"namespace", "pod", "limitRanges": [], "nodes": [], "bound": []}   bound: pods with a spec.nodeName
+//	{"namespace", "pod", "limitRanges": [], "resourceQuotas": [], "nodes": [], "bound": []}
 //	{"code", "message", "instead": [], "reviewed", "pod", "nodes": {name: null | {"filter", "reasons": []}}}
 //
 // tests/oracle/__init__.py says what the fields mean, and builds it by the module of the control plane.
@@ -21,11 +21,12 @@ import (
 )
 
 type World struct {
-	Namespace   string            `json:"namespace"`
-	Pod         json.RawMessage   `json:"pod"`
-	LimitRanges []json.RawMessage `json:"limitRanges"`
-	Nodes       []*v1.Node        `json:"nodes"`
-	Bound       []*v1.Pod         `json:"bound"`
+	Namespace      string             `json:"namespace"`
+	Pod            json.RawMessage    `json:"pod"`
+	LimitRanges    []json.RawMessage  `json:"limitRanges"`
+	ResourceQuotas []v1.ResourceQuota `json:"resourceQuotas"`
+	Nodes          []*v1.Node         `json:"nodes"`
+	Bound          []*v1.Pod          `json:"bound"`
 }
 
 type Answer struct {

@@ -10,18 +10,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	evaluator "k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	"k8s.io/kubernetes/pkg/registry/core/limitrange"
 	"k8s.io/kubernetes/pkg/registry/core/pod"
 	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
 	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
 	"k8s.io/kubernetes/plugin/pkg/admission/priority"
+	"k8s.io/utils/clock"
 )
 
 // Server admits as the API server does between the request and its storage: defaults, the plugins that change pods by default
@@ -30,12 +34,14 @@ type Server struct {
 	limits      limitranger.DefaultLimitRangerActions
 	priority    *priority.Plugin
 	tolerations *defaulttolerationseconds.Plugin
+	usage       quota.Evaluator
 }
 
 func newServer() *Server {
 	server := &Server{
 		priority:    priority.NewPlugin(),
 		tolerations: defaulttolerationseconds.NewDefaultTolerationSeconds(),
+		usage:       evaluator.NewPodEvaluator(nil, clock.RealClock{}), // lists nothing to measure one pod
 	}
 	server.priority.SetExternalKubeInformerFactory(informers.NewSharedInformerFactory(nil, 0)) // no PriorityClasses
 	server.tolerations.InspectFeatureGates(utilfeature.DefaultFeatureGate)
@@ -81,6 +87,9 @@ func (s *Server) create(ctx context.Context, world World, limitRanges []*v1.Limi
 	}
 	if len(refused) > 0 {
 		return reviewed, nil, refused
+	}
+	if _, err := resourcequota.CheckRequest(world.ResourceQuotas, attributes, s.usage, nil); err != nil {
+		return reviewed, nil, err
 	}
 	kept := external(created, &v1.Pod{})
 	legacyscheme.Scheme.Default(kept) // as whatever is read from the storage

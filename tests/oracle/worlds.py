@@ -1,11 +1,11 @@
-"""Random worlds as clusters have them: cordons, taints, nodes that share or are cut into slices, LimitRanges, pods in use.
+"""Random worlds as clusters have them: cordons, taints, nodes that share or are cut into slices, LimitRanges, ResourceQuotas.
 
     draw = Draw(seed)
     world = draw_world(draw)        # tests.oracle.World; the same seed draws the same world
     draw.features                   # what it has, by name; a test adds its own with `draw.has("quota full", 0.3)`
 
-`draw_nodes`, `draw_limit_range` and `draw_pod` draw the parts alone. Every LimitRange is one that the API server takes; pods
-may be refused. Each feature comes often enough that 5,000 worlds have each pair of them at least 100 times (`scarce`).
+`draw_nodes`, `draw_limit_range`, `draw_resource_quota` and `draw_pod` draw the parts alone. A cluster can be like each world;
+pods may be refused. Each feature comes often enough that 5,000 worlds have each pair of them at least 100 times (`scarce`).
 """
 
 from collections import Counter
@@ -91,7 +91,8 @@ def draw_world(draw: Draw) -> World:
         limit_ranges.append(draw_limit_range(draw, "limits"))
         if draw.has("two LimitRanges", 0.4):
             limit_ranges.append(draw_limit_range(draw, "more-limits"))
-    return World(draw_pod(draw, nodes), NAMESPACE, limit_ranges, nodes, bound)
+    quotas = [draw_resource_quota(draw)] if draw.has("ResourceQuota", 0.28) else []
+    return World(draw_pod(draw, nodes), NAMESPACE, limit_ranges, quotas, nodes, bound)
 
 
 # ---- nodes, and who uses them
@@ -215,6 +216,40 @@ def _amounts(draw: Draw, resource: str, fields: Collection[str]) -> JSON:
         bounded = {"min", "max"} <= set(fields)
         found["maxLimitRequestRatio"] = str(min(draw.choice((1, 2, 4)), most // least if bounded else 4))
     return found
+
+
+# ---- ResourceQuotas
+
+
+HARD = (
+    ("requests.nvidia.com/gpu", 0.7, (1, 2, 4, 8)),
+    ("requests.nvidia.com/mig-1g.10gb", 0.2, (1, 4)),
+    ("requests.cpu", 0.2, (4, 16, 64)),
+    ("limits.memory", 0.1, (64, 256)),
+    ("pods", 0.2, (1, 10)),
+)
+
+
+def draw_resource_quota(draw: Draw) -> JSON:
+    """Return a ResourceQuota with what others use of it: nothing, some, or all."""
+    chosen = [each for each in HARD if draw.random() < each[1]] or [HARD[0]]
+    units = {"limits.memory": "Gi"}
+    hard = {name: draw.choice(amounts) for name, _, amounts in chosen}
+    is_full = draw.has("full ResourceQuota", 0.7)
+    used = {name: amount if is_full else draw.randint(0, amount - 1) for name, amount in hard.items()}
+    written = {name: f"{amount}{units.get(name, '')}" for name, amount in hard.items()}
+    status = {
+        "hard": written,
+        "used": {name: f"{amount}{units.get(name, '')}" for name, amount in used.items()},
+    }
+    metadata = {"name": "native", "namespace": NAMESPACE}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {"hard": written},
+        "status": status,
+    }
 
 
 # ---- pods
