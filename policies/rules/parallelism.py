@@ -18,7 +18,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
 from policies.pods.annotations import MODELS
@@ -142,7 +142,7 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
             may_be_fewer = has_layout or not is_one_each
             mismatch = _mismatch(count, gpus, owner, may_be_fewer=may_be_fewer) if gpus else None
             if mismatch is not None:
-                yield replace(mismatch, path=path, value=text, fix=(Edit(path, gpus),))
+                yield replace(mismatch, path=path, value=text, choices=together(Edit(path, gpus)))
                 break
 
 
