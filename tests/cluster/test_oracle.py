@@ -21,7 +21,7 @@ from tests.builders import JSON
 from tests.cluster.controllers import eventually
 from tests.controlplane import Client, ControlPlane, accepted, minor_version
 from tests.oracle import Answer, World, oracle
-from tests.oracle.worlds import NAMESPACE, Draw, draw_world
+from tests.oracle.worlds import NAMESPACE, Draw, draw_pod, draw_world
 from tests.seed import SAID, SEED
 
 EXTENDER = "a test refuses it"
@@ -254,3 +254,55 @@ def test_the_oracle_answers_as_api_server_and_scheduler_do(cluster: Cluster, see
     assert not differ, f"{SAID}, {len(differ)} differences:\n" + "\n".join(differ[:10])
     assert len(stored) > len(seeds) / 10
     assert any(cluster.passed.values())
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(SEED, SEED + 60), id="some"),
+        pytest.param(range(SEED, SEED + 1_000), id="many", marks=pytest.mark.slow),
+    ],
+)
+def test_the_oracle_refuses_workloads_as_the_api_server_does(plane: ControlPlane, seeds: range) -> None:
+    """Whether it takes their pods is another question, which the API server answers when their controller creates them."""
+    drawn = [draw_workload(Draw(seed)) for seed in seeds]
+    answered = everywhere(lambda each: plane.client().post(each[0], each[1], {"dryRun": "All"}), drawn)
+    differ: list[str] = []
+    for seed, (_, document), (status, body) in zip(seeds, drawn, answered, strict=True):
+        answer = oracle().ask(World(document, "default"))
+        is_of_pod = answer.message.lower().startswith("pod")
+        if status == 201:
+            if answer.code != 201 and not is_of_pod:
+                differ.append(
+                    f"{seed}: the API server takes {document}, and the oracle says {answer.message}"
+                )
+        elif (answer.code, words(answer.message)) != (status, words(body["message"])):
+            differ.append(f"{seed}: the API server says {body['message']} and the oracle {answer.message}")
+
+    assert not differ, f"{SAID}, {len(differ)} differences:\n" + "\n".join(differ[:10])
+    assert {status for status, _ in answered} >= {201, 422}
+
+
+KINDS = (
+    "batch/v1 Job",
+    "batch/v1 CronJob",
+    *(f"apps/v1 {each}Set" for each in ("Replica", "Stateful", "Daemon")),
+)
+
+
+def draw_workload(draw: Draw) -> tuple[str, JSON]:
+    """Return where to POST a workload with a drawn pod, and the workload, which may have a mistake of its own."""
+    version, kind = draw.choice((*KINDS, "apps/v1 Deployment")).split()
+    labels = {"app": "train"}
+    template = {"metadata": {"labels": labels}, "spec": draw_pod(draw)["spec"]}
+    spec: JSON = {"template": template}
+    if version == "batch/v1":
+        template["spec"]["restartPolicy"] = draw.choice(("Never", "Never", "Never", "Always"))
+        spec |= draw.choice(({}, {}, {"backoffLimit": -1}, {"activeDeadlineSeconds": 60}))
+    else:
+        spec["selector"] = {"matchLabels": draw.choice((labels, labels, labels, {"app": "other"}))}
+        spec |= draw.choice(({}, {}, {"minReadySeconds": -1}))
+    if kind == "CronJob":
+        spec = {"schedule": draw.choice(("0 4 * * *", "0 4 * *")), "jobTemplate": {"spec": spec}}
+    document = {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+    return f"/apis/{version}/namespaces/default/{kind.lower()}s", document

@@ -1,5 +1,8 @@
 """What the oracle is asked and answers; that Kubernetes answers the same: tests/cluster/test_oracle.py."""
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.builders import JSON, deployment, gpu_container, manifest, pod
@@ -140,3 +143,10 @@ def test_pods_of_a_daemon_set_have_the_tolerations_of_their_controller() -> None
     answer = oracle().ask(World(document, nodes=nodes))
 
     assert answer.nodes == {"cordoned": None, "kept": UNTOLERATED}
+
+
+def test_neither_it_nor_its_worlds_know_anything_of_ours() -> None:
+    code = "import sys, tests.oracle.worlds; print({name.partition('.')[0] for name in sys.modules} & {'policies', 'webhook'})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"
