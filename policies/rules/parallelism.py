@@ -1,14 +1,14 @@
 """Compare the processes that a container starts, one for each GPU, with the GPUs that it requests.
 
-Reads:   --tensor-parallel-size, -tp, --tp, --num-shard (vLLM, SGLang, TGI), --nproc_per_node (torchrun) and --num_processes
-         (accelerate) in command and args, GPUs of the container; nprocPerNode of a PyTorchJob, numProcPerNode of a TrainJob and
-         its runtimes, slotsPerWorker of an MPIJob, GPUs of their pods.
+Reads:   the flags of vLLM, SGLang, TGI, torchrun, accelerate, Ray and DeepSpeed in command and args, with variables whose numbers
+         are in env, GPUs of the container, the pods that share a model (`Owner.shared`); the fields in
+         `policies/pods/process_fields.py`, GPUs of their pods.
 Warns:   about more processes than GPUs, which fail or wait forever, and about fewer, which leave GPUs idle; about several MIG
          slices in one container.
 
 A mismatch is reported only if it is certain: the flag has a plain number, and the container requests whole GPUs, each of which a
-process sees as one device. A server on several nodes (Ray, --nnodes) may have more processes. A script with loops or background
-jobs may start several servers.
+process sees as one device. A server that finds other nodes by itself (Ray, --nnodes) may have more processes. A script with loops
+or background jobs may start several servers.
 """
 
 import re
