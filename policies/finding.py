@@ -1,8 +1,10 @@
 """Findings of rules about a pod, each one sentence: the field and its value, what to write, why, a contact, and the rule."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -71,19 +73,91 @@ def short_path(path: str) -> str:
     return f"{steps[-1]}…{below}" if steps else below
 
 
+Value = Any
+"""What an edit writes: a scalar, a map as its struct, or a list as a tuple, for edits have hashes; None removes the field."""
+
+_PLAIN_TEXT = re.compile(r"(?!(?:true|false|yes|no|on|off|null|y|n)$)[A-Za-z][\w./-]*", re.IGNORECASE)
+"""Text that every reader of YAML takes for text without quotes."""
+
+
+def plain(value: Value) -> Any:
+    """Return what an edit writes as plain data."""
+    data = msgspec.to_builtins(value)
+    return list(data) if isinstance(data, tuple) else data
+
+
+def flow(value: Any) -> str:
+    """Return plain data as YAML in one line: `{key: nvidia.com/gpu, operator: Exists}`."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{flow(key)}: {flow(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(flow, value))}]"
+    is_plain = isinstance(value, str) and _PLAIN_TEXT.fullmatch(value)
+    return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
+
+
 class Edit(msgspec.Struct, frozen=True):
-    """One change of an object: the field at the path gets the value; None removes it. Missing parents become maps."""
+    """One change of an object: the field at the path gets the value; None removes it.
+
+    Missing parents become maps. A path that ends in `[-]` appends the value to a list, which may be missing, too.
+    """
 
     path: str
-    value: str | float | None = None
+    value: Value = None
 
     @property
     def words(self) -> str:
-        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`, `remove label x/y`."""
+        """In words: `set nvidia.com/gpu: 1`, `remove env[2]`, `remove label x/y`, `add {key: a} to spec.tolerations`."""
+        if self.path.endswith("[-]"):
+            return f"add {flow(plain(self.value))} to {short_path(self.path.removesuffix('[-]'))}"
         field = _FIELD.search(self.path)
         name = field[1] or field[0] if field else self.path
         name = f"label {name}" if ".labels[" in self.path else name
-        return f"remove {name}" if self.value is None else f"set {name}: {self.value}"
+        is_map = isinstance(self.value, msgspec.Struct | tuple)
+        value = flow(plain(self.value)) if is_map else self.value
+        return f"remove {name}" if self.value is None else f"set {name}: {value}"
+
+
+Edits = tuple[Edit, ...]
+"""What is changed together."""
+
+
+def together(*edits: Edit) -> tuple[Edits, ...]:
+    """Return the only choice: all of the edits. Without edits, there is none."""
+    return (edits,) if edits else ()
+
+
+def either(*edits: Edit) -> tuple[Edits, ...]:
+    """Return one choice for each of the edits."""
+    return tuple((edit,) for edit in edits)
+
+
+def in_words(choices: Iterable[Edits]) -> str:
+    """Return choices in words: `set a: 1 and remove b`, `set a: 1 or 2, or remove b`."""
+    phrases: list[str] = []
+    for text in dict.fromkeys(" and ".join(dict.fromkeys(edit.words for edit in edits)) for edits in choices):
+        field, separator, value = text.rpartition(": ")
+        if phrases and separator and phrases[-1].startswith(f"{field}: "):
+            phrases[-1] += f" or {value}"
+        else:
+            phrases.append(text)
+    return ", or ".join(phrases)
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """What is awaited: amounts of a quota that others release, by key, or a moment (ms since 1970), or some seconds."""
+
+    amounts: tuple[tuple[str, str], ...] = ()
+    until: int = 0
+    seconds: float = 0
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A change that the contact can make: the field of an object of this kind gets the value. Without a path: a new object."""
+
+    kind: str
+    path: str = ""
+    value: Value = None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,9 +165,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     path: relative to the pod (`spec.containers[0]…`). value: the value of the field; decimal: the same amount as a
       decimal number, if the value has a suffix (0.5 for "500m").
-    message: what must hold and why. fix: edits of the object that remove the finding, and bring no other.
-    remedy: what to write, in words; "" if the fix says it. ask: what the people who run the cluster can do, as an infinitive
-      ("to raise spec.hard.gpus"). rule: its id. The evaluation fills in `rule` and `contact` if they are not set.
+    message: what must hold and why.
+    choices: edits of the object, each choice of which removes the finding alone, and brings no other. is_example: only the author
+      knows the right value, so nothing may write it unasked.
+    awaits: what removes the finding if it is awaited.
+    remedy: choices and wait in words; "" if the edits say it. ask: what the people who run the cluster can do, as an infinitive
+      ("to raise spec.hard.gpus"); asks: the same as changes, each of which removes the finding alone.
+    rule: its id. The evaluation fills in `rule` and `contact` if they are not set.
     details: further facts, for lines of their own in a denial.
     """
 
@@ -105,9 +183,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: str | None = None
     value: str | None = None
     decimal: str = ""
-    fix: tuple[Edit, ...] = ()
+    choices: tuple[Edits, ...] = ()
+    is_example: bool = False
+    awaits: Wait | None = None
     remedy: str = ""
     ask: str = ""
+    asks: tuple[Asked, ...] = ()
     details: tuple[str, ...] = ()
     contact: str = PLATFORM_TEAM
 
@@ -125,17 +206,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def at(self, path_of: Callable[[str], str]) -> "Finding":
         """Return the finding about the same fields of another object, such as a workload. `path_of` returns their paths there."""
-        fix = tuple(Edit(path_of(edit.path), edit.value) for edit in self.fix)
-        return replace(self, path=path_of(self.path), fix=fix)
+        choices = tuple(
+            tuple(Edit(path_of(edit.path), edit.value) for edit in edits) for edits in self.choices
+        )
+        return replace(self, path=path_of(self.path), choices=choices)
+
+    @property
+    def fix(self) -> Edits:
+        """The edits of the only choice. Empty if there are several, or only its author knows the value."""
+        return self.choices[0] if len(self.choices) == 1 and not self.is_example else ()
 
     @property
     def advice(self) -> str:
-        """What to write, in words: the remedy, or else the fix."""
-        return self.remedy or self.fix_in_words
-
-    @property
-    def fix_in_words(self) -> str:
-        return " and ".join(dict.fromkeys(edit.words for edit in self.fix))
+        """What to write, in words: the remedy, or else the choices."""
+        return self.remedy or in_words(self.choices)
 
     def sentence(self) -> str:
         """Return all of it as one line.

@@ -4,7 +4,7 @@ from typing import cast
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, truncate
+from policies.finding import Edit, Edits, Finding, Reason, Severity, truncate
 from policies.gpus.resource_mapping import GPUResource
 from policies.pods.patch import ResourceMap
 from policies.pods.pod import ContainerPlace, ResourceList
@@ -50,8 +50,9 @@ class Amount(msgspec.Struct, frozen=True):
         severity: Severity = Severity.DENIAL,
         amount: str | float | None = None,
         name: str = "",
+        less: int | None = None,
     ) -> Finding:
-        """Return a finding. Its fix sets the `amount`, or the resource `name`; without both, `remedy` says what to do."""
+        """Return a finding. Its choices set the `amount` (or `less`), or the resource `name`; else `remedy` says what to do."""
         return Finding(
             reason=reason,
             severity=severity,
@@ -60,11 +61,11 @@ class Amount(msgspec.Struct, frozen=True):
             value="null" if self.raw is None else truncate(str(self.raw), QUOTED),
             decimal=self.decimal,
             message=message,
-            fix=self._fix(amount, name),
+            choices=tuple(filter(None, (self._edits(less), self._edits(amount, name)))),
             remedy=remedy.replace(NAME, self.resource.name),
         )
 
-    def _fix(self, amount: str | float | None, name: str) -> tuple[Edit, ...]:
+    def _edits(self, amount: str | float | None, name: str = "") -> Edits:
         """Return the edits that set the amount or the resource, both in limits and in requests."""
         own, paths_of = self.resource.name, self.place.amount_paths
         if name and self.quantity is not None:

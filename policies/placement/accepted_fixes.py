@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding
+from policies.finding import Edit, Finding, Reason
 from policies.gpus.amount import FRACTIONAL_GPU, Amount, amounts, is_extended, larger
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.placement.availability import Bounds
@@ -19,7 +19,7 @@ MAX_FIXES = 16
 
 
 class AcceptedFixes(msgspec.Struct, kw_only=True):
-    """Keeps a fix only if the rules accept the fixed pod: else the author would meet the next finding after applying it."""
+    """Keeps a choice only if the rules accept the pod with it: else the author would meet the next finding after applying it."""
 
     bounds: Bounds
     depends_on_gpu_count: Callable[[Pod], bool]
@@ -27,29 +27,26 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
     examined: int = 0
 
     def checked(self, finding: Finding, amount: Amount) -> Finding:
-        """Return the finding about the amount, with its fix if that is accepted."""
-        if not finding.fix:
+        """Return the finding about the amount, with those of its choices that are accepted."""
+        if not finding.choices:
             return finding
         self.examined += 1
         if self.examined > MAX_FIXES:
-            return replace(finding, fix=(), remedy=finding.advice)
-        if self._accepts(finding, amount):
+            return replace(finding, choices=(), remedy=finding.advice)
+        accepted = tuple(
+            edits for edits in finding.choices if self._accepts(finding.reason, edits[-1], amount)
+        )
+        if accepted == finding.choices:
             return finding
-        least = amount.value - 1
-        # Rounded down, where rounded up is too much.
-        if finding.reason is FRACTIONAL_GPU:
-            lower = replace(finding, fix=tuple(replace(each, value=least) for each in finding.fix))
-            if self._accepts(lower, amount):
-                return replace(lower, remedy="")
-        if finding.reason is not FRACTIONAL_GPU:
-            return replace(finding, fix=())
-        # The words begin with the amount of the fix; slices and shares may follow.
+        if accepted or finding.reason is not FRACTIONAL_GPU:
+            return replace(finding, choices=accepted, remedy="" if accepted else finding.advice)
+        # The words begin with the amount of the choice; slices and shares may follow.
         alternatives = finding.remedy.partition(", or ")[2]
-        rounded = "round it up or down" if least > 0 else "round it up"
-        return replace(finding, fix=(), remedy=f"set {alternatives}" if alternatives else rounded)
+        rounded = "round it up or down" if amount.value > 1 else "round it up"
+        return replace(finding, choices=(), remedy=f"set {alternatives}" if alternatives else rounded)
 
-    def _accepts(self, finding: Finding, amount: Amount) -> bool:
-        written, container, mapping = finding.fix[-1], amount.place.container, self.bounds.resource_mapping
+    def _accepts(self, reason: Reason, written: Edit, amount: Amount) -> bool:
+        container, mapping = amount.place.container, self.bounds.resource_mapping
         name = str(path_parts(written.path)[-1])
         resource, quantity = mapping.resource(name), readable(written.value)
         if resource is None or quantity is None or not quantity.is_whole or quantity.nano <= 0:
@@ -64,7 +61,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
             return False
         count = quantity.value
         is_same = all(each.value == count for each in amounts(amount.place, amount.resource) if each)
-        is_same = is_same and finding.reason is not FRACTIONAL_GPU
+        is_same = is_same and reason is not FRACTIONAL_GPU
         return self._is_available(resource, count, amount) and self._matches(resource, count, amount, is_same)
 
     def _is_seen(self, amount: Amount) -> bool:

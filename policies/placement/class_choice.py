@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
@@ -374,7 +374,7 @@ def about_annotation(
         value=requested,
         severity=severity,
         message=message,
-        fix=(Edit(ANNOTATION_PATH, instead),) if instead else (),
+        choices=together(Edit(ANNOTATION_PATH, instead)) if instead else (),
         remedy=remedy,
         ask=ask,
     )

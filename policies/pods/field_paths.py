@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 Parts = tuple[str | int, ...]
@@ -16,6 +17,9 @@ _LISTS = {"env", "envFrom", "tolerations", "volumeMounts", "volumes"}
 OPTIONAL = frozenset(_MAPS | _LISTS)
 """Fields that mean the same when they are empty as when they are left out. Others stay as `{}`: `emptyDir: {}` is a volume."""
 
+APPENDED = "-"
+"""The part of a path behind the last item of a list, as in `spec.tolerations[-]` (RFC 6901 has it, too)."""
+
 _PART = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
@@ -23,7 +27,7 @@ def field_path(parts: Parts) -> str:
     """Return the path of the parts: `spec.rules.gpu-class.allowed[0]`, `hard[nvidia.com/gpu]`."""
     text = ""
     for part in parts:
-        if isinstance(part, int) or "." in part or "/" in part:
+        if isinstance(part, int) or part == APPENDED or "." in part or "/" in part:
             text += f"[{part}]"
         else:
             text += f".{part}" if text else part
@@ -60,21 +64,21 @@ def with_value(data: Any, parts: Parts, value: Any) -> Any:
 def with_edit(data: Any, parts: Parts, value: Any) -> Any:
     """Return a copy of the data with the value at the path. None removes the field, and optional parents that become empty.
 
-    Missing parents become maps, and what is in the place of a parent stays.
+    Missing parents become maps, or a list to which the value is appended, and what is in the place of a parent stays.
     """
     if not parts:
         return value
     part, rest = parts[0], parts[1:]
+    if part == APPENDED and isinstance(data, list | None):
+        return [*(data or ()), value]
     if isinstance(part, int):
         if not isinstance(data, list) or part >= len(data):
             return data
         changed = with_edit(data[part], rest, value)
         return [*data[:part], *(() if changed is None else (changed,)), *data[part + 1 :]]
-    if not isinstance(data, dict | None):
-        return data
-    members = dict(data or {})
+    members = dict(data or {}) if isinstance(data, dict | None) else {}
     key = next((key for key in members if str(key) == part), part)
-    if value is None and key not in members:
+    if not isinstance(data, dict | None) or (value is None and key not in members):
         return data
     changed = with_edit(members.get(key), rest, value)
     if changed is None or (value is None and not changed and part in OPTIONAL):
@@ -82,6 +86,22 @@ def with_edit(data: Any, parts: Parts, value: Any) -> Any:
     else:
         members[key] = changed
     return members
+
+
+def with_edits(data: Any, edits: Iterable[tuple[Parts, Any]]) -> Any:
+    """Return a copy of the data with several edits, whose positions are those before any of them."""
+    for parts, value in sorted(edits, key=lambda edit: last_items_last(*edit), reverse=True):
+        data = with_edit(data, parts, value)
+    return data
+
+
+def last_items_last(parts: Parts, value: object) -> tuple[bool, bool, Parts]:
+    """Sort edits (in reverse): additions before removals, so that no map is empty in between.
+
+    Items of lists come last, the last item first: items behind a removed one move up.
+    """
+    is_item = value is None and isinstance(parts[-1], int)
+    return (value is not None, not is_item, parts if is_item else ())
 
 
 def annotation_path(key: str) -> str:

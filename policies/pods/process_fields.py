@@ -46,11 +46,15 @@ class ProcessField(msgspec.Struct, frozen=True):
 
 
 class StatedProcesses(msgspec.Struct, frozen=True):
-    """A number of processes in each pod, and what multiplies it, each with its path. `unless`: the setting that may change it."""
+    """A number of processes in each pod, and what multiplies it, each with its path.
+
+    is_text: whether the number is written as text. unless: the setting that may change it.
+    """
 
     field: ProcessField
     path: str
     count: int
+    is_text: bool
     times: tuple[tuple[str, int], ...]
     unless: str
 
@@ -69,12 +73,14 @@ def stated_processes(group: str, kind: str, data: Any, pods: Parts) -> Iterator[
         path, times, unless, about = (
             (*whole, *_bound(each, below)) for each in (field.path, field.times, field.unless, field.pods)
         )
-        count = _number(value_at(data, path))
+        written = value_at(data, path)
+        count = _number(written)
         if count and pods[: len(about)] == about:
             factor = _number(value_at(data, times)) if field.times else 1
             multiplied = ((field_path(times), factor),) if factor > 1 else ()
             setting = str(value_at(data, unless) or "") if field.unless else ""
-            yield StatedProcesses(field, field_path(path), count, multiplied, setting)
+            is_text = isinstance(written, str)
+            yield StatedProcesses(field, field_path(path), count, is_text, multiplied, setting)
 
 
 def _bound(path: str, pods: Parts) -> Parts:

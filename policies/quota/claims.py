@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason
+from policies.finding import Edit, Finding, Reason, together
 from policies.gpus.cards import cards
 from policies.gpus.claims import ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
@@ -84,7 +84,7 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
         path=f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]",
         value=mark,
         message=f"must be omitted: only {SCHEDULER} marks the claims that it makes for pods",
-        fix=(Edit(f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]"),),
+        choices=together(Edit(f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]")),
         remedy="remove the annotation",
     )
 

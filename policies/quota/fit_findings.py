@@ -51,21 +51,25 @@ def fit_warning(
     )
     match failure:
         case FitFailure.POD_TOO_LARGE:
-            path, fix, remedy = smaller_pod(fit, workload, ledger, catalogues, depends_on_gpu_count)
-            return warning(path=path, message=f"a pod needs {never_fits}", fix=fix, remedy=remedy, ask=ask)
+            path, choices, remedy = smaller_pod(fit, workload, ledger, catalogues, depends_on_gpu_count)
+            return warning(
+                path=path, message=f"a pod needs {never_fits}", choices=choices, remedy=remedy, ask=ask
+            )
         case FitFailure.GANG_TOO_LARGE:
             return warning(message=f"{fit.pods} pods that must run together need {never_fits}", ask=ask)
         case FitFailure.NO_SURGE:
             facts, remedy = _no_surge(fit, namespace, will_queue=will_queue)
             return warning(path="spec.strategy", message=facts, remedy=remedy) if is_enforced else None
         case _:
-            path, fix, remedy = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
+            path, choices, remedy = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
             message = _too_little(fit, namespace)
             if is_enforced:
                 before = ledger.pods_before if queueing_enabled else None
                 message += f"{';' if is_impossible else ':'} {_starting(fit, workload, before)}"
             ask = ask if is_impossible else ""
-            return warning(path=path, message=message, fix=fix, remedy=remedy, ask=ask, details=_largest(fit))
+            return warning(
+                path=path, message=message, choices=choices, remedy=remedy, ask=ask, details=_largest(fit)
+            )
 
 
 def _amount(fit: FitResult) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from policies.finding import Edit
+from policies.finding import Edit, Edits, together
 from policies.placement.pinning import pinning
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -15,10 +15,10 @@ from policies.quota.shortage import WAIT_UNTIL_FREE, edits_to_request_part
 
 
 class Advice(NamedTuple):
-    """The field that a warning is about, and how to change it: by edits, or in words."""
+    """The field that a warning is about, and how to change it; in words where the edits do not say it."""
 
     path: str
-    fix: tuple[Edit, ...] = ()
+    choices: tuple[Edits, ...] = ()
     remedy: str = ""
 
 
@@ -43,7 +43,7 @@ def smaller_pod(
     fix = edits_to_request_part(pod.pod, catalogues.resource_mapping, part, f"{fit.path}.")
     if fix and depends_on_gpu_count(pod.pod):
         return Advice(fit.path, remedy=fix[0].words)
-    return Advice(fit.path, fix)
+    return Advice(fit.path, together(*fix))
 
 
 def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
@@ -58,7 +58,7 @@ def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
     if grows_itself or not field or not 0 < (fit.starting or fit.fitting) < fit.pods:
         return Advice(path)
     if fit.starting:
-        return Advice(field, (edit,))
+        return Advice(field, together(edit))
     return Advice(field, remedy=f"{edit.words} or less, {WAIT_UNTIL_FREE}")
 
 

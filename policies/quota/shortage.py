@@ -11,7 +11,7 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Edit, Finding, Reason
+from policies.finding import PLATFORM_TEAM, Edit, Finding, Reason, together
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -100,7 +100,7 @@ def exceeded(
     return Finding(
         reason=QUOTA_CAN_NEVER_FIT if can_never_fit else QUOTA_EXCEEDED,
         message=before + facts,
-        fix=fix,
+        choices=together(*fix),
         remedy=remedy,
         ask=ask,
         contact=contact,

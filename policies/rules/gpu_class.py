@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
@@ -196,7 +196,7 @@ def _without_fix(finding: Finding) -> Finding:
     """Return the finding without the fix, and without the words that promise it. "Did you mean …?" promises nothing."""
     remedy = finding.remedy if finding.remedy.endswith("?") else ""
     return replace(
-        finding, fix=(), remedy=remedy, ask=finding.ask or ("" if remedy else "which class runs it")
+        finding, choices=(), remedy=remedy, ask=finding.ask or ("" if remedy else "which class runs it")
     )
 
 
@@ -226,7 +226,9 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             path=f"spec.nodeSelector[{key}]",
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
-            fix=(Edit(f"spec.nodeSelector[{key}]", near),) if near and case.is_alone(key, near) else (),
+            choices=together(Edit(f"spec.nodeSelector[{key}]", near))
+            if near and case.is_alone(key, near)
+            else (),
             remedy=f"did you mean {near}?" if near else "remove it",
         )
     if case.pinned is not None and not case.pinned.classes:
@@ -251,7 +253,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
             message = f"must not contradict the pod's own constraints on node label {key}"
             remedy = "remove the annotation, or those constraints"
             contradiction = about_annotation(CLASS_CONTRADICTION, choice.requested, message, remedy)
-            yield replace(contradiction, fix=(Edit(ANNOTATION_PATH),))
+            yield replace(contradiction, choices=together(Edit(ANNOTATION_PATH)))
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):

@@ -19,7 +19,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
@@ -98,8 +98,8 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     for key, value in pod.annotations.items():
         if exposure.names_devices(key):
             path = annotation_path(key)
-            fix = (Edit(path),)
-            yield _exposed(path=path, value=value, message=ANNOTATED, fix=fix, remedy=REQUEST_INSTEAD)
+            choices = together(Edit(path))
+            yield _exposed(path=path, value=value, message=ANNOTATED, choices=choices, remedy=REQUEST_INSTEAD)
     requests_gpu = context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
@@ -111,7 +111,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
             reason=TOLERATES_GPU_TAINT,
             path=path,
             message=TOLERATED,
-            fix=(Edit(path),),
+            choices=together(Edit(path)),
             remedy=REMOVE_TOLERATION,
         )
 
@@ -142,7 +142,7 @@ def _shown(
     name = place.container.name
     if elsewhere and has_gpus:
         if requests:
-            yield _unread(path=path, container=name, fix=(Edit(path),), remedy=REMOVE_VARIABLE)
+            yield _unread(path=path, container=name, choices=together(Edit(path)), remedy=REMOVE_VARIABLE)
     elif elsewhere or (variable.value or "") not in hiding:
         before, after = REPLACED if has_gpus else EXPOSED
         yield _exposed(
@@ -151,7 +151,7 @@ def _shown(
             container=name,
             value=variable.value or None,
             message=f'{variable.name}{before}"{hiding[-1]}"{after}',
-            fix=(Edit(path),) if has_gpus or elsewhere else (Edit(f"{path}.value", hiding[-1]),),
+            choices=together(Edit(path) if has_gpus or elsewhere else Edit(f"{path}.value", hiding[-1])),
             remedy=REMOVE_VARIABLE if has_gpus else EXPOSED_REMEDY,
         )
 
@@ -167,7 +167,7 @@ def mounts(pod: Pod) -> Iterator[Finding]:
                     container=place.container.name,
                     value=mount.mount_path,
                     message=LISTED,
-                    fix=(Edit(path),),
+                    choices=together(Edit(path)),
                     remedy=REQUEST_INSTEAD,
                 )
     for index, path, container in mounted_paths(pod):
@@ -176,7 +176,7 @@ def mounts(pod: Pod) -> Iterator[Finding]:
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
                 message=container.join(LEADS_TO_GPUS),
-                fix=tuple(_without_volume(pod, index)) if exposure.is_device(path) else (),
+                choices=together(*_without_volume(pod, index)) if exposure.is_device(path) else (),
                 remedy=REQUEST_INSTEAD,
             )
 
@@ -216,7 +216,7 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
                 container=place.container.name,
                 value="true",
                 message=PRIVILEGED,
-                fix=(Edit(f"{place.path}.securityContext.privileged"),),
+                choices=together(Edit(f"{place.path}.securityContext.privileged")),
                 remedy=REMOVE_PRIVILEGED,
             )
 

@@ -143,7 +143,7 @@ def check_reservation(
         finding = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of))
         is_safe = request.pod is None or not depends_on_gpu_count(request.pod)
         notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
-        yield replace(finding, fix=finding.fix if is_safe else (), details=(*finding.details, *notes))
+        yield replace(finding, choices=finding.choices if is_safe else (), details=(*finding.details, *notes))
     else:
         yield undecided(namespace, ledger, verdict.reason)
 

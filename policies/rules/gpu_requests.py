@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity, truncate
+from policies.finding import Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
@@ -194,21 +194,19 @@ def number_findings(amount: Amount, availability: Availability, context: Context
 
 def not_whole(amount: Amount, quantity: Quantity, availability: Availability, context: Context) -> Finding:
     resource, least = amount.resource, quantity.value
+    finding = partial(amount.finding, FRACTIONAL_GPU, amount=least, less=least - 1 or None)
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
-        return amount.finding(FRACTIONAL_GPU, f"must be a whole number of {noun}", amount=least)
+        return finding(f"must be a whole number of {noun}")
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
-    part = Fraction(quantity.nano, NANO)
+    part, ways = Fraction(quantity.nano, NANO), list[str]()
     if part > 1:
-        requested, ways = f"{number(quantity)} of them", [f"{NAME}: {least - 1} or {least}"]
-        least -= 1
+        requested = f"{number(quantity)} of them"
     else:
         requested = _PARTS.get(4 * part) or f"{number(quantity)} of one"
-        smaller = availability.smaller_than(resource, part, context.resource_mapping)
-        ways = [f"{NAME}: {least}", *smaller]
+        ways = availability.smaller_than(resource, part, context.resource_mapping)
     message = f"must be a whole number of {noun}, not {requested}"
-    remedy = f"set {', or '.join(ways)}" if part > 1 or ways[1:] else ""
-    return amount.finding(FRACTIONAL_GPU, message, remedy, amount=least)
+    return finding(message, f"set {', or '.join([f'{NAME}: {least}', *ways])}" if ways else "")
 
 
 def pair_findings(
@@ -219,7 +217,7 @@ def pair_findings(
         return
     name = request.resource.name
     remedy = f"add {name}: {request.raw or 0} to resources.limits"
-    fix = (Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0),)
+    choices = together(Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0))
     if limit is not None:
         if not request.same_as(limit):
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
@@ -227,10 +225,10 @@ def pair_findings(
             yield request.finding(REQUEST_NOT_LIMIT, message, remedy, amount=limit.raw or 0)
     elif not options.complete_limits:
         message = "must have an equal limit: GPUs cannot be overcommitted"
-        yield replace(request.finding(MISSING_LIMIT, message, remedy), fix=fix)
+        yield replace(request.finding(MISSING_LIMIT, message, remedy), choices=choices)
     elif context.phase is Phase.TEMPLATE:
         message = "must have an equal limit in a template: completeLimits adds it to pods only"
-        yield replace(request.finding(MISSING_LIMIT, message, remedy, Severity.WARNING), fix=fix)
+        yield replace(request.finding(MISSING_LIMIT, message, remedy, Severity.WARNING), choices=choices)
 
 
 def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
@@ -296,7 +294,7 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
                 container=place.container.name,
                 value=None if variable.value is None else truncate(variable.value, QUOTED),
                 message=f"{variable.name} should not be set by hand: the node decides which GPUs a container gets",
-                fix=(Edit(path),),
+                choices=together(Edit(path)),
                 remedy=f"remove {variable.name}",
             )
 
@@ -320,7 +318,9 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield about(
             reason=FRACTION_TOO_SMALL,
             message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
-            fix=(Edit(annotation_path(key.key), f"{float(LEAST_PART)}"),) if is_served and not whole else (),
+            choices=together(Edit(annotation_path(key.key), f"{float(LEAST_PART)}"))
+            if is_served and not whole
+            else (),
             remedy=f'set "{float(LEAST_PART)}" or more',
         )
     if whole:
@@ -331,7 +331,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield about(
             reason=FRACTION_BESIDE_GPUS,
             message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
-            fix=(Edit(annotation_path(key.key)),) if is_same else (),
+            choices=together(Edit(annotation_path(key.key))) if is_same else (),
             remedy=f"remove it, or the whole GPUs of container {names}",
         )
     # Before validation another webhook may still set the scheduler.

@@ -24,7 +24,7 @@ from typing import Self
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.cards import NOTHING, annotated_cards, card_of, cards, container_amounts
 from policies.gpus.classes import GPUClass
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
@@ -250,7 +250,9 @@ def excess(
         container=place.container.name,
         value=str({**place.container.limits, **place.container.requests}[name]),
         message=f"{'should' if is_default else 'must'} be at most {_text(name, reduced)}{in_all}: {why}",
-        fix=tuple(Edit(path, _text(name, reduced)) for path in paths[0 if own[0] == own[1] else -1 :]),
+        choices=together(
+            *(Edit(path, _text(name, reduced)) for path in paths[0 if own[0] == own[1] else -1 :])
+        ),
     )
 
 

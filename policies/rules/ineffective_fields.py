@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 
-from policies.finding import Edit, Finding, Reason, Severity, truncate
+from policies.finding import Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION
@@ -106,8 +106,10 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
         yield from _misplaced_annotations(workload)
         yield from _misplaced_containers(workload)
     elif workload.group in API_VERSIONS:
-        value, fix = API_VERSIONS[workload.group], (Edit("apiVersion", API_VERSIONS[group]),)
-        yield _misplaced(path="apiVersion", value=value, message=f"has no kind {workload.kind}", fix=fix)
+        value, choices = API_VERSIONS[workload.group], together(Edit("apiVersion", API_VERSIONS[group]))
+        yield _misplaced(
+            path="apiVersion", value=value, message=f"has no kind {workload.kind}", choices=choices
+        )
 
 
 def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
@@ -145,7 +147,7 @@ def _resource_finding(
         path=f"{place.path}.resources.{kind}[{truncate(name)}]",
         container=place.container.name,
         message=message,
-        fix=_renamed(place, name, meant) if meant and is_free else (),
+        choices=together(*(_renamed(place, name, meant) if meant and is_free else ())),
         remedy=f"did you mean {meant}?" if meant else "write the whole name, such as nvidia.com/gpu",
     )
 
@@ -167,7 +169,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
             reason=UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
             message="no rule reads an annotation of this name",
-            fix=_moved(annotation_path(key), meant or "", value, annotations),
+            choices=together(*_moved(annotation_path(key), meant or "", value, annotations)),
             remedy=f"did you mean {meant}?" if meant else "remove it",
         )
     labels = ((key, value) for key, value in (metadata.labels or {}).items() if key.startswith(DOMAIN))
@@ -177,7 +179,9 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
             reason=UNKNOWN_ANNOTATION,
             path=f"metadata.labels[{truncate(key)}]",
             message="has no effect as a label",
-            fix=_moved(f"metadata.labels[{key}]", meant if meant in READ else "", value, annotations),
+            choices=together(
+                *_moved(f"metadata.labels[{key}]", meant if meant in READ else "", value, annotations)
+            ),
             remedy=f"write it as annotation {meant}" if meant in READ else "remove it",
         )
 

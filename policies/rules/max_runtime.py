@@ -18,7 +18,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
@@ -146,7 +146,7 @@ def _bound(
             path=annotation_path(MAX_RUNTIME),
             value=pod.annotations[MAX_RUNTIME],
             message=f"must be at most {duration_text(maximum)}, {_LONGEST}",
-            fix=(Edit(annotation_path(MAX_RUNTIME), duration_text(maximum)),),
+            choices=together(Edit(annotation_path(MAX_RUNTIME), duration_text(maximum))),
         )
     elif owner.name:  # of a template, `check_workload` names the field
         message = f"{owner.path} of {owner.name} must be at most {maximum} ({duration_text(maximum)}), not {seconds}"
@@ -218,7 +218,7 @@ def _above(seconds: int | str | None, maximum: int | None, path: str) -> Iterato
             path=path,
             value=str(seconds),
             message=_at_most(maximum),
-            fix=(Edit(path, maximum),),
+            choices=together(Edit(path, maximum)),
         )
 
 

@@ -12,14 +12,14 @@ or background jobs may start several servers.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from math import prod
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Edits, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
 from policies.pods.annotations import MODELS
@@ -102,23 +102,26 @@ Requested = tuple[tuple[GPUResource, Quantity], ...]
 """The GPU resources of a container, and their amounts."""
 Multipliers = Sequence[tuple[str, int]]
 """Names of flags or paths of fields, with the number by which each multiplies the processes."""
+Change = Callable[[int], Edits]
+Counted = tuple[ContainerPlace, str, int]
+"""A container, its GPU resource, and the amount."""
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    counted: list[tuple[ContainerPlace, int]] = []
     for place in pod.places:
         requested = context.resource_mapping.container_requests(place.container)
         if requested:
             yield from _slices(place, requested)
-            if gpus := _gpus(place.container, requested):
-                counted.append((place, gpus))
-    texts = _command_lines(place.container for place, _ in counted)
-    for (place, gpus), text in zip(counted, texts, strict=True):
-        found = _of_command(place, gpus, text, context.owner)
+    counted = list(_with_gpus(pod.places, context.resource_mapping))
+    texts = _command_lines(place.container for place, _, _ in counted)
+    for (place, resource, gpus), text in zip(counted, texts, strict=True):
+        found = _of_command(place, resource, gpus, text, context.owner)
         yield from islice(found, 1)
 
 
-def _of_command(place: ContainerPlace, gpus: int, text: str, owner: Owner) -> Iterator[Finding]:
+def _of_command(
+    place: ContainerPlace, resource: str, gpus: int, text: str, owner: Owner
+) -> Iterator[Finding]:
     """Yield the warnings about the processes that the command of a container with these GPUs starts."""
     flags = _processes(text) or _shards_of_tgi(place.container, text)
     is_one_server = all(_is_of_server(flag) for flag, _, _ in flags) and not flags[1:]
@@ -139,31 +142,37 @@ def _of_command(place: ContainerPlace, gpus: int, text: str, owner: Owner) -> It
         owners = "pods" if _is_of_server(flag) else "machines"
         whose = "the container" if nodes == 1 else f"{nodes} {owners} with {gpus} each"
         may_be_fewer = has_other_users or (nodes > 1 and _is_of_server(flag))
-        mismatch = _mismatch(count, times, gpus, nodes, whose, may_be_fewer=may_be_fewer)
+        by = partial(_flag_set_to, place, flag, count), partial(_request, place, resource)
+        mismatch = _mismatch(count, times, gpus, nodes, whose, *by, may_be_fewer=may_be_fewer)
         if mismatch is not None:
             path, value = _path(place, flag), f"{flag} {count}"
             yield replace(mismatch, path=path, container=place.container.name, value=value)
 
 
 def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
+    found = [
+        (pods, counted, each)
+        for pods in workload.pods
+        if (counted := list(_with_gpus(pods.pod.apps, context.resource_mapping)))
+        for each in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
+        if not _is_set_elsewhere(each, pods)
+    ]
     known: set[str] = set()
-    for pods in workload.pods:
-        gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
-        stated = stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
-        for each in stated if gpus else ():
-            if each.path in known or _is_set_elsewhere(each, pods):
-                continue
-            may_be_fewer = _may_be_fewer(each.field.starter, workload, pods)
-            mismatch = _mismatch(each.count, each.times, gpus, 1, whose, may_be_fewer=may_be_fewer)
-            if mismatch is not None:
-                known.add(each.path)
-                before = each.field.before if each.count == 1 else ""
-                if before:
-                    message = f"should be {gpus}, the GPUs of {whose}: before {before}, the others stay idle"
-                    mismatch = replace(mismatch, message=message)
-                value = gpus // prod(number for _, number in each.times)
-                fix = (Edit(each.path, value),) if value else ()
-                yield replace(mismatch, path=each.path, value=str(each.count), fix=fix)
+    for pods, counted, each in found:
+        same = [(others, of_others) for others, of_others, other in found if other.path == each.path]
+        by = partial(_field_set_to, each), partial(_request_in, same)
+        gpus, whose = sum(gpus for _, _, gpus in counted), f"a pod of {pods.path}"
+        may_be_fewer = _may_be_fewer(each.field.starter, workload, pods)
+        mismatch = _mismatch(each.count, each.times, gpus, 1, whose, *by, may_be_fewer=may_be_fewer)
+        if mismatch is None or each.path in known:
+            continue
+        known.add(each.path)
+        if each.field.before and each.count == 1:
+            message = (
+                f"should be {gpus}, the GPUs of {whose}: before {each.field.before}, the others stay idle"
+            )
+            mismatch = replace(mismatch, message=message)
+        yield replace(mismatch, path=each.path, value=str(each.count))
 
 
 def _is_set_elsewhere(stated: StatedProcesses, pods: WorkloadPods) -> bool:
@@ -181,29 +190,77 @@ def _may_be_fewer(starter: Starter, workload: Workload, pods: WorkloadPods) -> b
 
 
 def _mismatch(
-    count: int, times: Multipliers, gpus: int, nodes: int, whose: str, *, may_be_fewer: bool
+    count: int,
+    times: Multipliers,
+    gpus: int,
+    nodes: int,
+    whose: str,
+    set_to: Change,
+    request: Change,
+    *,
+    may_be_fewer: bool,
 ) -> Finding | None:
     """Return the warning, without path and container. None if the numbers match, or are allowed to differ.
 
-    Each of `nodes` has these GPUs. All of them start `count` processes, multiplied by `times`.
+    Each of `nodes` has these GPUs. All of them start `count` processes, multiplied by `times`. `set_to` returns the edits that
+    set the count, `request` those that request GPUs; neither returns any if it cannot.
     """
     factor, total = prod(number for _, number in times), gpus * nodes
-    started, most = count * factor, total // factor
-    each = " in each pod" if nodes > 1 else ""
-    requested = f"request {-(-started // nodes)}"
+    started, most, needed = count * factor, total // factor, -(-count * factor // nodes)
+    is_more = started > total
+    if not is_more and (started == total or may_be_fewer):
+        return None
+    by = " and ".join(f"{name} {number}" for name, number in times)
+    at_most = "at most " if is_more else ""
+    message = f"should be {at_most}{total}, the GPUs of {whose}"
     if times:
-        by = " and ".join(f"{name} {number}" for name, number in times)
         message = f"with {by}, {started} processes start on the {total} GPUs of {whose}"
-    if started > total:
-        message = message if times else f"should be at most {total}, the GPUs of {whose}"
-        set_most = f"set {most} or " if most else ""
-        return _warning(reason=MORE_PROCESSES, message=message, remedy=f"{set_most}{requested} GPUs{each}")
-    if started < total and not may_be_fewer:
-        message = message if times else f"should be {total}, the GPUs of {whose}"
-        set_most = f"set {most} or " if most * factor == total else ""
-        message = f"{message}: the others stay idle"
-        return _warning(reason=IDLE_GPUS, message=message, remedy=f"{set_most}{requested}{each}")
-    return None
+    amount = f"request {needed}{' GPUs' if is_more else ''}{' in each pod' if nodes > 1 else ''}"
+    is_exact = most > 0 and (is_more or most * factor == total)
+    choices = {f"set {most}": set_to(most) if is_exact else (), amount: request(needed)}
+    offered = {words: edits for words, edits in choices.items() if edits}
+    return _warning(
+        reason=MORE_PROCESSES if is_more else IDLE_GPUS,
+        message=message if is_more else f"{message}: the others stay idle",
+        remedy=" or ".join(offered),
+        choices=tuple(offered.values()),
+    )
+
+
+def _flag_set_to(place: ContainerPlace, flag: str, count: int, number: int) -> Edits:
+    """Return the edit that sets the number of a flag, or of the variable that it names."""
+    container = place.container
+    pattern = re.compile(rf"({re.escape(flag)}(?:=|\s+)[\"']?){count}(?!\w)")
+    for name, items in (("args", container.args or ()), ("command", container.command or ())):
+        for index, item in enumerate(items):
+            if item == flag and items[index + 1 : index + 2] == (str(count),):
+                return (Edit(f"{place.path}.{name}[{index + 1}]", str(number)),)
+            if (changed := pattern.sub(rf"\g<1>{number}", item, count=1)) != item:
+                return (Edit(f"{place.path}.{name}[{index}]", changed),)
+    used = {match[1] or match[2] or match[3] for match in _VARIABLE.finditer(_text(container))} | {_NUM_SHARD}
+    for index, variable in enumerate(container.env or ()):
+        if variable.name in used and variable.value == str(count):
+            return (Edit(f"{place.path}.env[{index}].value", str(number)),)
+    return ()
+
+
+def _field_set_to(stated: StatedProcesses, number: int) -> Edits:
+    return (Edit(stated.path, str(number) if stated.is_text else number),)
+
+
+def _request(place: ContainerPlace, resource: str, number: int) -> Edits:
+    return tuple(Edit(path, number) for path in place.amount_paths(resource))
+
+
+def _request_in(pods: Sequence[tuple[WorkloadPods, Sequence[Counted]]], number: int) -> Edits:
+    """Return the edits of the object that request the GPUs in the only container with GPUs of each of these pods."""
+    edits = [
+        Edit(each.located(edit.path), edit.value)
+        for each, counted in pods
+        for place, resource, _ in counted
+        for edit in _request(place, resource, number)
+    ]
+    return tuple(edits) if all(len(counted) == 1 for _, counted in pods) else ()
 
 
 def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
@@ -214,27 +271,32 @@ def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
         yield _several_slices(path=path, container=name, value=str(count))
 
 
-def _gpus(container: Container, requested: Requested) -> int:
-    """Return the number of whole GPUs of the container. 0 if it requests none, or also other GPU resources."""
-    counted = [(resource, amount) for resource, amount in requested if resource.measure.is_count]
-    if len(counted) != 1 or counted[0][0].name not in ONE_DEVICE_EACH:
-        return 0
-    return 0 if container.resources is None or container.resources.claims else counted[0][1].value
+def _with_gpus(places: Iterable[ContainerPlace], mapping: ResourceMapping) -> Iterator[Counted]:
+    """Yield the containers that request whole GPUs, and no other GPU resource, with the resource and the amount."""
+    for place in places:
+        resources = place.container.resources
+        counted = [each for each in mapping.container_requests(place.container) if each[0].measure.is_count]
+        if len(counted) == 1 and resources is not None and not resources.claims:
+            ((resource, amount),) = counted
+            if resource.name in ONE_DEVICE_EACH and amount.value:
+                yield place, resource.name, amount.value
 
 
 def _command_lines(containers: Iterable[Container]) -> Iterator[str]:
     """Yield the command line of each container, without comments. It is "" for containers beyond LONGEST_TEXT."""
     unread = LONGEST_TEXT
     for container in containers:
-        parts = (*(container.command or ()), *(container.args or ()))
-        length = sum(map(len, parts)) + len(parts)
-        if length > unread:
+        text = _text(container)
+        if len(text) >= unread:
             yield ""
             continue
-        unread -= length
-        text = "\n".join(parts)
+        unread -= len(text) + 1
         text = _COMMENT.sub("", text) if "#" in text else text
         yield _expanded(text, container) if "$" in text else text
+
+
+def _text(container: Container) -> str:
+    return "\n".join((*(container.command or ()), *(container.args or ())))
 
 
 def _expanded(text: str, container: Container) -> str:
@@ -301,11 +363,6 @@ def _path(place: ContainerPlace, flag: str) -> str:
             if flag in item:
                 return f"{place.path}.{name}[{index}]"
     return place.path
-
-
-def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
-    apps = (place.container for place in pod.apps)
-    return sum(_gpus(container, mapping.container_requests(container)) for container in apps)
 
 
 def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> bool:

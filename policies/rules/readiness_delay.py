@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import (
@@ -120,7 +120,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
             value="0",
             message=f"the first request waits until a pod is placed and has loaded its model, some {max(loads)} s, and a Service "
             "keeps no requests",
-            fix=(Edit("spec.minReplicas", 1),),
+            choices=together(Edit("spec.minReplicas", 1)),
             remedy="set minReplicas: 1, or put a queue before the server",
         )
 
@@ -163,7 +163,9 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
                 container=place.container.name,
                 message=f"should allow the {load} s that the model takes to load: it kills the container after "
                 f"{first_kill(probe)} s",
-                fix=(Edit(f"{place.path}.startupProbe.failureThreshold", math.ceil(waiting / period) + 1),),
+                choices=together(
+                    Edit(f"{place.path}.startupProbe.failureThreshold", math.ceil(waiting / period) + 1)
+                ),
             )
 
 
@@ -188,7 +190,7 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
             container=container.name,
             message=f"should not kill this sidecar before {delay} s, the time its model may take to load: it can after "
             f"{first_kill(liveness)} s",
-            fix=(Edit(f"{place.path}.livenessProbe.initialDelaySeconds", delay),),
+            choices=together(Edit(f"{place.path}.livenessProbe.initialDelaySeconds", delay)),
         )
     else:
         patch.set_startup_probe(place, startup_probe(liveness, delay))

@@ -6,16 +6,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from msgspec.structs import replace
+
 from policies.finding import (
     REASONS_OF_NO_RULE,
     TOO_LARGE,
     Edit,
     Finding,
     Reason,
+    either,
     short_path,
+    together,
     truncate,
 )
 from policies.pods.injected import INJECTION_REASONS
+from policies.pods.pod import Toleration
 from policies.policy import Policy, PolicySet, PolicySpec
 from policies.registry import RULES, RULES_BY_REASON
 from tests.cases import cases
@@ -66,20 +71,39 @@ def test_a_long_value_is_cut() -> None:
     why=({}, "must hold [r]"),
     what_to_write_first=({"remedy": "set a: 1"}, "set a: 1; must hold [r]"),
     the_fix_in_words=(
-        {"fix": (Edit("spec.limits[a/b]", 1), Edit("spec.env[2]"))},
+        {"choices": together(Edit("spec.limits[a/b]", 1), Edit("spec.env[2]"))},
         "set a/b: 1 and remove env[2]; must hold [r]",
     ),
     a_label_that_becomes_an_annotation=(
-        {"fix": (Edit("metadata.labels[a/b]"), Edit("metadata.annotations[a/b]", "c"))},
+        {"choices": together(Edit("metadata.labels[a/b]"), Edit("metadata.annotations[a/b]", "c"))},
         "remove label a/b and set a/b: c; must hold [r]",
     ),
     a_fix_of_two_fields_said_once=(
-        {"fix": (Edit("limits[a]", 1), Edit("requests[a]", 1))},
+        {"choices": together(Edit("limits[a]", 1), Edit("requests[a]", 1))},
         "set a: 1; must hold [r]",
     ),
     a_remedy_that_says_more_than_the_fix=(
-        {"fix": (Edit("a", 1),), "remedy": "set a: 1 or less"},
+        {"choices": together(Edit("a", 1)), "remedy": "set a: 1 or less"},
         "set a: 1 or less; must hold [r]",
+    ),
+    either_of_two_values=(
+        {"choices": either(Edit("limits[a]", 1), Edit("limits[a]", 2), Edit("spec.b"))},
+        "set a: 1 or 2, or remove b; must hold [r]",
+    ),
+    a_map_that_is_added_to_a_list=(
+        {
+            "choices": together(
+                Edit(
+                    "spec.template.spec.tolerations[-]",
+                    Toleration(key="a/b", value="true", effect="NoSchedule"),
+                )
+            )
+        },
+        'add {key: a/b, value: "true", effect: NoSchedule} to tolerations; must hold [r]',
+    ),
+    a_list=(
+        {"choices": together(Edit("spec.args", ("--tp", "8", "x y")))},
+        'set args: ["--tp", "8", "x y"]; must hold [r]',
     ),
     a_question=({"remedy": "did you mean a?"}, "did you mean a? The value must hold [r]"),
     whom_to_ask=({"ask": "for more"}, "must hold; ask the platform team for more [r]"),
@@ -97,11 +121,24 @@ def test_a_sentence_says_what_to_write_then_why_then_escalation(parts: dict[str,
 
 
 def test_a_finding_of_a_template_is_fixed_in_the_template() -> None:
-    found = Finding(rule="r", reason=TOO_LARGE, message="m", path="spec", fix=(Edit("spec.a", 1),))
+    found = Finding(rule="r", reason=TOO_LARGE, message="m", path="spec", choices=together(Edit("spec.a", 1)))
 
     located = found.at("spec.template.{}".format)
 
-    assert (located.path, located.fix) == ("spec.template.spec", (Edit("spec.template.spec.a", 1),))
+    assert (located.path, located.choices) == (
+        "spec.template.spec",
+        together(Edit("spec.template.spec.a", 1)),
+    )
+
+
+def test_only_a_choice_without_another_is_a_fix() -> None:
+    found = Finding(rule="r", reason=TOO_LARGE, message="m", choices=either(Edit("a", 1), Edit("a", 2)))
+    example = Finding(
+        rule="r", reason=TOO_LARGE, message="m", choices=together(Edit("a", 1)), is_example=True
+    )
+
+    assert (found.fix, example.fix) == ((), ())
+    assert replace(example, is_example=False).fix == (Edit("a", 1),)
 
 
 MODULES = [

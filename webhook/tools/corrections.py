@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from policies.pods.field_paths import Parts
 from webhook.evaluation.decision import Outcome, Violation
 
 MAX_ROUNDS = 4
@@ -39,12 +38,3 @@ def is_better(before: Iterable[Violation], after: Iterable[Violation], fixed: It
 
 def _kind(violation: Violation) -> tuple[str, str]:
     return violation.finding.rule, violation.finding.reason.name
-
-
-def last_items_last(parts: Parts, value: object) -> tuple[bool, bool, Parts]:
-    """Sort edits (in reverse): additions before removals, so that no map is empty in between.
-
-    Items of lists come last, the last item first: items behind a removed one move up.
-    """
-    is_item = value is None and isinstance(parts[-1], int)
-    return (value is not None, not is_item, parts if is_item else ())

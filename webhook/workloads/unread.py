@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from policies.finding import UNREAD_GPUS, Edit, Finding, Severity
+from policies.finding import UNREAD_GPUS, Edit, Finding, Severity, together
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
@@ -65,7 +65,7 @@ def misplaced_gpus(
                 reason=MISPLACED_FIELD,
                 path=field_path(at),
                 message="must not stand here: kubectl refuses an unknown field, and other clients lose it",
-                fix=_into_limits(data, at),
+                choices=together(*_into_limits(data, at)),
                 remedy="write it into resources.limits of the container",
             )
 

@@ -24,6 +24,7 @@ DOCUMENT = {"spec": {"containers": [{"image": "x"}], 1: {"a": 2}}}
     index=(("spec", "rules", "gpu-class", "allowed", 0), "spec.rules.gpu-class.allowed[0]"),
     resource_name=(("limits", "nvidia.com/gpu"), "limits[nvidia.com/gpu]"),
     label=(("items", 3, "metadata", "labels", "a.b"), "items[3].metadata.labels[a.b]"),
+    behind_the_last_item=(("spec", "tolerations", "-"), "spec.tolerations[-]"),
     profile=(("migProfiles", "1g.10gb", "perGPU"), "migProfiles[1g.10gb].perGPU"),
     indices_only=((0, 1), "[0][1]"),
 )
@@ -56,6 +57,16 @@ def test_a_value_in_a_copy(parts: Parts, want: Any) -> None:
         "spec.a.b",
         9,
         {"spec": {"containers": [{"image": "x"}], 1: {"a": 2}, "a": {"b": 9}}},
+    ),
+    appended=(
+        "spec.containers[-]",
+        {"a": 1},
+        {"spec": {"containers": [{"image": "x"}, {"a": 1}], 1: {"a": 2}}},
+    ),
+    the_first_item=(
+        "spec.b.c[-]",
+        9,
+        {"spec": {"containers": [{"image": "x"}], 1: {"a": 2}, "b": {"c": [9]}}},
     ),
     an_item_removed=("spec.containers[0]", None, {"spec": {"containers": [], 1: {"a": 2}}}),
     a_member_removed=("spec.containers[0].image", None, {"spec": {"containers": [{}], 1: {"a": 2}}}),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Edit, Finding, Severity
+from policies.finding import Edit, Finding, Severity, together
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
@@ -114,7 +114,7 @@ def test_other_resources(resource: str, quantity: str, message: str, remedy: str
     [finding] = findings(pod(gpu_container(quantity, resource=resource)))
 
     assert (finding.message, finding.advice) == (message, f"set {resource}: {remedy}")
-    assert str(finding.fix[0].value) == remedy.partition(" ")[0]
+    assert [str(edits[0].value) for edits in finding.choices] == remedy.removesuffix(" or less").split(" or ")
 
 
 @cases(
@@ -282,7 +282,7 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
         container="main",
         value=value,
         message=f"{variable['name']} should not be set by hand: the node decides which GPUs a container gets",
-        fix=(Edit("spec.containers[0].env[1]"),),
+        choices=together(Edit("spec.containers[0].env[1]")),
         remedy=f"remove {variable['name']}",
     )
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from policies.finding import Severity
+from policies.finding import Finding, Severity
+from policies.pods.field_paths import path_parts, with_edits
 from policies.rules.parallelism import RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from tests.cases import cases
@@ -353,7 +354,7 @@ def test_processes_of_a_workload(document: JSON, want: str) -> None:
 def dynamo(nodes: int, gpus: str, *args: str) -> JSON:
     """Return a graph with a service of these nodes and GPUs, and one of a single node."""
     server = {"resources": {"limits": {"gpu": gpus}}, "multinode": {"nodeCount": nodes}}
-    main = {"mainContainer": {"command": ["python3", "-m", "dynamo.vllm"], "args": args}}
+    main = {"mainContainer": {"command": ["python3", "-m", "dynamo.vllm"], "args": [*args]}}
     services = {"Decode": {**server, "extraPodSpec": main}, "Other": {"resources": {"limits": {"gpu": "8"}}}}
     return job("DynamoGraphDeployment", {"services": services}, "nvidia.com/v1alpha1")
 
@@ -394,6 +395,49 @@ def test_servers_on_several_nodes(document: JSON, want: str) -> None:
     pods = workload(document).pods
     found = [each for pod in pods for each in check(pod.pod, OPTIONS, context(owner=pod.owner))]
     assert [f"{each.value}: {each.advice}; {each.message}" for each in found] == ([want] if want else [])
+
+
+def all_findings(document: JSON) -> list[Finding]:
+    """Return what is said about the object, or about the pods of its templates."""
+    if document["kind"] == "Pod":
+        return list(check(view(document), OPTIONS, context()))
+    made = workload(document)
+    of_pods = ((pod, each) for pod in made.pods for each in check(pod.pod, OPTIONS, context(owner=pod.owner)))
+    return [*check_workload(made, OPTIONS, context()), *(each.at(pod.located) for pod, each in of_pods)]
+
+
+@cases(
+    "document",
+    flag_of_its_own_item=pod(gpu_container(2, args=[*VLLM, "--tensor-parallel-size", "4"])),
+    flag_with_its_number=pod(gpu_container(8, args=[*VLLM, "--tensor-parallel-size=2"])),
+    flag_in_a_script=shell("vllm serve m \\\n  -tp 2 -pp 4 \\\n  --seed 2", 4),
+    variable=pod(gpu_container(2, args=["vllm", "--tp=$(TP)"], env=[{"name": "TP", "value": "4"}])),
+    request_and_limit=pod(
+        container(
+            args=["vllm", "--tp", "4"],
+            resources={"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 1}},
+        )
+    ),
+    shards_of_tgi=pod(
+        gpu_container(2, image="text-generation-inference", env=[{"name": "NUM_SHARD", "value": "4"}])
+    ),
+    slots=mpi(8, 4, "mpirun train"),
+    processes_as_text=pytorch("4", 1),
+    ray=wrapped(ray("8", 4)),
+    nim=nim(8, 4),
+    llm=llm({"tensor": 2, "data": 8, "dataLocal": 4}, 4),
+    vllm_runtime=vllm_runtime(2, "1"),
+    nodes=dynamo(2, "4", "-tp", "4", "-pp", "4"),
+    group_of_pods=group(2, 8, "vllm serve m -tp 32"),
+)
+def test_each_choice_removes_the_finding(document: JSON) -> None:
+    for finding in all_findings(document):
+        assert len(finding.choices) == len(finding.remedy.split(" or ")) == 2
+        for edits in finding.choices:
+            changed = with_edits(document, [(path_parts(edit.path), edit.value) for edit in edits])
+            left = [(each.path, each.value) for each in all_findings(changed)]
+            assert (finding.path, finding.value) not in left
+            assert len(left) < len(all_findings(document))
 
 
 def test_only_the_first_scripts_of_a_pod_are_read() -> None:

@@ -12,12 +12,18 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import yaml
 
-from policies.pods.field_paths import OPTIONAL, Parts, field_path, value_at, with_edit
+from policies.finding import Value, flow, plain
+from policies.pods.field_paths import (
+    APPENDED,
+    OPTIONAL,
+    Parts,
+    field_path,
+    last_items_last,
+    value_at,
+    with_edit,
+)
 from webhook.configuration.yaml_documents import EventLoader, YamlDocument, YamlError, is_text, load_documents
 from webhook.tools.check.placeholders import is_placeholder
-from webhook.tools.corrections import last_items_last
-
-Value = str | float | None
 
 _BYTE_ORDER_MARK = "\ufeff"
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -72,7 +78,7 @@ def _with_edit(text: str, index: int, edit: TextEdit) -> str:
     document = cast("YamlDocument", documents[index])  # what an edit leaves is read below
     place = _Place(text, document, edit.parts)
     if edit.value is not None:
-        splices, value = place.set(edit.value)
+        splices, value = place.set(plain(edit.value))
     elif place.missing:
         return text
     else:
@@ -148,6 +154,8 @@ class _Place:
 
     def _check_missing(self, data: Any) -> None:
         path = field_path(self._parts[: len(self._way)]) or "the document"
+        if self.missing == (APPENDED,) and not (self._node.is_map or self._node.text is not None):
+            return
         if not (self._node.is_map or self._node.is_null):
             raise NotEditableError(f"{path} must be a map")
         if any(isinstance(part, int) for part in self.missing):
@@ -155,9 +163,12 @@ class _Place:
         if value_at(data, self._parts[: len(self._way) + 1]) is not None:
             raise NotEditableError(f"{field_path(self._parts)} comes from a merge (<<)")
 
-    def set(self, value: str | float) -> tuple[list[Splice], str | float]:
+    def set(self, value: Any) -> tuple[list[Splice], Any]:
         """Return how the text becomes one with the value, and the value as it reads then."""
         node = self._node
+        if self.missing[-1:] == (APPENDED,) and (node.is_null or self.missing[1:]):
+            self.missing = self.missing[:-1]
+            return self.set([value])[0], value
         if not self.missing:
             if node.text is None:
                 raise NotEditableError(f"{field_path(self._parts)} must be a single value")
@@ -167,10 +178,19 @@ class _Place:
             return [(node.start, node.end, text)], written
         if node.is_null:
             return self._fill_null(value), value
-        added = self._add_to_flow(value) if node.opening else self._add_lines(node.column, node.end, value)
+        added = self._add_to_flow(value) if node.opening else self._add_lines(self._column, node.end, value)
         return added, value
 
-    def _fill_null(self, value: str | float) -> list[Splice]:
+    @property
+    def _column(self) -> int:
+        """Where the keys of the block begin, or the dashes of a list."""
+        node = self._node
+        if node.is_map:
+            return node.column
+        dash = self._start(node, node.members[0][0])
+        return dash - self._line_start(dash)
+
+    def _fill_null(self, value: Any) -> list[Splice]:
         node = self._node
         above, key, _ = self._way[-1]
         if node.start == node.end and not above.opening and above.is_map:
@@ -178,10 +198,11 @@ class _Place:
         space = "" if node.start < node.end else " "
         return [(node.start, node.end, f"{space}{{{self._flow_entry(value)}}}")]
 
-    def _add_lines(self, column: int, behind: int, value: str | float) -> list[Splice]:
+    def _add_lines(self, column: int, behind: int, value: Any) -> list[Splice]:
         """Add a block below the line of the character before `behind`."""
-        keys = [_scalar(key, "", False) for key in map(str, self.missing)]
-        lines = [f"{' ' * (column + depth * self._step)}{key}:" for depth, key in enumerate(keys)]
+        keys = [f"{_scalar(key, '', False)}:" for key in map(str, self.missing)]
+        keys = [APPENDED] if self.missing == (APPENDED,) else keys
+        lines = [f"{' ' * (column + depth * self._step)}{key}" for depth, key in enumerate(keys)]
         lines[-1] += f" {_scalar(value, '', False)}"
         if behind and self._text[behind - 1] in "\r\n":  # a block scalar that keeps its line ends
             return [(behind, behind, "".join(f"{line}{self._line_end}" for line in lines))]
@@ -191,7 +212,7 @@ class _Place:
         added = f"{added}{line_end}" if written else f"{line_end}{added}"
         return [(next_line, next_line, added)]
 
-    def _add_to_flow(self, value: str | float) -> list[Splice]:
+    def _add_to_flow(self, value: Any) -> list[Splice]:
         node, text = self._node, self._text
         entry = self._flow_entry(value)
         if not node.members:
@@ -207,8 +228,10 @@ class _Place:
         comma = [] if is_ended else [(last.end, last.end, ",")]
         return [*comma, (next_line, next_line, added)]
 
-    def _flow_entry(self, value: str | float) -> str:
+    def _flow_entry(self, value: Any) -> str:
         quoted = self._is_quoted
+        if self.missing == (APPENDED,):
+            return _scalar(value, "", quoted)
         keys = [_scalar(key, "", quoted) for key in map(str, self.missing)]
         return f"{': {'.join(keys)}: {_scalar(value, '', quoted)}{'}' * (len(keys) - 1)}"
 
@@ -310,8 +333,10 @@ def _child(node: _Node, part: str | float) -> tuple[_Node, _Node] | None:
     return members[0] if members else None
 
 
-def _scalar(value: str | float, style: str, is_quoted: bool) -> str:
+def _scalar(value: Any, style: str, is_quoted: bool) -> str:
     """Return the value as it is written in place of a scalar of this style, or beside keys in double quotes."""
+    if isinstance(value, dict | list) and not is_quoted:
+        return flow(value)
     if not isinstance(value, str):
         return json.dumps(value)
     if style == "'" and value.isprintable():

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from policies.finding import Edits
 from policies.pods.field_paths import Parts, path_parts, value_at
 from webhook.configuration.files import Source
 from webhook.evaluation.decision import Outcome, Violation
@@ -38,13 +39,12 @@ class Repair(NamedTuple):
     @property
     def edits(self) -> list[TextEdit]:
         """The edits of the file."""
-        edits_of_object = object_edits(self.manifest, self.violation)
-        return [TextEdit((*self.manifest.at, *path), value) for path, value in edits_of_object]
+        return file_edits(self.manifest, self.violation.finding.fix)
 
 
-def object_edits(manifest: Manifest, violation: Violation) -> Sequence[TextEdit]:
-    """Return the fix as edits of the object as it is written."""
-    edits = [TextEdit(path_parts(edit.path), edit.value) for edit in violation.finding.fix]
+def object_edits(manifest: Manifest, of_finding: Edits) -> Sequence[TextEdit]:
+    """Return the edits of a finding as edits of the object as it is written."""
+    edits = [TextEdit(path_parts(edit.path), edit.value) for edit in of_finding]
     paths = [path for path, _ in edits]
     # The path of a pod that a controller composes is not a path in the manifest.
     if any(place.at[: len(path)] == path for path in paths for place, _ in manifest.pods):
@@ -83,10 +83,16 @@ class Fixes(msgspec.Struct):
                 yield repair, self.reasons.get(repair.key, INEFFECTIVE) if repair.edits else NO_EDIT
 
 
-def fixed_piece(manifest: Manifest, violation: Violation) -> str | None:
-    """Return the span of the object's document with the edits of one finding, if any; None if they cannot be made."""
+def file_edits(manifest: Manifest, of_finding: Edits) -> list[TextEdit]:
+    """Return the edits of a finding as edits of the file."""
+    edits = object_edits(manifest, of_finding)
+    return [TextEdit((*manifest.at, *path), value) for path, value in edits]
+
+
+def fixed_piece(manifest: Manifest, of_finding: Edits) -> str | None:
+    """Return the span of the object's document with the edits of a finding, if any; None if they cannot be made."""
     try:
-        return edited_piece(manifest.text, manifest.document, Repair(0, manifest, violation).edits)
+        return edited_piece(manifest.text, manifest.document, file_edits(manifest, of_finding))
     except NotEditableError:
         return None
 

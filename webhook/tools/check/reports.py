@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from policies.finding import Edits, in_words, plain
 from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
 from policies.registry import RULES_BY_REASON
@@ -68,13 +69,16 @@ def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
 
 
 def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
-    """Return the fix (section 3.55) as one replacement: from the first character that differs to the last."""
-    if manifest.is_stream:
-        return []
-    text, (first, last), after = manifest.text, manifest.document.span, fixed_piece(manifest, violation)
+    """Return each choice as a fix (section 3.55): one replacement from the first character that differs to the last."""
+    choices = () if manifest.is_stream or violation.finding.is_example else violation.finding.choices
+    return [fix for edits in choices for fix in _fix(manifest, edits)]
+
+
+def _fix(manifest: Manifest, edits: Edits) -> Iterator[dict[str, Any]]:
+    text, (first, last), after = manifest.text, manifest.document.span, fixed_piece(manifest, edits)
     before = text[first:last]
     if after is None or after == before:
-        return []
+        return
     start = _common(before, after)
     same = _common(before[start:][::-1], after[start:][::-1])
     replacement = {
@@ -83,7 +87,7 @@ def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
     }
     location = _location(manifest.file, 0)["physicalLocation"]["artifactLocation"]
     change = {"artifactLocation": location, "replacements": [replacement]}
-    return [{"description": {"text": violation.finding.fix_in_words}, "artifactChanges": [change]}]
+    yield {"description": {"text": in_words([edits])}, "artifactChanges": [change]}
 
 
 def _common(first: str, second: str) -> int:
@@ -198,12 +202,18 @@ def _finding_document(manifest: Manifest, violation: Violation) -> dict[str, Any
         **_position(manifest, finding.path),
         **_fields(finding, "container", "value", "message"),
         "reason": finding.reason.name,
-        "fix": [
-            {"path": field_path(path), "value": value} for path, value in object_edits(manifest, violation)
-        ],
+        "fix": _edits_document(manifest, finding.fix),
+        "choices": []
+        if finding.is_example
+        else [_edits_document(manifest, edits) for edits in finding.choices],
         "remedy": finding.advice,
         "ask": finding.escalation,
     }
+
+
+def _edits_document(manifest: Manifest, edits: Edits) -> list[dict[str, Any]]:
+    of_object = object_edits(manifest, edits)
+    return [{"path": field_path(path), "value": plain(value)} for path, value in of_object]
 
 
 def _position(manifest: Manifest, path: str) -> dict[str, int]:

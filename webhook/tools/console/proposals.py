@@ -14,15 +14,15 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from policies.finding import Finding
-from policies.pods.field_paths import path_parts, with_edit
+from policies.finding import Finding, plain
+from policies.pods.field_paths import path_parts, with_edits
 from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
-from webhook.tools.corrections import correct, is_better, last_items_last
+from webhook.tools.corrections import correct, is_better
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status
@@ -113,10 +113,10 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
 
     def attempt(violations: Sequence[Violation]) -> bool:
         nonlocal now, evaluation
-        edits = {(path_parts(edit.path), edit.value) for each in violations for edit in each.finding.fix}
-        trial = now
-        for parts, value in sorted(edits, key=lambda edit: last_items_last(*edit), reverse=True):
-            trial = with_edit(trial, parts, value)
+        trial = with_edits(
+            now,
+            {(path_parts(edit.path), plain(edit.value)) for each in violations for edit in each.finding.fix},
+        )
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
             rejected.update(violation.finding for violation in violations if len(violations) == 1)

@@ -319,7 +319,7 @@ def _ordered_creation(situation: Situation) -> Iterator[Cause]:
 def _cause(source: Source, finding: Finding) -> Cause:
     """Return the cause that a finding states, in its own words."""
     remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
-    message = replace(finding, remedy="", fix=(), ask="").sentence()
+    message = replace(finding, remedy="", choices=(), ask="").sentence()
     return Cause(
         source=source, message=message, remedy=remedy, reason=finding.reason.name, details=finding.details
     )

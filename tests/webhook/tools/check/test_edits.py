@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.finding import Value
 from policies.pods.field_paths import OPTIONAL, path_parts
+from policies.pods.pod import Toleration
 from tests.cases import cases
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.tools.check.edits import NotEditableError, TextEdit, Value, edited
+from webhook.tools.check.edits import NotEditableError, TextEdit, edited
 
 T = TypeVar("T")
+TAINT = Toleration(key="x/y", value="true")
 LIMIT = "spec.containers[0].resources.limits[nvidia.com/gpu]"
 NOTE = "metadata.annotations[gpu-admission.dev/gpu-class]"
 POD = """\
@@ -80,6 +83,13 @@ def diff(before: str, after: str) -> tuple[str, str]:
     json_behind_two_escapes=('{"a": "\\ud83d\\ude00", "b": 1}', "b", 2,
         '{"a": "\\ud83d\\ude00", "b": 1}', '{"a": "\\ud83d\\ude00", "b": 2}'),
     in_lines_with_a_comma_at_the_end=("{\n  a: 1, # x\n}\n", "b", 2, "", "  b: 2,\n"),
+    the_first_item_of_a_list=("a:\n  b: 1\n", "a.c[-]", TAINT, "", '  c: [{key: x/y, value: "true"}]\n'),
+    an_item_of_a_list_that_is_null=("a:\n  b:\n", "a.b[-]", TAINT, "  b:\n", '  b: [{key: x/y, value: "true"}]\n'),
+    behind_the_last_item=("a:\n  - b: 1\n    c: 2 # x\nd: 3\n", "a[-]", TAINT, "", '  - {key: x/y, value: "true"}\n'),
+    behind_an_item_of_a_flow=("a: [1]\n", "a[-]", TAINT, "a: [1]\n", 'a: [1, {key: x/y, value: "true"}]\n'),
+    into_an_empty_list=("a: []\n", "a[-]", 1, "a: []\n", "a: [1]\n"),
+    an_item_in_json=('{"a": [{}]}', "a[-]", TAINT, '{"a": [{}]}', '{"a": [{}, {"key": "x/y", "value": "true"}]}'),
+    a_list_of_text=("a: 1\n", "b", ("x", "y z"), "", 'b: [x, "y z"]\n'),
     a_tab_behind_a_value=("a: 1\t# x\nb: 2\n", "a", 3, "a: 1\t# x\n", "a: 3\t# x\n"),
 )  # fmt: skip
 def test_a_value_is_set(text: str, path: str, value: Value, gone: str, come: str) -> None:

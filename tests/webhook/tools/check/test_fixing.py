@@ -200,7 +200,7 @@ def test_a_fix_is_made_only_if_a_second_check_finds_nothing_worse(
         results = run.results()
         for pod in results[0].pods:
             wrong = [
-                replace(each, finding=replace(each.finding, fix=(Edit(path, value),)))
+                replace(each, finding=replace(each.finding, choices=((Edit(path, value),),)))
                 for each in pod.findings
             ]
             results[0] = replace(results[0], pods=(replace(pod, findings=tuple(wrong)),))

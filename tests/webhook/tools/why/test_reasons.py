@@ -122,7 +122,7 @@ FULL = Finding(
     reason=QUOTA_EXCEEDED,
     path="spec.parallelism",
     message="needs 12 GPUs; ml has 8 of 8 free: 8 of 12 pods will start",
-    fix=(Edit("spec.parallelism", 8),),
+    choices=((Edit("spec.parallelism", 8),),),
 )
 UPDATE = {"kind": "Deployment", "spec": {"replicas": 1}}
 ONE = {"replicas": 1}
