@@ -268,7 +268,12 @@ def draw_pod(draw: Draw, nodes: Sequence[JSON] = ()) -> JSON:
     if draw.has("nodeSelector", 0.22):
         spec["nodeSelector"] = dict([_label(draw, draw.choice(labels))])
     if draw.has("node affinity", 0.2):
-        terms = [{"matchExpressions": _requirements(draw, labels)} for _ in range(draw.choice((1, 1, 2)))]
+        terms: list[JSON] = [
+            {"matchExpressions": _requirements(draw, labels)} for _ in range(draw.choice((1, 1, 2)))
+        ]
+        if nodes and draw.random() < 0.2:
+            only = draw.choice(nodes)["metadata"]["name"]
+            terms[0]["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": [only]}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         spec["affinity"] = {"nodeAffinity": required}
     if draw.has("tolerations", 0.4):
