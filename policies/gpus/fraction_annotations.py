@@ -18,8 +18,8 @@ FRACTION_CONTAINER = "gpu-fraction-container-name"
 """Annotation with the name of the container that gets the part. The default is the first one (`GetFractionContainerRef`)."""
 
 LEAST_PART = Fraction(1, 100)
-"""The least that a part counts. KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
-`pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
+"""The demand of a smaller part (`cards.py`), of which gpu-requests warns. KAI accepts less, but its scheduler then counts no
+GPU (`minGPUs` in `pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
 _UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}
@@ -29,17 +29,20 @@ _LARGEST = 10**12
 
 def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[BadAnnotation]:
     """Yield every fraction annotation that is invalid or contradicts another."""
-    present = [(key, pod.annotations[key.key]) for key in resource_mapping.fractions_of(pod)]
-    for key, text in present:
-        problem = _problem(key, text)
+    present = [
+        (annotation, pod.annotations[annotation.key]) for annotation in resource_mapping.fractions_of(pod)
+    ]
+    for annotation, text in present:
+        problem = _problem(annotation, text)
         if problem is not None:
             yield problem
-    parts = [each for each in present if not each[0].measure.is_count]
-    for key, text in parts:
-        first = parts[0][0]
-        if key.measure is not first.measure:
+    # A count says how many devices are shared: it may stand beside either part.
+    parts = [(annotation, text) for annotation, text in present if not annotation.measure.is_count]
+    for annotation, text in parts:
+        first, _ = parts[0]
+        if annotation.measure is not first.measure:
             message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"
-            yield BadAnnotation(key.key, text, message, f"remove it, or {first.key}")
+            yield BadAnnotation(annotation.key, text, message, f"remove it, or {first.key}")
 
 
 def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | None:
@@ -53,11 +56,11 @@ def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | Non
     return pod.annotations.get(FRACTION_CONTAINER, first)
 
 
-def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
-    if key.measure is not Measure.FRACTION:
-        number = whole_number(key.key, text, _UNITS.get(key.measure, "units"), maximum=_LARGEST)
+def _problem(annotation: AnnotationKey, text: str) -> BadAnnotation | None:
+    if annotation.measure is not Measure.FRACTION:
+        number = whole_number(annotation.key, text, _UNITS.get(annotation.measure, "units"), maximum=_LARGEST)
         return number if isinstance(number, BadAnnotation) else None
     if _DECIMAL.fullmatch(text) and text.strip(".") and 0 < float(text) < 1:
         return None
     remedy = 'set the part of one GPU, such as "0.5", or remove it and request whole GPUs in resources.limits'
-    return BadAnnotation(key.key, text, "must be a decimal number between 0 and 1", remedy)
+    return BadAnnotation(annotation.key, text, "must be a decimal number between 0 and 1", remedy)

@@ -26,18 +26,25 @@ def by_words(whole: Iterable[str]) -> dict[str, str]:
 
 
 def meant(
-    name: str, full: Collection[str], whole_by_words: Mapping[str, str], is_gpu: Callable[[str], bool]
+    name: str,
+    exact_names: Collection[str],
+    whole_cards_by_words: Mapping[str, str],
+    is_gpu: Callable[[str], bool],
 ) -> str | None:
-    """Return the name in `full` that `name` probably means, or None. `is_gpu` also knows patterns of names."""
-    if name in full:
+    """Return the name in `exact_names` that `name` probably means, or None.
+
+    exact_names: those of the mapping without `*`. whole_cards_by_words: of these, `by_words` of whole accelerators.
+    is_gpu: also knows patterns of names.
+    """
+    if name in exact_names:
         return None
     plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
     if plain != name and is_gpu(plain):
         return plain
     if not is_resource_name(name):
         words = _words(name)
-        return whole_by_words.get(words) or whole_by_words.get(words.removesuffix("s"))
-    return next((each for each in full if _is_nearly(name.lower(), each.lower())), None)
+        return whole_cards_by_words.get(words) or whole_cards_by_words.get(words.removesuffix("s"))
+    return next((each for each in exact_names if _is_nearly(name.lower(), each.lower())), None)
 
 
 def _words(name: str) -> str:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
-from policies.pods.annotations import MODELS
+from policies.pods.annotations import MODEL_NAMES
 from policies.pods.field_paths import path_parts, value_at
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity
@@ -205,7 +205,7 @@ def _processes(text: str) -> list[tuple[str, int, int]]:
 def depends_on_gpu_count(pod: Pod) -> bool:
     """Whether the pod must change with its number of GPUs: it declares a model, or sets a number of processes."""
     texts = _command_lines(place.container for place in pod.places)
-    return not MODELS.isdisjoint(pod.annotations) or any(map(_processes, texts))
+    return not MODEL_NAMES.isdisjoint(pod.annotations) or any(map(_processes, texts))
 
 
 def _path(place: ContainerPlace, flag: str) -> str:

@@ -21,7 +21,7 @@ from webhook.cluster.objects import timestamp
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_counter import UsageCounter, UsageEvents
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
-from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory
+from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory, PodRecord
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -32,7 +32,10 @@ list gets older than the period."""
 
 
 class UsageCache:
-    """The UsageCounters of a process by catalogue digest. Thread-safe; it holds no lock while it calls the API."""
+    """The UsageCounters of a process by catalogue digest; `own` counts by the catalogue in force.
+
+    Thread-safe; it holds no lock while it calls the API.
+    """
 
     def __init__(
         self,
@@ -52,6 +55,9 @@ class UsageCache:
         self.own = self._new_counter(catalogues)
         self._counters = {self.own.digest: self.own}
         self._published = PublishedCatalogues(api, namespace, self.own_catalogues)
+
+    def waiting(self, namespace: str) -> list[PodRecord]:
+        return self.own.sums.waiting(namespace)
 
     def own_catalogues(self) -> Catalogues:
         return self.own.catalogues
@@ -153,11 +159,11 @@ def recount(
     usage_cache: UsageCache,
     metrics: ControllerMetrics,
     namespaces: Callable[[], Collection[str]],
-    recounted: Callable[[str], object],
+    requeue: Callable[[str], object],
     period: float,
     stopping: threading.Event,
 ) -> None:
-    """Recount the namespaces, evenly spread over the period, until `stopping`. Call `recounted` after each namespace."""
+    """Recount the namespaces, evenly spread over the period, until `stopping`. Call `requeue` after each namespace."""
     queue: deque[str] = deque()
     last = monotonic()
     while not stopping.is_set():
@@ -181,4 +187,4 @@ def recount(
             continue
         if namespace in namespaces():
             metrics.recount_time.labels(namespace).set(time())
-            recounted(namespace)
+            requeue(namespace)

@@ -1,4 +1,8 @@
-"""The quota controller: makes its parts, each with what it reads, and adds them to the manager."""
+"""The quota controller: makes its parts, each with what it reads, and adds them to the manager.
+
+A part subscribes in its constructor: `Hears:` of its class says to what. `commands/controller.py` adds certificates, document
+status, reconfiguration and the canary.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -132,8 +136,8 @@ def make_manager(
             recount,
             usage_cache,
             metrics,
-            namespaces=manager.led_namespaces,
-            recounted=manager.queue.add,
+            namespaces=manager.namespaces_to_recount,
+            requeue=manager.queue.add,
             period=options.recount_seconds,
         ),
     )
@@ -155,7 +159,7 @@ def _add_reconcilers(
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
-    LedgerChanges(informers, manager.queue, metrics).subscribe(informers, gpu_use)
+    LedgerChanges(informers, manager.queue, metrics, gpu_use)
     enforcement = Enforcement(configuration, informers.namespaces)
     line = WaitingLine(
         api=api,
@@ -165,7 +169,7 @@ def _add_reconcilers(
         reports=reports,
         queue_of=informers.queue_spec,
         queues=enforcement.lets_wait,
-        again=manager.queue.add,
+        requeue=manager.queue.add,
     )
     store = ClusterStore(api, namespace, partial(team_listed_now, api), informers.team_objects)
     membership = informers.membership
@@ -185,7 +189,7 @@ def _add_reconcilers(
         membership=membership,
         gpu_use=gpu_use,
     )
-    teams = TeamReconciler(store, observed, membership, sizes, moves, quotas)
+    teams = TeamReconciler(store, observed, membership, sizes, moves, quotas, line, metrics)
     manager.add_workers(teams.reconcile_group)
 
 

@@ -13,7 +13,12 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import DeviceClassNames, decode_claim_template, requested_by, without_other_claims
+from policies.gpus.claims import (
+    DeviceClassNames,
+    accelerator_claims_only,
+    decode_claim_template,
+    requested_by,
+)
 from policies.pods.injected import restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
@@ -127,7 +132,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return a pass of the rules, with all that they may look at."""
         configuration, pod = self.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
-        seen, claimed = without_other_claims(pod, claims, configuration.resource_mapping)
+        seen, claimed = accelerator_claims_only(pod, claims, configuration.resource_mapping)
         context = Context(
             phase=phase,
             namespace=policy.namespace,
@@ -164,7 +169,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
-        is_timeless = policy.paused(self.now) is None and not policy.exemptions
+        is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
         limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
@@ -284,7 +289,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""
-        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
+        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused_until_at(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
     def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:

@@ -24,25 +24,25 @@ from policies.pods.pod import (
     VolumeMount,
 )
 
-CONTAINER = "gpu-admission-fetch-model"
-CACHE = "gpu-admission-model"
-SOURCE = "gpu-admission-model-source"
-CREDENTIALS = "gpu-admission-model-credentials"
+CONTAINER_NAME = "gpu-admission-fetch-model"
+CACHE_VOLUME = "gpu-admission-model"
+SOURCE_VOLUME = "gpu-admission-model-source"
+CREDENTIALS_VOLUME = "gpu-admission-model-credentials"
 
 # Mount points inside the init container.
 _CACHE_PATH = "/gpu-admission/models"
 _SOURCE_PATH = "/gpu-admission/source"
 _CREDENTIALS_PATH = "/gpu-admission/credentials"
 
-_KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+_KEY_FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 
-# The variables of each source. Without the first, the others are not credentials.
-_AWS = ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
-_VARIABLES = {"s3": _AWS, "hf": (HF_TOKEN,)}
+# By source: the variable without which there are no credentials, and those that are copied beside it.
+_SECRET = {"s3": "AWS_SECRET_ACCESS_KEY", "hf": HF_TOKEN}
+_BESIDE = {"s3": {"AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"}}
 
 
-class ServerCredentials(msgspec.Struct, frozen=True):
+class Credentials(msgspec.Struct, frozen=True):
     """Variables, whole Secrets, and the mount of a key file."""
 
     env: tuple[EnvVar, ...] = ()
@@ -50,39 +50,42 @@ class ServerCredentials(msgspec.Struct, frozen=True):
     mount: VolumeMount | None = None
 
 
-class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+NO_CREDENTIALS = Credentials()
+
+
+class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One model to fetch, and its cache."""
 
     uri: ModelURI
     source: SourceOptions
     image: str
-    claim: str | None
+    cache_claim: str | None
     """The claim of the cache. None: the cache is an emptyDir of `size_limit`."""
     size_limit: str
     resources: Resources | None
     run_as_user: int | None
     servers: tuple[Container, ...]
-    """Their credentials are used if the policy names no Secret."""
+    """The containers that serve the model. Their credentials are used if the policy names no Secret."""
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
-        if self.claim:
-            claim = PersistentVolumeClaimSource(claim_name=self.claim)
-            volumes = [Volume(name=CACHE, persistent_volume_claim=claim)]
+        if self.cache_claim:
+            claim = PersistentVolumeClaimSource(claim_name=self.cache_claim)
+            volumes = [Volume(name=CACHE_VOLUME, persistent_volume_claim=claim)]
         else:
-            volumes = [Volume(name=CACHE, empty_dir=EmptyDir(size_limit=self.size_limit))]
+            volumes = [Volume(name=CACHE_VOLUME, empty_dir=EmptyDir(size_limit=self.size_limit))]
         if self.uri.scheme == "pvc":
             claim = PersistentVolumeClaimSource(claim_name=self.uri.host, read_only=True)
-            volumes.append(Volume(name=SOURCE, persistent_volume_claim=claim))
+            volumes.append(Volume(name=SOURCE_VOLUME, persistent_volume_claim=claim))
         secret = self.source.secret_for(self.uri)
         if self.uri.scheme == "gs" and secret:
-            volumes.append(Volume(name=CREDENTIALS, secret=SecretVolumeSource(secret_name=secret)))
+            volumes.append(Volume(name=CREDENTIALS_VOLUME, secret=SecretVolumeSource(secret_name=secret)))
         return tuple(volumes)
 
     @property
     def container(self) -> Container:
         return Container(
-            name=CONTAINER,
+            name=CONTAINER_NAME,
             image=self.image,
             command=("gpu-admission", "fetch-model"),
             args=self._args,
@@ -102,16 +105,17 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def serving_mount(self, mount_path: str) -> VolumeMount:
         """Return the mount with the model's files directly below `mount_path`."""
-        return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
+        folder = self.uri.directory
+        return VolumeMount(name=CACHE_VOLUME, mount_path=mount_path, sub_path=folder, read_only=True)
 
     @property
     def may_have_token(self) -> bool:
-        """Whether the policy or a server has credentials for the source, or may have them."""
+        """Whether the fetch can authenticate; also True if a Secret of a server may hold a token, which is not read."""
         has_own = self.source.credentials_secret or HF_TOKEN in self.source.env
-        return bool(has_own) or self._of_servers != ServerCredentials()
+        return bool(has_own) or self._servers_credentials != NO_CREDENTIALS
 
     @cached_property
-    def _of_servers(self) -> ServerCredentials:
+    def _servers_credentials(self) -> Credentials:
         """The credentials of the first server with credentials for the source.
 
         References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
@@ -120,20 +124,20 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         credentials = (
             _key_file(each) if scheme == "gs" else _variables(scheme, each) for each in self.servers
         )
-        return next(filter(None, credentials), ServerCredentials())
+        return next(filter(None, credentials), NO_CREDENTIALS)
 
     @cached_property
-    def _credentials(self) -> ServerCredentials:
-        """Credentials in the policy's Secret, or else of the servers, unless others could read their token."""
+    def _credentials(self) -> Credentials:
+        """Credentials in the policy's Secret, or else of the servers; none if the endpoint is plain http (`exposes_token`)."""
         secret = self.source.secret_for(self.uri)
         if secret is None:
             is_exposed = self.source.exposes_token(self.uri.scheme)
-            return ServerCredentials() if is_exposed else self._of_servers
+            return NO_CREDENTIALS if is_exposed else self._servers_credentials
         if self.uri.scheme == "gs":  # Google's client reads a key file. The other clients read variables.
-            file = EnvVar(name=_KEY_FILE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
-            mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
-            return ServerCredentials((file,), mount=mount)
-        return ServerCredentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
+            file = EnvVar(name=_KEY_FILE_VARIABLE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
+            mount = VolumeMount(name=CREDENTIALS_VOLUME, mount_path=_CREDENTIALS_PATH, read_only=True)
+            return Credentials((file,), mount=mount)
+        return Credentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
 
     @property
     def _args(self) -> tuple[str, ...]:
@@ -142,7 +146,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             args.append(f"--endpoint={self.source.endpoint}")
         if self.uri.scheme == "pvc":
             args.append(f"--claim-mount={_SOURCE_PATH}")
-        if self.claim is None:
+        if self.cache_claim is None:
             args.append(f"--size-limit={self.size_limit}")
         return tuple(args)
 
@@ -155,31 +159,34 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def _mounts(self) -> tuple[VolumeMount, ...]:
-        mounts = [VolumeMount(name=CACHE, mount_path=_CACHE_PATH)]
+        mounts = [VolumeMount(name=CACHE_VOLUME, mount_path=_CACHE_PATH)]
         if self.uri.scheme == "pvc":
-            mounts.append(VolumeMount(name=SOURCE, mount_path=_SOURCE_PATH, read_only=True))
+            mounts.append(VolumeMount(name=SOURCE_VOLUME, mount_path=_SOURCE_PATH, read_only=True))
         if self._credentials.mount:
             mounts.append(self._credentials.mount)
         return tuple(mounts)
 
 
-def _variables(scheme: str, server: Container) -> ServerCredentials | None:
-    names = _VARIABLES.get(scheme, ())
+def _variables(scheme: str, server: Container) -> Credentials | None:
+    secret = _SECRET.get(scheme)
+    if secret is None:
+        return None
+    names = {secret, *_BESIDE.get(scheme, ())}
     # $(NAME) refers to other variables of the server.
     env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
-    if names and names[0] in {each.name for each in env}:
-        return ServerCredentials(env)
+    if secret in {each.name for each in env}:
+        return Credentials(env)
     # The content of Secrets is not known. The server may have its credentials from them.
-    secrets = tuple(each for each in server.env_from or () if each.secret_ref) if names else ()
-    return ServerCredentials(env, secrets) if secrets else None
+    secrets = tuple(each for each in server.env_from or () if each.secret_ref)
+    return Credentials(env, secrets) if secrets else None
 
 
-def _key_file(server: Container) -> ServerCredentials | None:
-    path = next((each.value for each in server.env or () if each.name == _KEY_FILE), None) or ""
+def _key_file(server: Container) -> Credentials | None:
+    path = next((each.value for each in server.env or () if each.name == _KEY_FILE_VARIABLE), None) or ""
     for mount in server.volume_mounts or ():
         folder = mount.mount_path.rstrip("/")
         if mount.sub_path_expr is None and (path == folder or path.startswith(f"{folder}/")):
             copy = replace(mount, mount_path=_CREDENTIALS_PATH, read_only=True)
-            variable = EnvVar(name=_KEY_FILE, value=_CREDENTIALS_PATH + path.removeprefix(folder))
-            return ServerCredentials((variable,), mount=copy)
+            variable = EnvVar(name=_KEY_FILE_VARIABLE, value=_CREDENTIALS_PATH + path.removeprefix(folder))
+            return Credentials((variable,), mount=copy)
     return None

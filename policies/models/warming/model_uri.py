@@ -22,7 +22,7 @@ LONGEST = 2048
 SCHEMES = ("s3", "gs", "hf", "https", "pvc")
 _USABLE = "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path"
 
-# No spaces or control characters; no `$`, because Kubernetes expands $(NAME) in the values of variables.
+# Printable without space, ", $, <, >, backslash, ^, backquote, { | }: Kubernetes expands $(NAME) in the values of variables.
 _PLAIN = re.compile(r"[!#%-;=?-\[\]_a-z~]+", re.IGNORECASE)
 _HOST: dict[str, Callable[[str], object]] = {
     "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}").fullmatch,
@@ -31,8 +31,10 @@ _HOST: dict[str, Callable[[str], object]] = {
     "https": re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?").fullmatch,
     "pvc": is_dns_subdomain,
 }
-_USER = re.compile(r"[^/?#]*@|(?!\[|[^/?#:]*:[0-9]{1,5}([/?#]|$))[^/?#:]*:.*@")
-"""A user, or user:password, before the host. The password may have a slash, as AWS keys do."""
+_HOST_AND_PORT = r"\[|[^/?#:]*:[0-9]{1,5}([/?#]|$)"
+_USER = re.compile(rf"[^/?#]*@|(?!{_HOST_AND_PORT})[^/?#:]*:.*@")
+"""`user@`, or `user:password@` before the host, whose password may have a slash, as AWS keys do. In `host:8443/a@b` there is no
+password."""
 _HUB_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?")
 _GATED = re.compile(r"meta-llama/|google/(code)?gemma-(2b|7b|1\.1|2|3n?)\b")
 """Models of the hub that need a token: all of Meta's, and Gemma 1 to 3n. Other models are gated, too, but any owner can change
@@ -46,6 +48,7 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
 
     scheme: str
     host: str
+    """Up to the first slash: bucket (s3, gs), owner (hf), host and port (https), claim (pvc)."""
     text: str
     shown: str
 
@@ -70,7 +73,7 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
         return f"{name or 'model'}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
 
 
-def shown(text: str) -> str:
+def without_secrets(text: str) -> str:
     """Return any text without user, password, query and fragment."""
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -85,13 +88,14 @@ def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
     """Return the URI, or its first problem. The value of the problem has no secrets."""
     problem = next(_problems(text), None)
     if problem is not None:
-        return BadAnnotation(MODEL_URI, shown(text), *problem)
+        return BadAnnotation(MODEL_URI, without_secrets(text), *problem)
     scheme, _, rest = text.partition("://")
-    return ModelURI(scheme=scheme, host=re.split("[/?#]", rest, maxsplit=1)[0], text=text, shown=shown(text))
+    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    return ModelURI(scheme=scheme, host=host, text=text, shown=without_secrets(text))
 
 
 def _problems(text: str) -> Iterator[tuple[str, str]]:
-    """Yield message and remedy of each problem. Each is certain only without the problems before it."""
+    """Yield message and remedy of each problem. Take only the first: a check presumes that those before it passed."""
     scheme, separator, rest = text.partition("://")
     if separator and scheme == "http":
         yield "is plain http, over which anyone on the way can replace the model", "use https://"

@@ -264,7 +264,16 @@ class Controller:
             lambda *_: None,
         )
         self.quotas = quotas
-        self.teams = TeamReconciler(store, self.observed, membership, self.sizes, self.moves, self.quotas)
+        self.teams = TeamReconciler(
+            store,
+            self.observed,
+            membership,
+            self.sizes,
+            self.moves,
+            self.quotas,
+            quotas.line,
+            quotas.metrics,
+        )
 
     def reconcile(self, name: str) -> None:
         """Reconcile a namespace, or a team's object, until it asks for no more."""

@@ -60,9 +60,7 @@ def manager() -> Manager:
 
 @pytest.fixture
 def changes(manager: Manager) -> LedgerChanges:
-    found = LedgerChanges(manager.informers, manager.queue, ControllerMetrics(CollectorRegistry()))
-    found.subscribe(manager.informers, None)
-    return found
+    return LedgerChanges(manager.informers, manager.queue, ControllerMetrics(CollectorRegistry()), None)
 
 
 def test_pods_of_full_namespaces_are_awaited(manager: Manager) -> None:
