@@ -26,25 +26,21 @@ def by_words(whole: Iterable[str]) -> dict[str, str]:
 
 
 def meant(
-    name: str,
-    exact_names: Collection[str],
-    whole_cards_by_words: Mapping[str, str],
-    is_gpu: Callable[[str], bool],
+    name: str, exact: Collection[str], whole_by_words: Mapping[str, str], is_gpu: Callable[[str], bool]
 ) -> str | None:
-    """Return the name in `exact_names` that `name` probably means, or None.
+    """Return the name in `exact` (names of the mapping without `*`) that `name` probably means, or None.
 
-    exact_names: those of the mapping without `*`. whole_cards_by_words: of these, `by_words` of whole accelerators.
-    is_gpu: also knows patterns of names.
+    `whole_by_words` is `by_words` of those that are whole accelerators. `is_gpu` also knows patterns of names.
     """
-    if name in exact_names:
+    if name in exact:
         return None
     plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
     if plain != name and is_gpu(plain):
         return plain
     if not is_resource_name(name):
         words = _words(name)
-        return whole_cards_by_words.get(words) or whole_cards_by_words.get(words.removesuffix("s"))
-    return next((each for each in exact_names if _is_nearly(name.lower(), each.lower())), None)
+        return whole_by_words.get(words) or whole_by_words.get(words.removesuffix("s"))
+    return next((each for each in exact if _is_nearly(name.lower(), each.lower())), None)
 
 
 def _words(name: str) -> str:

@@ -66,12 +66,8 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     """Return the annotation's value as a whole number from 1 to `maximum`."""
     digits = text.strip()
     # int() accepts unicode digits, `1_0`, and thousands of digits.
-    if (
-        digits.isascii()
-        and digits.isdigit()
-        and len(digits) <= _LONGEST_NUMBER
-        and 1 <= int(digits) <= maximum
-    ):
+    is_short_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(10**12))
+    if is_short_number and 1 <= int(digits) <= maximum:
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"
     return BadAnnotation(key, text, message, f'set for example {key}: "60" ({unit})')
