@@ -1,7 +1,7 @@
 """The devices that a pod's ResourceClaims (DRA) request, and the pod with only those claims that may be for accelerators.
 
 A pod only names its claims or their templates. The caller looks up their DeviceClasses. Rules must not see a claim whose
-DeviceClasses are all known to have no accelerators (NICs, CPUs), so `accelerator_claims_only` removes it.
+DeviceClasses are all known to have no accelerators (NICs, CPUs), so `accelerators_only` removes it.
 
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
@@ -142,7 +142,7 @@ def requested_by(
     return requested
 
 
-def accelerator_claims_only(
+def accelerators_only(
     pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
 ) -> tuple[Pod, tuple[str, ...]]:
     """Return the pod with those claims only that may be for accelerators.

@@ -32,10 +32,7 @@ list gets older than the period."""
 
 
 class UsageCache:
-    """The UsageCounters of a process by catalogue digest; `own` counts by the catalogue in force.
-
-    Thread-safe; it holds no lock while it calls the API.
-    """
+    """The UsageCounters by catalogue digest; `own` has the catalogue in force. Thread-safe; no lock is held over API calls."""
 
     def __init__(
         self,

@@ -13,12 +13,7 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import (
-    DeviceClassNames,
-    accelerator_claims_only,
-    decode_claim_template,
-    requested_by,
-)
+from policies.gpus.claims import DeviceClassNames, accelerators_only, decode_claim_template, requested_by
 from policies.pods.injected import restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
@@ -132,7 +127,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return a pass of the rules, with all that they may look at."""
         configuration, pod = self.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
-        seen, claimed = accelerator_claims_only(pod, claims, configuration.resource_mapping)
+        seen, claimed = accelerators_only(pod, claims, configuration.resource_mapping)
         context = Context(
             phase=phase,
             namespace=policy.namespace,
