@@ -1,7 +1,7 @@
 """The devices that a pod's ResourceClaims (DRA) request, and the pod with only those claims that may be for accelerators.
 
 A pod only names its claims or their templates. The caller looks up their DeviceClasses. Rules must not see a claim whose
-DeviceClasses are all known to have no accelerators (NICs, CPUs), so `accelerators_only` removes it.
+DeviceClasses are all known to have no accelerators (NICs, CPUs), so `with_accelerator_claims_only` removes it.
 
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
@@ -142,7 +142,7 @@ def requested_by(
     return requested
 
 
-def accelerators_only(
+def with_accelerator_claims_only(
     pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
 ) -> tuple[Pod, tuple[str, ...]]:
     """Return the pod with those claims only that may be for accelerators.
@@ -162,8 +162,9 @@ def accelerators_only(
         if classes is not None and not any(resource_mapping.device_class(each) for each in classes)
     )
     wanted = frozenset[str]().union(*filter(None, requested.values()))
-    perhaps = (each for each in wanted if resource_mapping.device_class(each) is not None)  # unknown, too
-    device_classes = tuple(sorted(each for each in perhaps if not resource_mapping.is_unknown(each)))
+    # A DeviceClass that no mapping states counts as accelerators, but is not reported as one.
+    accelerators = (each for each in wanted if resource_mapping.device_class(each) is not None)
+    device_classes = tuple(sorted(each for each in accelerators if not resource_mapping.is_unknown(each)))
     return _without(pod, removed) if removed else pod, device_classes
 
 

@@ -18,8 +18,10 @@ FRACTION_CONTAINER = "gpu-fraction-container-name"
 """Annotation with the name of the container that gets the part. The default is the first one (`GetFractionContainerRef`)."""
 
 LEAST_PART = Fraction(1, 100)
-"""The demand of a smaller part (`cards.py`), of which gpu-requests warns. KAI accepts less, but its scheduler then counts no
-GPU (`minGPUs` in `pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
+"""The demand of a smaller part (`cards.py`), and the bound below which rule gpu-requests warns.
+
+KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
+`pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
 _UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}
@@ -36,11 +38,11 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
         problem = _problem(annotation, text)
         if problem is not None:
             yield problem
-    # A count says how many devices are shared: it may stand beside either part.
-    parts = [(annotation, text) for annotation, text in present if not annotation.measure.is_count]
-    for annotation, text in parts:
-        first, _ = parts[0]
-        if annotation.measure is not first.measure:
+    # An annotation that counts says how many devices are shared, by fraction or memory.
+    parts = [each for each in present if not each[0].measure.is_count]
+    for key, text in parts:
+        first = parts[0][0]
+        if key.measure is not first.measure:
             message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"
             yield BadAnnotation(annotation.key, text, message, f"remove it, or {first.key}")
 

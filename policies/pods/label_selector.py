@@ -17,8 +17,8 @@ _LONGEST_NUMBER = len("-9223372036854775808")
 def meets(offered: frozenset[str] | None, operator: str, values: frozenset[str]) -> bool:
     """Whether a label can meet a requirement (`Requirement.Matches`, k8s.io/apimachinery `pkg/labels`).
 
-    offered: the values that the label has on the object, or may have on one of several nodes. ABSENT if no object has it, None
-      if it may have any value.
+    offered: the values that the label has on the object, or may have on one of several nodes. ABSENT if it has none, None if it
+      may have any value.
     operator: of a label selector or a node affinity (`Gt`, `Lt`).
     """
     if offered is None:

@@ -137,7 +137,7 @@ class Running:
 
     def catalogue_version(self, team: Namespace) -> str:
         """Return by what this controller counts the quota of the namespace, or is about to."""
-        own = self.manager.informers.usage.own
+        own = self.manager.informers.usage.own_counter
         return str(CatalogueVersion(own.digest, team.ledger_object().unclassified_pods))
 
     def stop(self) -> None:

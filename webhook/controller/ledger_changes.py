@@ -17,17 +17,10 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 class LedgerChanges:
-    """Records ledgers in ObservedLedgers as the watch shows them, and queues the names that must be counted.
-
-    Hears: quotas, ledger objects, namespaces, teams and their namespaces, counts, idle holders.
-    """
+    """Records ledgers as the watch shows them in ObservedLedgers, and queues the names of those that must be counted."""
 
     def __init__(
-        self,
-        informers: SharedInformers,
-        queue: WorkQueue,
-        metrics: ControllerMetrics,
-        gpu_use: GPUUse | None,
+        self, informers: SharedInformers, gpu_use: GPUUse | None, queue: WorkQueue, metrics: ControllerMetrics
     ) -> None:
         self._observed, self._usage = informers.observed, informers.usage
         self._queue, self._metrics = queue, metrics

@@ -97,7 +97,10 @@ class Manager:
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
     def _group_of(self, name: str) -> str:
-        """Return the object that has the ledger of the name, or the object of the team that it is to join."""
+        """Return the GPUQuotaLedger that is written for the name.
+
+        That is the object that has its ledger, or the object of the team that the namespace is to join.
+        """
         object_name = self.informers.observed.object_name(name)
         team = self.informers.membership.last_team_of(name) if object_name == name else ""
         return team_object_name(team) if team else object_name

@@ -49,19 +49,20 @@ class UsageCache:
             UsageCounter, api, events=self.events, history=ClaimHistory(), awaited=awaited, clock=clock
         )
         self._lock = threading.Lock()
-        self.own = self._new_counter(catalogues)
-        self._counters = {self.own.digest: self.own}
+        self.own_counter = self._new_counter(catalogues)
+        self._counters = {self.own_counter.digest: self.own_counter}
         self._published = PublishedCatalogues(api, namespace, self.own_catalogues)
 
     def waiting(self, namespace: str) -> list[PodRecord]:
-        return self.own.sums.waiting(namespace)
+        """Return the pods of a namespace that wait for quota."""
+        return self.own_counter.sums.waiting(namespace)
 
     def own_catalogues(self) -> Catalogues:
-        return self.own.catalogues
+        return self.own_counter.catalogues
 
     def configure(self, catalogues: Catalogues) -> bool:
         """Replace our own catalogue, and return whether it changed. Keeps the old one if it raises `errors.ApiError`."""
-        if catalogue_digest(catalogues) == self.own.digest:
+        if catalogue_digest(catalogues) == self.own_counter.digest:
             return False  # only policies changed, on which demand does not depend
         self._add(catalogues, is_own=True)
         return True
@@ -91,7 +92,7 @@ class UsageCache:
     def pending_gpus(self, ledgers: Callable[[], Mapping[str, QuotaLedger]]) -> dict[str, Fraction]:
         """Return by namespace the GPUs of pods that have held quota without a node for LONG_PENDING_SECONDS."""
         before = timestamp(datetime.now(UTC) - timedelta(seconds=LONG_PENDING_SECONDS))
-        own = self.own
+        own = self.own_counter
         return {
             namespace: own.sums.unbound_gpus(namespace, ledger.unclassified_pods, before)
             for namespace, ledger in ledgers().items()
@@ -114,7 +115,7 @@ class UsageCache:
         """Remove counters and sums that no ledger needs. The leader writes the catalogues. Raises `errors.ApiError`."""
         ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
-            named = ledger_digests | {self.own.digest}
+            named = ledger_digests | {self.own_counter.digest}
             gone = [self._counters.pop(each) for each in self._counters.keys() - named]
         for counter in gone:
             counter.stop()
@@ -141,7 +142,7 @@ class UsageCache:
         with self._lock:
             registered = self._counters.setdefault(counter.digest, counter)
             if is_own:  # under the lock, because `prune` would stop a counter that no ledger names
-                self.own = registered
+                self.own_counter = registered
         if registered is counter:
             registered.start()
         return registered

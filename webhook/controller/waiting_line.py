@@ -76,7 +76,7 @@ class WaitingLine:
     """Thread-safe, but only one thread at a time may take the turn of a namespace, or of the namespaces of a team.
 
     `queue_of` returns `spec.queue` of the quota of a namespace, and `queues` says whether its pods may wait. `requeue` is called
-    with a namespace whose line needs another turn, and after how many seconds. Hears: ends of pods and claims that held quota.
+    with a namespace whose line needs another turn, and after how many seconds.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class WaitingLine:
         usage_cache.events.ended.subscribe(self._holder_ended)
 
     def _holder_ended(self, digest: str, holding: Holding) -> None:
-        own = self._usage_cache.own
+        own = self._usage_cache.own_counter
         if digest == own.digest:
             self.ended(holding.record, own.pods.changed_after)
 
@@ -187,7 +187,7 @@ class WaitingLine:
 
     def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_Waiting | None":
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
-        stored = self._usage_cache.own.sums.waiting(namespace)
+        stored = self._usage_cache.waiting(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
         is_needed = pods or ledger.marks or ledger.credits or ledger.reservations.lifts
         if ledger.class_catalogue is None or not is_needed:
@@ -223,7 +223,7 @@ class WaitingLine:
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
         """Remove the gates of these pods, in other threads, unless that returns something true before."""
-        pods = {pod.uid: pod for pod in self._usage_cache.own.sums.waiting(namespace)}
+        pods = {pod.uid: pod for pod in self._usage_cache.waiting(namespace)}
         with self._lock:
             lifted = self._lifted.get(namespace, {})
             for uid in lifted.keys() - pods.keys():
@@ -238,10 +238,10 @@ class WaitingLine:
 
     def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.sums.waiting(namespace)], unless)
+        self.start(namespace, [pod.uid for pod in self._usage_cache.waiting(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:
-        return bool(self._usage_cache.own.sums.waiting(namespace))
+        return bool(self._usage_cache.waiting(namespace))
 
     def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
         """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""
@@ -294,7 +294,7 @@ class WaitingLine:
             return {}, {}
         keys: dict[str, str] = {}
         gangs: dict[str, Gang] = {}
-        pods = self._usage_cache.own.sums.pods(namespace)
+        pods = self._usage_cache.own_counter.sums.pods(namespace)
         live = (pod.gang_source for pod in pods if not pod.is_terminal)
         known_gangs = self._gangs.find(namespace, filter(None, live))
         holders = {pod.holder for pod in waiting}

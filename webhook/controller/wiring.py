@@ -1,7 +1,6 @@
 """The quota controller: makes its parts, each with what it reads, and adds them to the manager.
 
-A part subscribes in its constructor: `Hears:` of its class says to what. `commands/controller.py` adds certificates, document
-status, reconfiguration and the canary.
+The process has further parts, which read no informer: `webhook/commands/controller.py` adds them.
 """
 
 from collections.abc import Callable
@@ -79,7 +78,7 @@ def make_manager(
     """Make all parts of a controller, and return its manager, which does not run yet. Raises `errors.ApiError`.
 
     `clock` returns ms since 1970, and never runs backwards. The order is that of the dependencies: a part gets only parts that
-    were made before it.
+    were made before it, and subscribes to them when it is made.
     """
     clock = clock or anchored_clock()
     informers = SharedInformers(api, configuration, options.namespace, observed or ObservedLedgers(), clock)
@@ -159,7 +158,7 @@ def _add_reconcilers(
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
-    LedgerChanges(informers, manager.queue, metrics, gpu_use)
+    LedgerChanges(informers, gpu_use, manager.queue, metrics)
     enforcement = Enforcement(configuration, informers.namespaces)
     line = WaitingLine(
         api=api,

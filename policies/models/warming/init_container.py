@@ -37,13 +37,14 @@ _CREDENTIALS_PATH = "/gpu-admission/credentials"
 _KEY_FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 
-# By source: the variable without which there are no credentials, and those that are copied beside it.
-_SECRET = {"s3": "AWS_SECRET_ACCESS_KEY", "hf": HF_TOKEN}
-_BESIDE = {"s3": {"AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"}}
+_SECRET_VARIABLE = {"s3": "AWS_SECRET_ACCESS_KEY", "hf": HF_TOKEN}
+"""The variable that makes the variables of a source credentials."""
+_AWS = ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_FURTHER_VARIABLES = {"s3": _AWS, "hf": ()}
 
 
-class Credentials(msgspec.Struct, frozen=True):
-    """Variables, whole Secrets, and the mount of a key file."""
+class FetchCredentials(msgspec.Struct, frozen=True):
+    """Credentials of the init container: variables, whole Secrets, and the mount of a key file."""
 
     env: tuple[EnvVar, ...] = ()
     env_from: tuple[EnvFromSource, ...] = ()
@@ -65,7 +66,7 @@ class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     resources: Resources | None
     run_as_user: int | None
     servers: tuple[Container, ...]
-    """The containers that serve the model. Their credentials are used if the policy names no Secret."""
+    """The pod's containers that serve the model. Their credentials are used if the policy names no Secret."""
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
@@ -110,12 +111,12 @@ class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def may_have_token(self) -> bool:
-        """Whether the fetch can authenticate; also True if a Secret of a server may hold a token, which is not read."""
+        """Whether the fetch has credentials for the source, or a Secret of a server may have them."""
         has_own = self.source.credentials_secret or HF_TOKEN in self.source.env
-        return bool(has_own) or self._servers_credentials != NO_CREDENTIALS
+        return bool(has_own) or self._servers_credentials != FetchCredentials()
 
     @cached_property
-    def _servers_credentials(self) -> Credentials:
+    def _servers_credentials(self) -> FetchCredentials:
         """The credentials of the first server with credentials for the source.
 
         References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
@@ -124,20 +125,20 @@ class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         credentials = (
             _key_file(each) if scheme == "gs" else _variables(scheme, each) for each in self.servers
         )
-        return next(filter(None, credentials), NO_CREDENTIALS)
+        return next(filter(None, credentials), FetchCredentials())
 
     @cached_property
-    def _credentials(self) -> Credentials:
-        """Credentials in the policy's Secret, or else of the servers; none if the endpoint is plain http (`exposes_token`)."""
+    def _credentials(self) -> FetchCredentials:
+        """Credentials in the policy's Secret, or else of the servers, but never if the endpoint is plain http."""
         secret = self.source.secret_for(self.uri)
         if secret is None:
             is_exposed = self.source.exposes_token(self.uri.scheme)
-            return NO_CREDENTIALS if is_exposed else self._servers_credentials
+            return FetchCredentials() if is_exposed else self._servers_credentials
         if self.uri.scheme == "gs":  # Google's client reads a key file. The other clients read variables.
             file = EnvVar(name=_KEY_FILE_VARIABLE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
-            mount = VolumeMount(name=CREDENTIALS_VOLUME, mount_path=_CREDENTIALS_PATH, read_only=True)
-            return Credentials((file,), mount=mount)
-        return Credentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
+            mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
+            return FetchCredentials((file,), mount=mount)
+        return FetchCredentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
 
     @property
     def _args(self) -> tuple[str, ...]:
@@ -167,26 +168,25 @@ class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(mounts)
 
 
-def _variables(scheme: str, server: Container) -> Credentials | None:
-    secret = _SECRET.get(scheme)
-    if secret is None:
+def _variables(scheme: str, server: Container) -> FetchCredentials | None:
+    if scheme not in _SECRET_VARIABLE:
         return None
-    names = {secret, *_BESIDE.get(scheme, ())}
+    names = (_SECRET_VARIABLE[scheme], *_FURTHER_VARIABLES[scheme])
     # $(NAME) refers to other variables of the server.
     env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
-    if secret in {each.name for each in env}:
-        return Credentials(env)
+    if _SECRET_VARIABLE[scheme] in {each.name for each in env}:
+        return FetchCredentials(env)
     # The content of Secrets is not known. The server may have its credentials from them.
     secrets = tuple(each for each in server.env_from or () if each.secret_ref)
-    return Credentials(env, secrets) if secrets else None
+    return FetchCredentials(env, secrets) if secrets else None
 
 
-def _key_file(server: Container) -> Credentials | None:
+def _key_file(server: Container) -> FetchCredentials | None:
     path = next((each.value for each in server.env or () if each.name == _KEY_FILE_VARIABLE), None) or ""
     for mount in server.volume_mounts or ():
         folder = mount.mount_path.rstrip("/")
         if mount.sub_path_expr is None and (path == folder or path.startswith(f"{folder}/")):
             copy = replace(mount, mount_path=_CREDENTIALS_PATH, read_only=True)
             variable = EnvVar(name=_KEY_FILE_VARIABLE, value=_CREDENTIALS_PATH + path.removeprefix(folder))
-            return Credentials((variable,), mount=copy)
+            return FetchCredentials((variable,), mount=copy)
     return None

@@ -265,14 +265,7 @@ class Controller:
         )
         self.quotas = quotas
         self.teams = TeamReconciler(
-            store,
-            self.observed,
-            membership,
-            self.sizes,
-            self.moves,
-            self.quotas,
-            quotas.line,
-            quotas.metrics,
+            store, self.observed, membership, self.sizes, self.moves, self.quotas, NO_LINE, metrics
         )
 
     def reconcile(self, name: str) -> None:
