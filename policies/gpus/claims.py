@@ -1,4 +1,4 @@
-"""The devices that a pod's ResourceClaims (DRA) request, and the pod with only those claims that may be for accelerators.
+"""The devices that a pod's ResourceClaims (DRA) request, and the pod without claims for other devices than accelerators.
 
 A pod only names its claims or their templates. The caller looks up their DeviceClasses. Rules must not see a claim whose
 DeviceClasses are all known to have no accelerators (NICs, CPUs), so `with_accelerator_claims_only` removes it.
@@ -145,7 +145,7 @@ def requested_by(
 def with_accelerator_claims_only(
     pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
 ) -> tuple[Pod, tuple[str, ...]]:
-    """Return the pod with those claims only that may be for accelerators.
+    """Return the pod without claims for other devices than accelerators.
 
     Also return the DeviceClasses of the remaining claims that are known to have accelerators, sorted by name.
 

@@ -31,11 +31,9 @@ _LARGEST = 10**12
 
 def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[BadAnnotation]:
     """Yield every fraction annotation that is invalid or contradicts another."""
-    present = [
-        (annotation, pod.annotations[annotation.key]) for annotation in resource_mapping.fractions_of(pod)
-    ]
-    for annotation, text in present:
-        problem = _problem(annotation, text)
+    present = [(key, pod.annotations[key.key]) for key in resource_mapping.fractions_of(pod)]
+    for key, text in present:
+        problem = _problem(key, text)
         if problem is not None:
             yield problem
     # An annotation that counts says how many devices are shared, by fraction or memory.
@@ -44,7 +42,7 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
         first = parts[0][0]
         if key.measure is not first.measure:
             message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"
-            yield BadAnnotation(annotation.key, text, message, f"remove it, or {first.key}")
+            yield BadAnnotation(key.key, text, message, f"remove it, or {first.key}")
 
 
 def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | None:
@@ -58,11 +56,11 @@ def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | Non
     return pod.annotations.get(FRACTION_CONTAINER, first)
 
 
-def _problem(annotation: AnnotationKey, text: str) -> BadAnnotation | None:
-    if annotation.measure is not Measure.FRACTION:
-        number = whole_number(annotation.key, text, _UNITS.get(annotation.measure, "units"), maximum=_LARGEST)
+def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
+    if key.measure is not Measure.FRACTION:
+        number = whole_number(key.key, text, _UNITS.get(key.measure, "units"), maximum=_LARGEST)
         return number if isinstance(number, BadAnnotation) else None
     if _DECIMAL.fullmatch(text) and text.strip(".") and 0 < float(text) < 1:
         return None
     remedy = 'set the part of one GPU, such as "0.5", or remove it and request whole GPUs in resources.limits'
-    return BadAnnotation(annotation.key, text, "must be a decimal number between 0 and 1", remedy)
+    return BadAnnotation(key.key, text, "must be a decimal number between 0 and 1", remedy)

@@ -262,15 +262,15 @@ class ResourceMapping:
         is_other = pattern is not None and pattern.measure is Measure.NOTHING
         if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None
-        exact, by_words = self._exact_names
-        return near_names.meant(name, exact, by_words, lambda plain: self.resource(plain) is not None)
+        full, by_words = self._full_names
+        return near_names.meant(name, full, by_words, lambda plain: self.resource(plain) is not None)
 
     @cached_property
-    def _exact_names(self) -> tuple[dict[str, Measure], dict[str, str]]:
+    def _full_names(self) -> tuple[dict[str, Measure], dict[str, str]]:
         gpus = (each for each in self.patterns if each.measure is not Measure.NOTHING)
-        exact = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
-        whole = (name for name, measure in exact.items() if measure is Measure.DEVICES)
-        return exact, near_names.by_words(whole)
+        full = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
+        whole = (name for name, measure in full.items() if measure is Measure.DEVICES)
+        return full, near_names.by_words(whole)
 
     def _first(self, name: str) -> ResourcePattern | None:
         return _first(self._by_domain.get(name.partition("/")[0], ()), name)

@@ -91,7 +91,7 @@ class ClassFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gpus: int
     per_gpu: int
     """In bytes."""
-    fitting_classes: tuple[str, ...] = msgspec.field(name="fits")
+    fits: tuple[str, ...]
     """Names of the classes whose memory on `gpus` cards is enough, smallest memory first."""
     slices: tuple[Slice, ...]
     """The smallest slice of each class that holds the whole model. Slices cannot share a model."""
@@ -99,13 +99,13 @@ class ClassFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One for each memory size, smallest first."""
 
     @property
-    def sentence(self) -> str:
-        if not self.fitting_classes:
+    def advice(self) -> str:
+        if not self.fits:
             needed = " or ".join(map(str, self.in_one_node or self.cards[-1:])) or "another class"
             return f"no class holds {gib(self.per_gpu)} per GPU; needs {needed}"
-        text = f"fits {self.fitting_classes[0]}"
-        if len(self.fitting_classes) > 1:
-            text += f" and {len(self.fitting_classes) - 1} larger"
+        text = f"fits {self.fits[0]}"
+        if len(self.fits) > 1:
+            text += f" and {len(self.fits) - 1} larger"
         if self.slices:
             text += f"; a MIG slice would do: fits {self.slices[0].profile} of {self.slices[0].class_name}"
         return text
@@ -119,7 +119,6 @@ class ClassFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """
         # From the largest card to the smallest: of equal numbers, the smallest card is kept.
         sharing = [replace(card, gpus=1 << (card.gpus - 1).bit_length()) for card in reversed(self.cards)]
-        # Of equal numbers the last card counts, which is the smallest.
         smallest = {card.gpus: card for card in sharing if card.gpus <= _MAX_GPUS_PER_NODE}
         return tuple(card for _, card in sorted(smallest.items(), reverse=True))
 
@@ -152,7 +151,7 @@ def class_fit(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Class
     return ClassFit(
         gpus=gpus,
         per_gpu=ceil(Fraction(needed.total, gpus)),
-        fitting_classes=tuple(c.name for c in ordered if needed.fits(c.memory_gib, gpus)),
+        fits=tuple(c.name for c in ordered if needed.fits(c.memory_gib, gpus)),
         slices=tuple(found for found in slices if found is not None),
         cards=tuple(
             CardCount(ceil(needed.total / needed.usable(size)), size, tuple(names))

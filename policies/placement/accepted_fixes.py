@@ -9,7 +9,7 @@ from policies.finding import Edit, Finding, Reason
 from policies.gpus.amount import FRACTIONAL_GPU, Amount, amounts, is_extended, larger
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.placement.availability import Bounds
-from policies.pods.annotations import MODEL_NAMES
+from policies.pods.annotations import MODELS
 from policies.pods.field_paths import path_parts
 from policies.pods.pod import Pod
 from policies.pods.quantity import readable
@@ -76,7 +76,7 @@ class AcceptedFixes(msgspec.Struct, kw_only=True):
         """Whether another resource may replace it: it is the only one, and no constraint, model or default depends on it."""
         pod, default = self.bounds.availability.pod, self.bounds.availability.use.default
         resources = {each.resource for each in self.bounds.resource_mapping.requests(pod)}
-        is_free = not pod.constrains_nodes and MODEL_NAMES.isdisjoint(pod.annotations) and default is None
+        is_free = not pod.constrains_nodes and MODELS.isdisjoint(pod.annotations) and default is None
         return is_free and resources == {amount.resource}
 
     def _is_available(self, resource: GPUResource, count: int, amount: Amount) -> bool:

@@ -27,7 +27,7 @@ MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 SPOT = DOMAIN + "spot"
 MAX_RUNTIME = DOMAIN + "max-runtime"
-MODEL_NAMES = frozenset({MODEL_FAMILY, MODEL_PARAMS})
+MODELS = frozenset({MODEL_FAMILY, MODEL_PARAMS})
 """The annotations that declare a model."""
 
 CANARY = DOMAIN + "canary"

@@ -8,8 +8,6 @@ class Owner(msgspec.Struct, frozen=True):
 
     kind: "" also if the kind is not proven, because anyone can write an owner reference.
     completes: whether pods of its kind run to completion (`runsToCompletion` of `workloadKinds`).
-    name: kind and name of a controller that was looked up, such as Job/train; "" for a template.
-
     deadline: the seconds after which the object ends its pods; None if it has none.
     path: the path of the deadline in the object.
     name: kind and name of a controller that was looked up, such as Job/train; "" for a template.

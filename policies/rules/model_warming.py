@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from policies.finding import Finding, Reason, Severity
-from policies.models.warming.init_container import CACHE_VOLUME, CONTAINER_NAME, HF_TOKEN, ModelFetch
+from policies.models.warming.init_container import CACHE, CONTAINER, HF_TOKEN, Warming
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
 from policies.pods.annotations import (
@@ -95,11 +95,11 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
     source, servers = options.sources.of(uri.scheme), serving_places(pod, context)
     security = pod.spec.security_context
     user = security and security.run_as_user
-    warming = ModelFetch(
+    warming = Warming(
         uri=uri,
         source=source,
         image=source.image or context.fetcher_image,
-        cache_claim=claim,
+        claim=claim,
         size_limit=str(options.cache_size_limit),
         resources=fetch_resources(pod, options),
         run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
@@ -154,11 +154,11 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     return Resources(limits=amounts, requests=amounts)
 
 
-def conflicts(pod: Pod, warming: ModelFetch, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
+def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
     """Warn of names and paths that are taken. An init container with our name is ours, or the user put it in its place."""
     for place in pod.apps:
-        if place.container.name == CONTAINER_NAME:
-            what = f"the name {CONTAINER_NAME} is taken"
+        if place.container.name == CONTAINER:
+            what = f"the name {CONTAINER} is taken"
             yield conflict(f"{place.path}.name", what, "give that container another name")
     for volume in warming.volumes:
         existing = pod.volume_named(volume.name)
@@ -168,7 +168,7 @@ def conflicts(pod: Pod, warming: ModelFetch, servers: list[ContainerPlace], path
             )
     for place in servers:
         for index, mount in enumerate(place.container.volume_mounts or ()):
-            if mount.name != CACHE_VOLUME and cleaned_path(mount.mount_path) == cleaned_path(path):
+            if mount.name != CACHE and cleaned_path(mount.mount_path) == cleaned_path(path):
                 where = f"{place.path}.volumeMounts[{index}].mountPath"
                 message = f"volume {mount.name} is mounted at {path} already"
                 yield conflict(where, message, f"name another path in annotation {MODEL_PATH}")
@@ -183,24 +183,24 @@ def kind(volume: Volume) -> tuple[object, ...]:
     return volume.empty_dir is not None, claim and claim.claim_name, secret and secret.secret_name
 
 
-def inject(patch: PodPatch, warming: ModelFetch, servers: list[ContainerPlace], path: str) -> None:
+def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], path: str) -> None:
     pod = patch.pod
     for volume in warming.volumes:
         if pod.volume_named(volume.name) is None:
             patch.add_volume(volume)
-    if not any(container.name == CONTAINER_NAME for container in pod.spec.init_containers or ()):
+    if not any(container.name == CONTAINER for container in pod.spec.init_containers or ()):
         sidecars = [place.index for place in pod.places if place.is_sidecar]
         patch.add_init_container(warming.container, max(sidecars, default=-1) + 1)
     for place in servers:
-        if not any(mount.name == CACHE_VOLUME for mount in place.container.volume_mounts or ()):
+        if not any(mount.name == CACHE for mount in place.container.volume_mounts or ()):
             patch.add_volume_mount(place, warming.serving_mount(path))
 
 
-def token_warning(warming: ModelFetch) -> Iterator[Finding]:
+def token_warning(warming: Warming) -> Iterator[Finding]:
     """Warn of a gated model without a token, unless a claim may hold the model or another image or server may have a token."""
     source = warming.source
     if warming.uri.is_gated and not (
-        warming.cache_claim or source.image or source.endpoint or warming.may_have_token
+        warming.claim or source.image or source.endpoint or warming.may_have_token
     ):
         yield _not_fetched(
             path=annotation_path(MODEL_URI),

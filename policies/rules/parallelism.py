@@ -351,7 +351,7 @@ def _shards_of_tgi(container: Container, text: str) -> list[tuple[str, int, int]
 def depends_on_gpu_count(pod: Pod) -> bool:
     """Whether the pod must change with its number of GPUs: it declares a model, or sets a number of processes."""
     texts = _command_lines(place.container for place in pod.places)
-    return not MODEL_NAMES.isdisjoint(pod.annotations) or any(map(_processes, texts))
+    return not MODELS.isdisjoint(pod.annotations) or any(map(_processes, texts))
 
 
 def _path(place: ContainerPlace, flag: str) -> str:

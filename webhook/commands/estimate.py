@@ -125,7 +125,7 @@ def estimate(
     estimated = estimates.estimate(shape)
     fit = estimates.class_fit(estimated, catalogue, gpus)
     if output == "json":
-        print_json({"shape": shape, "bytes": estimated, "placement": fit, "advice": fit.sentence})
+        print_json({"shape": shape, "bytes": estimated, "placement": fit, "advice": fit.advice})
     else:
         report = [*_memory(shape, estimated, fit), "", *_classes(fit, catalogue), ""]
         basis = "A rule of thumb: too much for long sequences without --family or --config-json."
@@ -149,14 +149,14 @@ def _memory(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[s
 
 def _classes(fit: ClassFit, catalogue: ClassCatalogue) -> Iterator[str]:
     slices = {each.class_name: each.profile for each in fit.slices}
-    if not fit.fitting_classes:
+    if not fit.fits:
         # "8 × 40 GiB" stays on one line: textwrap does not break at a no-break space.
-        sentence = f"{fit.sentence[:1].upper()}{fit.sentence[1:]}.".replace(" × ", "\u00a0×\u00a0")
+        sentence = f"{fit.advice[:1].upper()}{fit.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")
         sentence = sentence.replace(" Gi", "\u00a0Gi")
         yield from (line.replace("\u00a0", " ") for line in textwrap.wrap(sentence, width=80))
         return
     yield "Fits" if fit.gpus == 1 else f"Fits on {fit.gpus} of"
-    for name in fit.fitting_classes:
+    for name in fit.fits:
         gpu_class = catalogue.get(name)
         memory = f"{gpu_class.memory_gib} GiB" if gpu_class else ""
         remark = f"   a slice would do: fits {slices[name]}" if name in slices else ""

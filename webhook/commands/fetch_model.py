@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from policies.models.warming.model_uri import parse_model_uri, without_secrets
+from policies.models.warming.model_uri import parse_model_uri, shown
 from policies.pods.annotations import BadAnnotation
 from policies.pods.quantity import QuantityError, parse_quantity
 from webhook.tools.fetch import fetching
@@ -25,7 +25,7 @@ class _Reporting(click.Command):
         try:
             return super().make_context(info_name, args, *rest, **extra)
         except click.UsageError as error:
-            FetchReport(without_secrets(uri)).fail(error.format_message(), BAD_REQUEST)
+            FetchReport(shown(uri)).fail(error.format_message(), BAD_REQUEST)
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:

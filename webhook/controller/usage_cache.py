@@ -32,7 +32,7 @@ list gets older than the period."""
 
 
 class UsageCache:
-    """The UsageCounters by catalogue digest; `own` has the catalogue in force. Thread-safe; no lock is held over API calls."""
+    """The UsageCounters of a process by catalogue digest. Thread-safe; it holds no lock while it calls the API."""
 
     def __init__(
         self,

@@ -24,10 +24,10 @@ from policies.pods.pod import (
     VolumeMount,
 )
 
-CONTAINER_NAME = "gpu-admission-fetch-model"
-CACHE_VOLUME = "gpu-admission-model"
-SOURCE_VOLUME = "gpu-admission-model-source"
-CREDENTIALS_VOLUME = "gpu-admission-model-credentials"
+CONTAINER = "gpu-admission-fetch-model"
+CACHE = "gpu-admission-model"
+SOURCE = "gpu-admission-model-source"
+CREDENTIALS = "gpu-admission-model-credentials"
 
 # Mount points inside the init container.
 _CACHE_PATH = "/gpu-admission/models"
@@ -51,16 +51,13 @@ class FetchCredentials(msgspec.Struct, frozen=True):
     mount: VolumeMount | None = None
 
 
-NO_CREDENTIALS = Credentials()
-
-
-class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One model to fetch, and its cache."""
 
     uri: ModelURI
     source: SourceOptions
     image: str
-    cache_claim: str | None
+    claim: str | None
     """The claim of the cache. None: the cache is an emptyDir of `size_limit`."""
     size_limit: str
     resources: Resources | None
@@ -70,23 +67,23 @@ class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
-        if self.cache_claim:
-            claim = PersistentVolumeClaimSource(claim_name=self.cache_claim)
-            volumes = [Volume(name=CACHE_VOLUME, persistent_volume_claim=claim)]
+        if self.claim:
+            claim = PersistentVolumeClaimSource(claim_name=self.claim)
+            volumes = [Volume(name=CACHE, persistent_volume_claim=claim)]
         else:
-            volumes = [Volume(name=CACHE_VOLUME, empty_dir=EmptyDir(size_limit=self.size_limit))]
+            volumes = [Volume(name=CACHE, empty_dir=EmptyDir(size_limit=self.size_limit))]
         if self.uri.scheme == "pvc":
             claim = PersistentVolumeClaimSource(claim_name=self.uri.host, read_only=True)
-            volumes.append(Volume(name=SOURCE_VOLUME, persistent_volume_claim=claim))
+            volumes.append(Volume(name=SOURCE, persistent_volume_claim=claim))
         secret = self.source.secret_for(self.uri)
         if self.uri.scheme == "gs" and secret:
-            volumes.append(Volume(name=CREDENTIALS_VOLUME, secret=SecretVolumeSource(secret_name=secret)))
+            volumes.append(Volume(name=CREDENTIALS, secret=SecretVolumeSource(secret_name=secret)))
         return tuple(volumes)
 
     @property
     def container(self) -> Container:
         return Container(
-            name=CONTAINER_NAME,
+            name=CONTAINER,
             image=self.image,
             command=("gpu-admission", "fetch-model"),
             args=self._args,
@@ -106,8 +103,7 @@ class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def serving_mount(self, mount_path: str) -> VolumeMount:
         """Return the mount with the model's files directly below `mount_path`."""
-        folder = self.uri.directory
-        return VolumeMount(name=CACHE_VOLUME, mount_path=mount_path, sub_path=folder, read_only=True)
+        return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
 
     @property
     def may_have_token(self) -> bool:
@@ -147,7 +143,7 @@ class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             args.append(f"--endpoint={self.source.endpoint}")
         if self.uri.scheme == "pvc":
             args.append(f"--claim-mount={_SOURCE_PATH}")
-        if self.cache_claim is None:
+        if self.claim is None:
             args.append(f"--size-limit={self.size_limit}")
         return tuple(args)
 
@@ -160,9 +156,9 @@ class ModelFetch(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def _mounts(self) -> tuple[VolumeMount, ...]:
-        mounts = [VolumeMount(name=CACHE_VOLUME, mount_path=_CACHE_PATH)]
+        mounts = [VolumeMount(name=CACHE, mount_path=_CACHE_PATH)]
         if self.uri.scheme == "pvc":
-            mounts.append(VolumeMount(name=SOURCE_VOLUME, mount_path=_SOURCE_PATH, read_only=True))
+            mounts.append(VolumeMount(name=SOURCE, mount_path=_SOURCE_PATH, read_only=True))
         if self._credentials.mount:
             mounts.append(self._credentials.mount)
         return tuple(mounts)

@@ -56,7 +56,6 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
 
     scheme: str
     host: str
-    """Up to the first slash: bucket (s3, gs), owner (hf), host and port (https), claim (pvc)."""
     text: str
     shown: str
 
@@ -81,7 +80,7 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
         return f"{name or 'model'}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
 
 
-def without_secrets(text: str) -> str:
+def shown(text: str) -> str:
     """Return any text without user, password, query and fragment."""
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -96,10 +95,9 @@ def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
     """Return the URI, or its first problem. The value of the problem has no secrets."""
     problem = next(_problems(text), None)
     if problem is not None:
-        return BadAnnotation(MODEL_URI, without_secrets(text), *problem)
+        return BadAnnotation(MODEL_URI, shown(text), *problem)
     scheme, _, rest = text.partition("://")
-    host = re.split("[/?#]", rest, maxsplit=1)[0]
-    return ModelURI(scheme=scheme, host=host, text=text, shown=without_secrets(text))
+    return ModelURI(scheme=scheme, host=re.split("[/?#]", rest, maxsplit=1)[0], text=text, shown=shown(text))
 
 
 def _problems(text: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,6 @@ from policies.gpus.claims import (
     TEMPLATE,
     ClaimName,
     ClaimRecord,
-    accelerators_only,
     claim_record,
     decode_claim,
     device_class_names,

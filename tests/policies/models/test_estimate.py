@@ -133,7 +133,7 @@ LARGER = ("nvidia-a100-40gb", "nvidia-a100-80gb", "amd-mi300x")
     nowhere=(200, 1, ()),
 )
 def test_fits_smallest_first(total: Fraction | int, gpus: int, want: tuple[str, ...]) -> None:
-    assert class_fit(needing(total), CLASSES, gpus).fitting_classes == want
+    assert class_fit(needing(total), CLASSES, gpus).fits == want
 
 
 @cases(
@@ -157,7 +157,7 @@ def test_slices(total: int, want: list[str]) -> None:
     one_class=(150, 1, "fits amd-mi300x"),
 )
 def test_advice(total: int, gpus: int, want: str) -> None:
-    assert class_fit(needing(total), CLASSES, gpus).sentence == want
+    assert class_fit(needing(total), CLASSES, gpus).advice == want
 
 
 def test_cards_of_one_size_are_counted_together() -> None:
@@ -170,7 +170,7 @@ def test_cards_of_one_size_are_counted_together() -> None:
 
 
 def test_no_class_at_all_still_says_something() -> None:
-    assert class_fit(needing(1), [], 1).sentence == "no class holds 1.0 GiB per GPU; needs another class"
+    assert class_fit(needing(1), [], 1).advice == "no class holds 1.0 GiB per GPU; needs another class"
 
 
 def test_sizes_are_rounded_up() -> None:

@@ -1,6 +1,6 @@
 """Model URIs: what is usable, what is refused with which advice, and that no secret is ever shown."""
 
-from policies.models.warming.model_uri import ModelURI, parse_model_uri, without_secrets
+from policies.models.warming.model_uri import ModelURI, parse_model_uri, shown
 from policies.pods.annotations import MODEL_URI, BadAnnotation
 from tests.cases import cases
 
@@ -95,7 +95,7 @@ NO_CHARACTER = (
     long=(LONG, ("is longer than 2048 characters", "use a shorter path")),
 )
 def test_unusable(text: str, want: tuple[str, str]) -> None:
-    assert parse_model_uri(text) == BadAnnotation(MODEL_URI, without_secrets(text), *want)
+    assert parse_model_uri(text) == BadAnnotation(MODEL_URI, shown(text), *want)
 
 
 @cases(
@@ -129,14 +129,14 @@ def test_credentials_are_refused_and_not_repeated(text: str, want: str, what: st
     long=(LONG, LONG[:2048] + "…"),
 )
 def test_what_is_shown_of_anything(text: str, want: str) -> None:
-    assert without_secrets(text) == want
+    assert shown(text) == want
 
 
 def test_each_uri_has_a_directory_of_its_own() -> None:
     texts = ["s3://models/llama", "s3://other/llama", "s3://models/../x", "gs://models/a b/%2e%2e"]
     texts += [f"https://h/llama{end}" for end in ("?version=1", "?version=2", f"#sha256={SHA256}")]
     texts.append("hf://meta/" + "l" * 300)
-    found = [ModelURI(scheme="", host="", text=text, shown=without_secrets(text)).directory for text in texts]
+    found = [ModelURI(scheme="", host="", text=text, shown=shown(text)).directory for text in texts]
 
     assert len(set(found)) == len(texts)
     assert found[0].startswith("llama-")
