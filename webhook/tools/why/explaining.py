@@ -210,7 +210,7 @@ class _Case:
         if denied.reason is BUDGET_SPENT:
             yield denied
             return
-        outlooks = (each.finding for each in evaluation.advice if each.finding.reason in OUTLOOKS)
+        outlooks = (each.finding for each in evaluation.workload_findings if each.finding.reason in OUTLOOKS)
         has_nodes = self.nodes is not None  # else a class may be named that no node has
         names_class = has_nodes and any(each.path == annotation_path(GPU_CLASS) for each in denied.fix)
         yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
