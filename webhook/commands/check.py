@@ -167,8 +167,9 @@ def check(
         choose = partial(_choose, choices, asks=not yes and sys.stdin.isatty() and sys.stdout.isatty())
         fixes = fixing.fix((results, manifests), lambda texts: checking(texts=texts), choose) if fix else None
     if choices:
+        finding, choice = min(choices.items())
         raise click.UsageError(
-            f"--fix={min(choices)}:…: there is no finding {min(choices)} with several choices"
+            f"--fix={finding}:{choice}: fewer than {finding} findings have several choices"
         )
     if fixes is None:
         PRINTERS[output](results, manifests)
