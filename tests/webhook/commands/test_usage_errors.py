@@ -49,7 +49,7 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
     export_of_no_directory=(["export", "--config", "/nowhere"], "error: /nowhere: No such file or directory"),
     export_of_no_cluster=(
         ["export", "--kubeconfig", "/nowhere"],
-        "error: kubeconfig /nowhere: Invalid kube-config file. No configuration found.",
+        "error: kubeconfig /nowhere: No such file or directory",
     ),
     serve_with_two_certificates=(
         TWO_CERTIFICATES,
