@@ -19,7 +19,16 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json
+from webhook.commands.output import (
+    STRUCTURED,
+    Screen,
+    counted,
+    echo,
+    end_progress,
+    end_with,
+    fail,
+    print_value,
+)
 from webhook.commands.status_text import show
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.gpu_hours import Counts
@@ -33,7 +42,8 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()
-@options.namespaces_option()
+@options.namespace_options(several=True)
+@options.verbose_option
 @click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @click.option(
@@ -51,11 +61,12 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 )
 @options.install_namespace_option
 @options.config_option("the cluster's documents")
-@options.output_option("text", "json")
+@options.output_option()
 @options.cluster_options
 def status(
     *,
     namespaces: tuple[str, ...],
+    all_namespaces: bool,
     problems: bool,
     watch: bool,
     interval: float,
@@ -71,7 +82,8 @@ def status(
 
     Exit codes: 0; 2 if the cluster or the documents cannot be used.
     """
-    home, names = cluster.namespace(), Names(namespace=install_namespace)
+    home = "" if all_namespaces else cluster.namespace()
+    names = Names(namespace=install_namespace)
 
     def read(api: ApiClient, before: ClusterStatus | None) -> ClusterStatus:
         moment = datetime.now(UTC)
@@ -100,9 +112,9 @@ def status(
 
 
 def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:
-    """Print a status. `indent` is 0 if more follow: JSON then takes one line each, and text ends with an empty line."""
-    if output == "json":
-        print_json(plain(only_problems(status) if problems else status), indent=indent)
+    """Print a status. `indent` is 0 if more follow: JSON then takes one line, YAML a document, text ends with an empty line."""
+    if output in STRUCTURED:
+        print_value(output, plain(only_problems(status) if problems else status), indent=indent)
         return
     show(Screen(), status, problems=problems)
     if not indent:
@@ -160,6 +172,7 @@ def redraw(readings: Iterable[ClusterStatus | errors.ApiError], *, problems: boo
                 frame = Frame()
                 show(frame, each, problems=problems)
                 lines = frame.lines
+            end_progress()
             live.update(Group(*lines), refresh=True)
 
 

@@ -59,10 +59,10 @@ YAML, FILES = "must be a kubeconfig in YAML", "a certificate, key or token of it
         "the server of the cluster must be an https:// address",
     ),
     no_authority=(
-        kubeconfig(**{"certificate-authority": "/nowhere/ca.pem"}),
+        kubeconfig({}, **{"certificate-authority": "/nowhere/ca.pem"}),
         "File does not exist: /nowhere/ca.pem",
     ),
-    an_authority_that_is_none=(kubeconfig(**{"certificate-authority-data": "aGVsbG8="}), FILES),
+    an_authority_that_is_none=(kubeconfig({}, **{"certificate-authority-data": "aGVsbG8="}), FILES),
     a_certificate_that_is_none=(
         kubeconfig({"client-certificate-data": "aGVsbG8=", "client-key-data": "aGVsbG8="}),
         FILES,
