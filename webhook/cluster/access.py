@@ -131,24 +131,24 @@ class Kubeconfig:
             merged = KubeConfigMerger(self.path).config.value
             self._current = merged.get("current-context")
             self._entries = {
-                kind: {each.value["name"]: each.value.get(kind) or {} for each in merged[f"{kind}s"]}
+                kind: {str(each.value["name"]): each.value.get(kind) or {} for each in merged[f"{kind}s"]}
                 for kind in ("context", "cluster", "user")
             }
 
     @property
     def contexts(self) -> list[str]:
-        return list(map(str, self._entries["context"]))
+        return list(self._entries["context"])
 
     def context(self, name: str | None = None) -> dict[str, Any]:
         """Return the context of that name, or the current one."""
         if not (name or self._current):
             raise self._wrong("has no current-context: name one with --context")
-        return self._entry("context", name or self._current)
+        return self._entry("context", str(name or self._current))
 
-    def _entry(self, kind: str, name: Any) -> dict[str, Any]:
+    def _entry(self, kind: str, name: str) -> dict[str, Any]:
         entries = self._entries[kind]
         if name not in entries:
-            known = f"must be one of {', '.join(map(str, entries))}" if entries else "it has none"
+            known = f"must be one of {', '.join(entries)}" if entries else "it has none"
             raise self._wrong(f'{kind} not found: "{name}": {known}')
         return dict(entries[name])
 
@@ -161,10 +161,10 @@ class Kubeconfig:
 
         with _one_line(f"kubeconfig {self.path}"):
             context = self.context(name)
-            cluster = self._entry("cluster", context.get("cluster"))
+            cluster = self._entry("cluster", str(context.get("cluster")))
             if not str(cluster.get("server")).rstrip("/").startswith(("https://", "http://")):
                 raise self._wrong("the server of the cluster must be an https:// address")
-            user = self._entry("user", context["user"]) if context.get("user") else {}
+            user = self._entry("user", str(context["user"])) if context.get("user") else {}
             with _root_log() as said:
                 load_kube_config(self.path, name, configuration)
             is_given = configuration.api_key or configuration.cert_file

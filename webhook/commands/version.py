@@ -30,7 +30,7 @@ def version(*, client: bool, install_namespace: str, output: str, cluster: Clust
     Exit codes: 0, also if they differ; 2 if the cluster cannot be used.
     """
     if output == "text":
-        Screen().table([("client", f"{VERSION}, commit {commit()}")])
+        Screen().table([("client".ljust(len("installation")), f"{VERSION}, commit {commit()}")])
     shown: dict[str, Any] = {
         "client": {"version": VERSION, "commit": commit(), "python": platform.python_version()}
     }

@@ -160,4 +160,4 @@ def test_without_rights_nothing_is_released(tmp_path: Path, arguments: tuple[str
         kubeconfig = str(server.kubeconfig())
         result = CliRunner().invoke(main, ["release", "--all", *arguments, "--kubeconfig", kubeconfig])
 
-    assert (result.exit_code, result.stderr.partition("\n\n")[2]) == (2, f"Error: {want}\n")
+    assert (result.exit_code, result.stderr) == (2, f"error: {want}\n")
