@@ -202,9 +202,10 @@ class PolicySet:
             for policy in self.policies
             for match in (policy.spec.match, *policy.spec.exemptions)
         )
-        options = [options for policy in self.policies for options in policy.spec.rules.items()]
-        self.has_queues = any(each.queues for _, each in options)
-        enabled = {rule_id for rule_id, each in options if each.mode is not Mode.DISABLED}
+        named = [each for policy in self.policies for each in policy.spec.rules.items()]
+        self.lets_pods_wait = any(options.queues for _, options in named)
+        enabled = {rule_id for rule_id, options in named if options.mode is not Mode.DISABLED}
+        # Of rules that no document names, and that are on by default, only gpu-quota needs something: its ledger, if any.
         self.needs = frozenset[Need]().union(*(rule.needs for rule in RULES if rule.id in enabled))
         # Namespaces come and go, so the cache is bounded.
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)

@@ -1,5 +1,6 @@
-"""A workload for rules: the object, and the pods that it creates, with their numbers."""
+"""A workload for rules: the object, and the pods that it creates, with their counts."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +26,7 @@ class WorkloadPods(msgspec.Struct, frozen=True):
     """The pods of one template: its path in the object, the pod as written, and the number.
 
     `admitted` is the pod after the enforced rules. `denied`: the enforced rules deny it. `owner`: the object
-    that has the template, with what its pods depend on.
+    that has the template, with what its pods depend on. `located` returns the path in the object of one in the pod.
     """
 
     path: str
@@ -34,6 +35,7 @@ class WorkloadPods(msgspec.Struct, frozen=True):
     admitted: Pod
     denied: bool = False
     owner: Owner = NO_OWNER
+    located: Callable[[str], str] = str
 
 
 class Workload(msgspec.Struct, frozen=True, dict=True):
@@ -51,7 +53,7 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """Whether the quota lets all its pods start at once, or none."""
 
     @property
-    def waits_whole(self) -> bool:
+    def has_gang(self) -> bool:
         """Whether the quota lets its pods start only together, at least per gang."""
         return self.starts_together or any(each.count.gang for each in self.pods)
 

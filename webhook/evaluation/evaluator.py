@@ -13,7 +13,12 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import DeviceClassNames, decode_claim_template, requested_by, without_other_claims
+from policies.gpus.claims import (
+    DeviceClassNames,
+    decode_claim_template,
+    requested_by,
+    with_accelerator_claims_only,
+)
 from policies.pods.injected import restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
@@ -94,12 +99,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
             return owner
         if self.facts.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
-            return replace(owner, is_known=False)
+            return replace(owner, deadline_is_known=False)
         name = f"{kind}/{reference.name}"
         try:
             deadline = self.facts.owner_deadline(policy.namespace, reference, row)
         except OwnerUnread as unread:
-            return replace(owner, name=name, is_known=False, problem=str(unread))
+            return replace(owner, name=name, deadline_is_known=False, problem=str(unread))
         if deadline is None:
             return owner  # without its name, which would keep equal pods from one decision
         return replace(owner, name=name, deadline=deadline, path=row.deadline)
@@ -127,7 +132,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return a pass of the rules, with all that they may look at."""
         configuration, pod = self.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
-        seen, claimed = without_other_claims(pod, claims, configuration.resource_mapping)
+        seen, claimed = with_accelerator_claims_only(pod, claims, configuration.resource_mapping)
         context = Context(
             phase=phase,
             namespace=policy.namespace,
