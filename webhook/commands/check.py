@@ -188,8 +188,9 @@ def _checked(
     results = run.results(lambda items: track(items, "checking"))
     manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)
     if cluster:
-        rights = cluster.missing_rights
-        manifests.notes += [*([missing_rights(rights, "evaluated")] if rights else []), *cluster.notes()]
+        lacking = cluster.missing_rights
+        manifests.notes += [missing_rights(lacking, "evaluated")] if lacking else []
+        manifests.notes += cluster.notes()
     return results, manifests
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -32,10 +32,9 @@ from webhook.commands.output import (
 from webhook.commands.status_text import show
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.gpu_hours import Counts
-from webhook.tools.status.denials import denials_in_logs
+from webhook.tools.status.denials import LoggedPods, pods_in_logs
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, only_problems, plain
-from webhook.tools.status.summaries import DeniedOwner
 
 EVERY_SECONDS = 5.0
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -57,7 +56,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
     "logs",
     multiple=True,
     metavar="FILE",
-    help="Count denials by this audit log, not by Events; several times, also .gz.",
+    help="Count denials by this audit log, not by Events, and what only audited; several times, also .gz.",
 )
 @options.install_namespace_option
 @options.config_option("the cluster's documents")
@@ -84,18 +83,18 @@ def status(
     """
     home = "" if all_namespaces else cluster.namespace()
     names = Names(namespace=install_namespace)
+    logged = cache(lambda: _logged(logs, namespaces, datetime.now(UTC)))  # read once, also with --watch
 
     def read(api: ApiClient, before: ClusterStatus | None) -> ClusterStatus:
-        moment = datetime.now(UTC)
         return read_status(
             api,
-            now=moment,
+            now=datetime.now(UTC),
             namespaces=namespaces,
             home=home,
             names=names,
             config=config,
             installation=before.installation if before else None,
-            logged=before.denials if before and logs else _logged(logs, namespaces, moment),
+            logged=logged(),
         )
 
     with cluster.client() as api:
@@ -121,20 +120,18 @@ def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: boo
         echo()
 
 
-def _logged(
-    logs: Sequence[str], namespaces: Sequence[str], moment: datetime
-) -> tuple[DeniedOwner, ...] | None:
-    """Return the denials in audit logs; None without logs. End the command if a log cannot be read."""
+def _logged(logs: Sequence[str], namespaces: Sequence[str], moment: datetime) -> LoggedPods | None:
+    """Return the pods of audit logs; None without logs. End the command if a log cannot be read."""
     lines = Counts()
     try:
-        denials = denials_in_logs(logs, namespaces, moment, lines) if logs else None
+        pods = pods_in_logs(logs, namespaces, moment, lines) if logs else None
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     if lines.problems:
         end_with(lines.problems)
     if lines.unreadable:
         echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
-    return denials
+    return pods
 
 
 def readings(read: Callable[[], ClusterStatus], interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
