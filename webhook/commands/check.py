@@ -34,7 +34,7 @@ from webhook.commands.output import (
     end_progress,
     end_with,
     fail,
-    missing_rights,
+    lacking,
     print_value,
 )
 from webhook.configuration.files import Source, replace_file
@@ -188,8 +188,8 @@ def _checked(
     results = run.results(lambda items: track(items, "checking"))
     manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)
     if cluster:
-        lacking = cluster.missing_rights
-        manifests.notes += [missing_rights(lacking, "evaluated")] if lacking else []
+        missing = cluster.missing_rights
+        manifests.notes += [lacking(missing, "evaluated")] if missing else []
         manifests.notes += cluster.notes()
     return results, manifests
 

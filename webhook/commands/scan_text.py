@@ -53,7 +53,7 @@ def print_text(screen: Screen, report: ScanReport, directory: Path | None) -> No
     _remarks(screen, "GPU nodes", report.nodes)
     _sizes(screen, report.right_size)
     _proposal(screen, report.proposal, directory)
-    screen.omitted(report.omitted)
+    screen.limits_of_view(report.omitted)
     if report.left_out:
         more = counted(report.left_out, "more finding or change", "more findings and changes")
         screen.paragraph(f"not shown: {more}", style="yellow")
