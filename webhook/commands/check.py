@@ -31,9 +31,11 @@ from webhook.commands.output import (
     counted,
     echo,
     echo_document,
+    end_progress,
     end_with,
     fail,
-    print_json,
+    lacking,
+    print_value,
 )
 from webhook.configuration.files import Source, replace_file
 from webhook.configuration.loader import ConfigurationError, load_directory
@@ -101,12 +103,10 @@ class _FixTakesOnlyEquals(click.Command):
 )
 @options.config_option("the cluster's documents, or the built-in defaults")
 @options.named_cluster_options
-@click.option(
-    "-n",
-    "--namespace",
-    help="Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`.",
+@options.namespace_option(
+    "Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`."
 )
-@options.output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
+@options.output_option("lines", "diff", "sarif", "junit")
 @click.option(
     "--fix",
     "chosen",
@@ -120,6 +120,7 @@ class _FixTakesOnlyEquals(click.Command):
     is_flag=True,
     help="With --fix: write without asking; of stdin print the fixed documents instead of the diff.",
 )
+@options.verbose_option
 @click.option("--strict", is_flag=True, help="Exit with 1 also if there are warnings.")
 @options.now_option("Evaluate exemptions and pauses as of this time")
 def check(
@@ -204,7 +205,10 @@ def _checked(
     run = Run(manifests.manifests, DecisionCache(configuration), now, cluster)
     results = run.results(lambda items: track(items, "checking"))
     manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)
-    manifests.notes += cluster.notes() if cluster else ()
+    if cluster:
+        missing = cluster.missing_rights
+        manifests.notes += [lacking(missing, "evaluated")] if missing else []
+        manifests.notes += cluster.notes()
     return results, manifests
 
 
@@ -308,6 +312,7 @@ def track(items: Sequence[T], doing: str, console: Console | None = None) -> Ite
     console = console or Console(stderr=True)
     if len(items) < LARGE or not console.is_terminal:
         return items
+    end_progress()
     return rich_track(items, doing, console=console, transient=True)
 
 
@@ -467,8 +472,10 @@ PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Manifests], None]] = {
     "text": print_text,
     "lines": print_lines,
     "yaml": print_yaml,
-    "json": lambda results, manifests: print_json(json_document(results, manifests)),
+    "json": lambda results, manifests: print_value("json", json_document(results, manifests)),
     "diff": print_diff,
-    "sarif": lambda results, manifests: print_json(sarif_log(results, manifests, version("gpu-admission"))),
+    "sarif": lambda results, manifests: print_value(
+        "json", sarif_log(results, manifests, version("gpu-admission"))
+    ),
     "junit": lambda results, manifests: echo(junit_report(results, manifests)),
 }

@@ -8,7 +8,14 @@ import click
 from policies.gpus.classes import HostShare
 from policies.quota.amounts import format_amount
 from webhook.cluster.capacity import ClassCapacity
-from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options, output_option
+from webhook.commands.options import (
+    ClusterChoice,
+    config_option,
+    namespace_option,
+    optional_cluster_options,
+    output_option,
+    verbose_option,
+)
 from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_as
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
@@ -20,13 +27,10 @@ COLUMN = len("ALLOWED")
 
 
 @click.command()
-@click.option(
-    "-n",
-    "--namespace",
-    help="Whose classes. Default: the context's, or default without a cluster.",
-)
+@namespace_option("Whose classes. Default: the context's, or default without a cluster.")
 @click.option("--all", "everything", is_flag=True, help="List classes without nodes, too, as -o json does.")
-@output_option("text", "json")
+@output_option()
+@verbose_option
 @config_option("the cluster's documents, or the built-in ones alone")
 @optional_cluster_options
 def classes(

@@ -7,19 +7,20 @@ happen to find.
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, context_namespace, load_access
-from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import NAMESPACE
-from webhook.commands.output import fail
+from webhook.cluster.access import AccessError, Kubeconfig, context_namespace, load_access
+from webhook.cluster.api import METADATA_LIST, ApiClient
+from webhook.cluster.objects import NAMESPACE, decode_metadata
+from webhook.commands.output import STRUCTURED, VERBOSE, fail, progress
 from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.serving.deadline import parse_duration
@@ -54,7 +55,8 @@ class ClusterChoice(NamedTuple):
         try:
             access = load_access(*self)
             server = access.url
-            yield ApiClient(access)
+            with progress(f"reading {server}"):
+                yield ApiClient(access)
         except errors.Unreachable as error:
             fail(f"{server}: {error}")
         except (AccessError, errors.ApiError, ConfigurationError, PrometheusError) as error:
@@ -66,7 +68,7 @@ def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Com
 
     def added(command: Command) -> Command:
         @click.option("--kubeconfig", metavar="FILE", help=kubeconfig_help)
-        @click.option("--context", metavar="NAME", help=context_help)
+        @click.option("--context", metavar="NAME", help=context_help, shell_complete=_contexts)
         @functools.wraps(command)
         def packed(kubeconfig: str | None, context: str | None, **given: Any) -> Any:
             return command(cluster=ClusterChoice(kubeconfig, context), **given)
@@ -117,16 +119,96 @@ def config_option(left_out: str) -> Callable[[F], F]:
     )
 
 
-def output_option(*formats: str) -> Callable[[F], F]:
-    """Return `-o`; the first format is the default."""
+def output_option(*more: str) -> Callable[[F], F]:
+    """Return `-o`: text, which is the default, JSON, YAML, and more."""
+    formats = ("text", *STRUCTURED, *more)
+    return click.option("-o", "--output", type=click.Choice(formats), default="text", help="Output format.")
+
+
+READABLE = "all that you may read, else the context's"
+
+
+def namespace_option(help_text: str, *, several: bool = False, **more: Any) -> Callable[[F], F]:
+    """Return `-n`, which names one namespace, or `several`; the command gets them as `namespaces`."""
+    name = "namespaces" if several else "namespace"
+    text = f"{help_text} Can be repeated." if several else help_text
     return click.option(
-        "-o", "--output", type=click.Choice(formats), default=formats[0], help="Output format."
+        "-n",
+        "--namespace",
+        name,
+        metavar="NAME",
+        multiple=several,
+        help=text,
+        shell_complete=_namespaces,
+        **more,
     )
 
 
-def namespaces_option(left_out: str = "all that you may read, else the context's") -> Callable[[F], F]:
-    text = f"A namespace, also several times. Default: {left_out}."
-    return click.option("-n", "--namespace", "namespaces", multiple=True, help=text)
+def namespace_options(
+    left_out: str = READABLE, *names_of_all: str, several: bool = False
+) -> Callable[[Command], Command]:
+    """Return `-n` and `-A`; the command gets `all_namespaces`, too.
+
+    left_out: the namespaces without either. names_of_all: further names of `-A`.
+    """
+
+    def added(command: Command) -> Command:
+        @namespace_option(f"Namespace. Default: {left_out}.", several=several)
+        @click.option("-A", "--all-namespaces", *names_of_all, is_flag=True, help="All namespaces.")
+        @functools.wraps(command)
+        def checked(*, all_namespaces: bool, **given: Any) -> Any:
+            if all_namespaces and (given.get("namespace") or given.get("namespaces")):
+                raise click.UsageError("-A means all namespaces: omit -n")
+            return command(all_namespaces=all_namespaces, **given)
+
+        return checked
+
+    return added
+
+
+Completed = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def completed(read: Callable[[ApiClient], Iterable[str]]) -> Completed:
+    """Return a completion by names that are read from the cluster; where they cannot be read there are none."""
+
+    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+        given = context.params
+        try:
+            access = load_access(given.get("kubeconfig"), given.get("context"))
+            return [name for name in read(ApiClient(access, read_seconds=2.0)) if name.startswith(begun)]
+        except errors.ApiError:  # AccessError is one
+            return []
+
+    return complete
+
+
+_namespaces = completed(lambda api: object_names(api, "/api/v1/namespaces"))
+
+
+def object_names(api: ApiClient, path: str) -> list[str]:
+    return [decode_metadata(raw).name for raw in api.list(path, msgspec.Raw, accept=METADATA_LIST).items]
+
+
+def _contexts(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    try:
+        names = Kubeconfig(context.params.get("kubeconfig")).contexts
+    except AccessError:
+        return []
+    return [name for name in names if name.startswith(begun)]
+
+
+def _set_verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    context.meta[VERBOSE] = wanted
+
+
+verbose_option = click.option(
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_verbose,
+    help="List the rights that you lack one by one.",
+)
 
 
 def prometheus_options(purpose: str) -> Callable[[Command], Command]:

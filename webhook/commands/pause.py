@@ -18,7 +18,7 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
-from webhook.commands.options import ClusterChoice, cluster_options, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, completed, object_names, output_option
 from webhook.commands.output import FAILED, Screen, end_with, print_as, print_errors
 from webhook.configuration.cluster_source import RESOURCES, Record, decode_record, path_of
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
@@ -32,14 +32,18 @@ SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 EVERYTHING = "*"
 
 
+def policy_names(api: ApiClient) -> list[str]:
+    return object_names(api, RESOURCES[POLICY].path())
+
+
 @click.command()
-@click.argument("names", nargs=-1, metavar="[POLICY]...")
+@click.argument("names", nargs=-1, metavar="[POLICY]...", shell_complete=completed(policy_names))
 @click.option(
     "--for", "duration", metavar="DURATION", help="Duration, such as 30m or 1h30m. Required; at most 24h."
 )
 @click.option("--reason", help="Reason, written to an annotation of the policy. Required.")
 @cluster_options
-@output_option("text", "json")
+@output_option()
 def pause(
     *, names: tuple[str, ...], duration: str | None, reason: str | None, cluster: ClusterChoice, output: str
 ) -> None:
@@ -68,9 +72,9 @@ def pause(
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[POLICY]...")
+@click.argument("names", nargs=-1, metavar="[POLICY]...", shell_complete=completed(policy_names))
 @cluster_options
-@output_option("text", "json")
+@output_option()
 def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
     """End the pause of GPUPolicies.
 

@@ -21,8 +21,8 @@ MAX_SHOWN = 40
 
 
 @click.command()
-@options.namespaces_option("the context's")
-@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
+@options.namespace_options("the context's", several=True)
+@options.verbose_option
 @click.option(
     "--window",
     type=options.Window(),
@@ -30,7 +30,7 @@ MAX_SHOWN = 40
     help="How far back peaks are read: days or hours, 14d or 36h.",
 )
 @options.prices_option
-@options.output_option("text", "json")
+@options.output_option()
 @options.config_option("the cluster's documents")
 @options.prometheus_options("Read peaks")
 @options.cluster_options
@@ -54,8 +54,6 @@ def rightsize(
 
     Exit codes: 0, or 2 if the cluster, Prometheus, the documents or the prices cannot be used.
     """
-    if all_namespaces and namespaces:
-        raise click.UsageError("-A reads all namespaces: omit -n")
     if prometheus is None:
         raise click.UsageError("--prometheus-url is required: peaks are read from there")
     chosen = () if all_namespaces else namespaces or (cluster.namespace(),)

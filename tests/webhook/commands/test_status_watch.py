@@ -57,6 +57,8 @@ def test_lines_of_audit_logs_that_cannot_be_read_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "audit.log"
-    log.write_text('{"phase":"validate","verdict":"allowed"}\ncut off\nby a restart\n')
-    assert command._logged((str(log),), (), status().at) == ()
+    log.write_text(
+        '{"time":"2026-11-22T08:00:00Z","phase":"validate","kind":"Pod","verdict":"allowed"}\ncut off\nby a restart\n'
+    )
+    assert command._logged((str(log),), (), status().at) == ((), None)
     assert capsys.readouterr().err == "2 lines of the audit logs could not be read\n"

@@ -15,12 +15,13 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
 
 @cases(
     ("arguments", "want"),
-    an_unknown_command=(["chekc"], "Error: No such command 'chekc'."),
+    an_unknown_command=(["chekc"], "Error: No such command 'chekc'. Did you mean 'check'?"),
+    an_unknown_option=([*CHECK, "--strct"], "Error: No such option '--strct'. Did you mean '--strict'?"),
     check_nothing=(["check"], "Error: Missing option '-f' / '--filename', or a file"),
     check_unknown_output=(
         [*CHECK, "-o", "xml"],
         "Error: Invalid value for '-o' / '--output': "
-        "'xml' is not one of 'text', 'lines', 'yaml', 'json', 'diff', 'sarif', 'junit'.",
+        "'xml' is not one of 'text', 'json', 'yaml', 'lines', 'diff', 'sarif', 'junit'.",
     ),
     check_at_no_time=(
         [*CHECK, "--now", "soon"],
@@ -49,7 +50,7 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
     export_of_no_directory=(["export", "--config", "/nowhere"], "error: /nowhere: No such file or directory"),
     export_of_no_cluster=(
         ["export", "--kubeconfig", "/nowhere"],
-        "error: kubeconfig /nowhere: Invalid kube-config file. No configuration found.",
+        "error: kubeconfig /nowhere: No such file or directory",
     ),
     serve_with_two_certificates=(
         TWO_CERTIFICATES,
@@ -150,17 +151,17 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
     ),
     why_all_namespaces_and_a_name=(
         ["why", "-A", "job/train"],
-        "Error: -A lists all namespaces: omit -n and the name",
+        "Error: -A lists all namespaces: omit the name",
     ),
     rightsize_all_namespaces_and_one=(
         ["rightsize", "-A", "-n", "x", "--prometheus-url", URL],
-        "Error: -A reads all namespaces: omit -n",
+        "Error: -A means all namespaces: omit -n",
     ),
     rightsize_without_prometheus=(
         ["rightsize"],
         "Error: --prometheus-url is required: peaks are read from there",
     ),
-    release_nothing=(["release"], "error: one of --all and --namespace must be given"),
+    release_nothing=(["release"], "Error: name the pods to release: -n NAMESPACE, or -A"),
     estimate_a_part_of_the_attention=(
         [*ESTIMATE, "--layers", "3"],
         "Error: --layers, --kv-heads and --head-size must stand together.",
