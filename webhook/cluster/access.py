@@ -6,7 +6,6 @@ nothing else of it: its models take 30 times as long as plain JSON, and drop unk
 
 import logging
 import os
-import re
 import shutil
 import ssl
 import threading
@@ -21,6 +20,8 @@ from webhook.cluster import errors
 
 UNREADABLE = "a certificate, key or token of it cannot be used"
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_GIVERS = {"exec", "auth-provider"}
+"""Fields of a user by which another program gives the credentials."""
 RELOAD_SECONDS = 10.0
 """Rejected credentials are loaded again at most this often, in case the server rejects all of them."""
 
@@ -165,16 +166,14 @@ class Kubeconfig:
             if not str(cluster.get("server")).rstrip("/").startswith(("https://", "http://")):
                 raise self._wrong("the server of the cluster must be an https:// address")
             user = self._entry("user", str(context["user"])) if context.get("user") else {}
-            with _root_log() as said:
-                load_kube_config(self.path, name, configuration)
-            is_given = configuration.api_key or configuration.cert_file
-            if not is_given and user.keys() & {"exec", "auth-provider"}:
+            logging.root.addHandler(
+                logging.NullHandler()
+            )  # else `logging` prints what the package logs of a plugin
+            load_kube_config(self.path, name, configuration)
+            if user.keys() & _GIVERS and not (configuration.api_key or configuration.cert_file):
                 command = str(user["exec"]["command"]) if "exec" in user else "its auth-provider"
-                is_found = "exec" not in user or shutil.which(command)
-                why = " ".join(" ".join(said).split()) if is_found else "it is not on PATH"
-                raise self._wrong(
-                    f'no credentials for user "{context["user"]}" by {command}: {why or "none"}'
-                )
+                why = "gave none" if "exec" not in user or shutil.which(command) else "is not on PATH"
+                raise self._wrong(f'no credentials for user "{context["user"]}": {command} {why}')
             _try_files(configuration)
 
 
@@ -185,19 +184,6 @@ def _try_files(configuration: Any) -> None:
         tls.load_verify_locations(configuration.ssl_ca_cert)
     if configuration.cert_file:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file, password="")
-
-
-@contextmanager
-def _root_log() -> Iterator[list[str]]:
-    """Yield what is logged meanwhile: why an exec plugin gave nothing, the package only logs."""
-    said: list[str] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logging.root.addHandler(handler)
-    try:
-        yield said
-    finally:
-        logging.root.removeHandler(handler)
 
 
 @contextmanager
@@ -216,10 +202,11 @@ def _said(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> 
     """Return in one line what the package or the operating system says. What else is raised names only parts of the package."""
     from kubernetes.config import ConfigException  # noqa: PLC0415 - see `load_access`
 
-    if isinstance(error, ConfigException) and not re.search(
-        "[<{]", str(error)
-    ):  # else it quotes an object of Python
-        return " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
+    text = " ".join(str(error).split())
+    if isinstance(error, ConfigException) and not {*"<{"} & {*text}:  # else it quotes an object of Python
+        return text
+    if isinstance(error, ssl.SSLError):
+        return UNREADABLE
+    if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'a file that it names'}: {error.strerror}"
-    return UNREADABLE if isinstance(error, ssl.SSLError) else otherwise
+    return otherwise

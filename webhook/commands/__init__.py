@@ -10,6 +10,10 @@ from typing import Any
 import click
 
 from policies.printable import printable_lines
+from webhook.cluster.errors import ApiError
+from webhook.commands.output import echo, end_with, fail
+from webhook.configuration.loader import ConfigurationError
+from webhook.prometheus.client import PrometheusError
 from webhook.version import VERSION, commit
 
 GROUPS = {
@@ -60,28 +64,30 @@ class GroupedCommands(click.Group):
                 formatter.write_dl(list(zip(padded, helps, strict=True)))
 
     def make_context(self, *args: Any, **named: Any) -> click.Context:
-        with _printable_errors():
+        with _errors_in_lines():
             return super().make_context(*args, **named)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _printable_errors():
+        with _errors_in_lines():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _printable_errors() -> Iterator[None]:
-    """Make errors safe for a terminal: click quotes options and values as they were given."""
+def _errors_in_lines() -> Iterator[None]:
+    """End a command that cannot use a cluster, documents or Prometheus by a line on each problem, that no terminal obeys."""
     try:
         yield
-    except click.ClickException as error:
+    except click.ClickException as error:  # click quotes options and values as they were given
         error.message = printable_lines(error.message)  # type: ignore[misc]  # final, but every kind shows it
         raise
+    except ConfigurationError as error:
+        end_with(error.problems, "; nothing was done")
+    except (ApiError, PrometheusError) as error:
+        fail(error)
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from webhook.commands.output import echo  # noqa: PLC0415 - no other call needs it so early
-
         echo(f"{PROGRAM}, version {VERSION}, commit {commit()}")
         context.exit()
 

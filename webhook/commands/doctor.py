@@ -9,13 +9,8 @@ from typing import Any
 
 import click
 
-from webhook.commands.options import (
-    ClusterChoice,
-    cluster_options,
-    config_option,
-    install_namespace_option,
-    output_option,
-)
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import FAILED, Screen, counted, print_as, progress
 from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity
 from webhook.tools.doctor.checks import CHECKS, run_checks
@@ -30,16 +25,16 @@ INDENT = 9
 
 
 @click.command()
-@cluster_options
-@install_namespace_option
+@options.cluster_options
+@options.install_namespace_option
 @click.option(
     "--canary-namespace", default=DEFAULTS.canary_namespace, help="Where a GPU pod is created on a dry run."
 )
 @click.option(
     "--certificate-secret", "secret", default=DEFAULTS.secret, help="The Secret of the certificate."
 )
-@config_option("the cluster's documents")
-@output_option()
+@options.config_option("the cluster's documents")
+@options.output_option()
 def doctor(
     cluster: ClusterChoice, config: Path | None, output: str, install_namespace: str, **names: str
 ) -> None:

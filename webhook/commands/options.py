@@ -20,8 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError, Kubeconfig, context_namespace, load_access
 from webhook.cluster.api import METADATA_LIST, ApiClient
 from webhook.cluster.objects import NAMESPACE, decode_metadata
-from webhook.commands.output import STRUCTURED, VERBOSE, fail, progress
-from webhook.configuration.loader import ConfigurationError
+from webhook.commands.output import STRUCTURED, progress
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.serving.deadline import parse_duration
 
@@ -42,25 +41,18 @@ class ClusterChoice(NamedTuple):
         return self != ClusterChoice(None, None)
 
     def namespace(self) -> str:
-        """Return the namespace of kubectl. Without a usable kubeconfig the command ends."""
-        try:
-            return context_namespace(*self)
-        except AccessError as error:
-            fail(error)
+        """Return the namespace of kubectl. Raises AccessError."""
+        return context_namespace(*self)
 
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
-        """Give a client of the cluster. If it, its documents or a Prometheus cannot be used, the command exits with 2."""
-        server = ""
-        try:
-            access = load_access(*self)
-            server = access.url
-            with progress(f"reading {server}"):
+        """Give a client of the cluster, and say meanwhile that it is read. Raises AccessError; Unreachable names the server."""
+        access = load_access(*self)
+        with progress(f"reading {access.url}"):
+            try:
                 yield ApiClient(access)
-        except errors.Unreachable as error:
-            fail(f"{server}: {error}")
-        except (AccessError, errors.ApiError, ConfigurationError, PrometheusError) as error:
-            fail(error)
+            except errors.Unreachable as error:
+                raise errors.Unreachable(f"{access.url}: {error}") from None
 
 
 def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Command]:
@@ -198,17 +190,10 @@ def _contexts(context: click.Context, _: click.Parameter, begun: str) -> list[st
     return [name for name in names if name.startswith(begun)]
 
 
-def _set_verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    context.meta[VERBOSE] = wanted
-
-
 verbose_option = click.option(
-    "--verbose",
-    is_flag=True,
-    expose_value=False,
-    callback=_set_verbose,
-    help="List the rights that you lack one by one.",
+    "--verbose", is_flag=True, expose_value=False, help="List the rights that you lack one by one."
 )
+"""`output.lacking` looks whether it is given."""
 
 
 def prometheus_options(purpose: str) -> Callable[[Command], Command]:
@@ -319,6 +304,9 @@ class Duration(click.ParamType[timedelta]):
 
     name = "DURATION"
 
+    def __init__(self, at_most: str = "") -> None:
+        self._at_most = at_most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         try:
             duration = value if isinstance(value, timedelta) else parse_duration(str(value))
@@ -326,6 +314,8 @@ class Duration(click.ParamType[timedelta]):
             self.fail(f'"{str(value)[:40]}" is not a valid duration: write 30m or 1h30m.', param, ctx)
         if duration < timedelta(seconds=1):
             self.fail(f'"{value}" must be at least 1s.', param, ctx)
+        if self._at_most and duration > parse_duration(self._at_most):
+            self.fail(f'"{value}" must be at most {self._at_most}.', param, ctx)
         return duration
 
 

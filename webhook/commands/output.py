@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
@@ -29,8 +30,6 @@ BAD_INPUT = 2
 STRUCTURED = ("json", "yaml")
 """Formats of `-o` with the same content."""
 
-VERBOSE = "gpu-admission.verbose"
-"""Key of click's `Context.meta`: whether all missing rights are listed."""
 LONGEST_ERROR = 4_000
 """Characters of a line: an error may quote a key of a file, which may be as long as the file."""
 
@@ -100,7 +99,9 @@ class Screen:
 def lacking(rights: Sequence[str], done: str = "shown") -> str:
     """Return what is left out, in one line; with --verbose all that the caller may not do."""
     context = click.get_current_context(silent=True)
-    if len(rights) > 1 and not (context and context.meta.get(VERBOSE)):
+    if len(rights) > 1 and not (
+        context and context.get_parameter_source("verbose") is ParameterSource.COMMANDLINE
+    ):
         return f"not {done}: what needs {len(rights)} rights that you lack; --verbose lists them"
     return f"you may not {', '.join(rights)}: what depends on it is not {done}"
 

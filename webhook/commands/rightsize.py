@@ -9,8 +9,7 @@ import click
 
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import Screen, end_with, print_as
-from webhook.configuration.loader import ConfigurationError
+from webhook.commands.output import Screen, print_as
 from webhook.prometheus.client import Prometheus
 from webhook.tools.prices import Prices, money, read_prices
 from webhook.tools.rightsize.sizing import Size, Suggestion
@@ -57,14 +56,11 @@ def rightsize(
     if prometheus is None:
         raise click.UsageError("--prometheus-url is required: peaks are read from there")
     chosen = () if all_namespaces else namespaces or (cluster.namespace(),)
-    try:
-        priced = read_prices(prices) if prices else None
-        with cluster.client() as api:
-            report = read_sizes(
-                api, prometheus, now, hours=window, namespaces=chosen, prices=priced, config=config
-            )
-    except ConfigurationError as error:
-        end_with(error.problems, "; nothing was read")
+    priced = read_prices(prices) if prices else None
+    with cluster.client() as api:
+        report = read_sizes(
+            api, prometheus, now, hours=window, namespaces=chosen, prices=priced, config=config
+        )
     print_as(output, document(report, priced), lambda screen: print_text(screen, report, priced))
 
 

@@ -8,9 +8,8 @@ import msgspec
 
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import echo, end_with, fail, print_as, progress
+from webhook.commands.output import echo, fail, print_as, progress
 from webhook.commands.scan_text import print_text
-from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus
 from webhook.tools.rightsize.workloads import read_sizes
 from webhook.tools.scan.proposal import write
@@ -54,17 +53,14 @@ def scan(
     Exit codes: 0 scanned; 2 if the cluster or the documents cannot be used.
     """
     with cluster.client() as api, progress("reading ") as shown:
-        try:
-            scanning = Scan(
-                api, now=now, config=config, namespace=namespace or "", is_enforced=enforce, progress=shown
-            )
-            report = scanning.report(with_trial=propose is not None)
-            if prometheus is not None:
-                chosen = (namespace,) if namespace else ()
-                sizes = read_sizes(api, prometheus, now, namespaces=chosen, config=config)
-                report = msgspec.structs.replace(report, right_size=sizes)
-        except ConfigurationError as error:
-            end_with(error.problems, "; nothing was scanned")
+        scanning = Scan(
+            api, now=now, config=config, namespace=namespace or "", is_enforced=enforce, progress=shown
+        )
+        report = scanning.report(with_trial=propose is not None)
+        if prometheus is not None:
+            chosen = (namespace,) if namespace else ()
+            sizes = read_sizes(api, prometheus, now, namespaces=chosen, config=config)
+            report = msgspec.structs.replace(report, right_size=sizes)
     if propose is not None:
         try:
             write(report.proposal, propose)

@@ -10,11 +10,7 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
 
-from policies.printable import printable
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands import options
@@ -24,7 +20,6 @@ from webhook.commands.output import (
     Screen,
     counted,
     echo,
-    end_progress,
     end_with,
     fail,
     print_value,
@@ -158,27 +153,10 @@ def changes(readings: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[Clu
 
 
 def redraw(readings: Iterable[ClusterStatus | errors.ApiError], *, problems: bool = False) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
-    frame = Frame()
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        for each in readings:
-            if isinstance(each, errors.ApiError):
-                # The last status stays, with its time.
-                lines = [Text(f"error: {printable(str(each))}", style="red"), *frame.lines]
-            else:
-                frame = Frame()
-                show(frame, each, problems=problems)
-                lines = frame.lines
-            end_progress()
-            live.update(Group(*lines), refresh=True)
-
-
-class Frame(Screen):
-    """Keeps its lines instead of printing them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[Text] = []
-
-    def line(self, text: str = "", style: str = "") -> None:
-        self.lines.append(Text(printable(text), style=style))
+    """Print each status in place of the one before; an error below the last one, which has its time."""
+    for each in readings:
+        if isinstance(each, errors.ApiError):
+            echo(f"error: {each}", err=True)
+        else:
+            click.clear()
+            show(Screen(), each, problems=problems)

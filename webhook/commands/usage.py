@@ -29,8 +29,8 @@ from webhook.commands.output import (
     print_value,
     progress,
 )
-from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.configuration.loader import load_directory
+from webhook.prometheus.client import Prometheus
 from webhook.tools import gpu_hours
 from webhook.tools.average_use import read_use, use_of
 from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
@@ -104,13 +104,8 @@ def usage(
     if prometheus and not since:
         raise click.UsageError("--prometheus-url requires --since: from then on, use is read")
     by = tuple(dict.fromkeys(by))
-    try:
-        priced = read_prices(prices) if prices else None
-        use = _use(prometheus, since, until) if prometheus and since else None
-    except ConfigurationError as error:
-        end_with(error.problems, "; nothing was counted")
-    except PrometheusError as error:
-        fail(error)
+    priced = read_prices(prices) if prices else None
+    use = _use(prometheus, since, until) if prometheus and since else None
     summed = gpu_hours.Usage([gpu_hours.By(each) for each in by], since=since, until=until, use=use)
     lines = _read(files or (gpu_hours.STDIN,), summed)
     groups = summed.groups()

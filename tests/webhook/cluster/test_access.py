@@ -69,15 +69,15 @@ YAML, FILES = "must be a kubeconfig in YAML", "a certificate, key or token of it
     ),
     a_plugin_that_is_not_installed=(
         kubeconfig({"exec": {**EXEC, "command": "no-such-plugin"}}),
-        'no credentials for user "it" by no-such-plugin: it is not on PATH',
+        'no credentials for user "it": no-such-plugin is not on PATH',
     ),
     a_plugin_that_fails=(
         kubeconfig({"exec": {**EXEC, "command": "sh", "args": ["-c", "echo log in; exit 3"]}}),
-        'no credentials for user "it" by sh: exec: process returned 3',
+        'no credentials for user "it": sh gave none',
     ),
     a_provider_that_is_gone=(
         kubeconfig({"auth-provider": {"name": "azure"}}),
-        'no credentials for user "it" by its auth-provider: none',
+        'no credentials for user "it": its auth-provider gave none',
     ),
 )
 def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str, want: str) -> None:

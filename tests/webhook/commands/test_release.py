@@ -152,8 +152,8 @@ def test_what_cannot_be_meant(tmp_path: Path, arguments: tuple[str, ...], want: 
 
 @cases(
     ("arguments", "want"),
-    to_list=((), "failed to list the pods: pods is forbidden"),
-    to_delete=(("--uninstall",), "failed to delete the webhook configurations: pods is forbidden"),
+    to_list=((), "pods is forbidden"),
+    to_delete=(("--uninstall",), "pods is forbidden"),
 )
 def test_without_rights_nothing_is_released(tmp_path: Path, arguments: tuple[str, ...], want: str) -> None:
     with ApiServer(tmp_path, lambda _request: status(403, "pods is forbidden", "Forbidden")) as server:

@@ -105,7 +105,7 @@ def test_json_has_numbers_and_every_suggestion() -> None:
     a_window_of_years=(["--window", "366d"], '"366d" is not valid'),
     prices_that_are_not_there=(
         ["-A", "--prometheus-url", "http://localhost:1", "--prices", "/nowhere.yaml"],
-        "error: /nowhere.yaml: No such file or directory 1 problem; nothing was read",
+        "error: /nowhere.yaml: No such file or directory 1 problem; nothing was done",
     ),
 )
 def test_what_cannot_work_is_refused(arguments: list[str], want: str) -> None:

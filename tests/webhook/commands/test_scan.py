@@ -319,5 +319,5 @@ def test_documents_that_are_not_valid_end_it(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (
         2,
         "error: p.yaml:4: GPUPolicy/default spec.rule: unknown field; did you mean rules?\n"
-        "1 problem; nothing was scanned\n",
+        "1 problem; nothing was done\n",
     )

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 import pytest
+from click.core import ParameterSource
 from click.testing import CliRunner
 
 from tests.cases import cases
@@ -28,7 +29,7 @@ from tests.webhook.commands.statuses import (
     status,
 )
 from webhook.commands import main, status_text
-from webhook.commands.output import VERBOSE, Screen
+from webhook.commands.output import Screen
 from webhook.commands.quota_text import bar
 from webhook.tools.doctor.check import warning
 from webhook.tools.status.report import (
@@ -228,7 +229,7 @@ def test_the_audit_phase_has_its_number(
 
 def test_verbose_lists_the_missing_rights(capsys: pytest.CaptureFixture[str]) -> None:
     with click.Context(main) as context:
-        context.meta[VERBOSE] = True
+        context.set_parameter_source("verbose", ParameterSource.COMMANDLINE)
         lines = printed(status(), capsys).splitlines()
 
     assert lines[-2:] == [

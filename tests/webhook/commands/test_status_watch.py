@@ -33,8 +33,11 @@ def test_on_a_terminal_the_status_is_drawn_in_place(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    command.redraw(readings(status(), errors.Unreachable("no answer")))
-    assert capsys.readouterr().out.rstrip() == f"error: no answer\n{WHOLE}".rstrip()
+    cleared: list[None] = []
+    monkeypatch.setattr("webhook.commands.status.click.clear", lambda: cleared.append(None))
+    command.redraw(readings(status(), errors.Unreachable("no answer"), status()))
+    assert capsys.readouterr() == (WHOLE * 2, "error: no answer\n")
+    assert len(cleared) == 2
 
 
 def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,10 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
         [*EXPORT, "new"],
         "Error: Invalid value for '--kubernetes': \"new\" must be a version of Kubernetes such as 1.36.",
     ),
-    export_of_no_directory=(["export", "--config", "/nowhere"], "error: /nowhere: No such file or directory"),
+    export_of_no_directory=(
+        ["export", "--config", "/nowhere"],
+        "error: /nowhere: No such file or directory 1 problem; nothing was done",
+    ),
     export_of_no_cluster=(
         ["export", "--kubeconfig", "/nowhere"],
         "error: kubeconfig /nowhere: No such file or directory",
@@ -160,6 +163,16 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
     rightsize_without_prometheus=(
         ["rightsize"],
         "Error: --prometheus-url is required: peaks are read from there",
+    ),
+    pause_without_an_end=(["pause", "--reason", "x"], "Error: Missing option '--for'."),
+    pause_without_a_reason=(["pause", "--for", "5m"], "Error: Missing option '--reason'."),
+    pause_for_an_empty_reason=(
+        ["pause", "--for", "5m", "--reason", " "],
+        "Error: Invalid value for --reason: must say why the policy is paused",
+    ),
+    pause_for_two_days=(
+        ["pause", "--reason", "x", "--for", "48h"],
+        "Error: Invalid value for '--for': \"48h\" must be at most 24h.",
     ),
     release_nothing=(["release"], "Error: name the pods to release: -n NAMESPACE, or -A"),
     estimate_a_part_of_the_attention=(
