@@ -200,7 +200,7 @@ def _checked(
     return results, manifests
 
 
-def _choices(texts: Iterable[str]) -> dict[int, int]:
+def _choices(texts: Sequence[str]) -> dict[int, int]:
     """Return the choice that the user takes for each finding, by its number. An empty text takes none."""
     choices: dict[int, int] = {}
     for text in filter(None, texts):
