@@ -1,6 +1,6 @@
 """Nodes in informers: names, the labels by which pods and GPU classes select them, and which pods they take."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import msgspec
@@ -73,12 +73,24 @@ class StoredNode(PartialObject, frozen=True):
     def state(self) -> NodeState:
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
         has = (name for name, amount in self.status.capacity.items() if "/" in name and amount != "0")
-        taints = (Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints)
-        lasting = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
-        return NodeState(not self.spec.unschedulable, tuple(lasting), frozenset(has))
+        return NodeState(not self.spec.unschedulable, lasting_taints(self.spec.taints), frozenset(has))
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode
+
+
+def hard_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
+    """Return the taints that keep pods away."""
+    hard = (
+        Toleration(key=each.key, value=each.value, effect=each.effect)
+        for each in taints
+        if each.effect in _HARD
+    )
+    return tuple(sorted(hard, key=describe_toleration))
+
+
+def lasting_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
+    return tuple(filter(is_lasting, hard_taints(taints)))
 
 
 def is_lasting(taint: Toleration) -> bool:

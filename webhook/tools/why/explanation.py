@@ -84,7 +84,7 @@ class QuotaFit(JsonStruct, frozen=True):
 class NodeFit(JsonStruct, frozen=True):
     """A GPU node, and why the pod could not run there now: `against` is empty where it could.
 
-    name: "" if it stands for all `number` nodes of its class; its amounts are then those of the node with the most.
+    name: "" if it stands for `number` nodes of its class; its amounts are then those of the node with the most.
     free: by requested resource; None where the pods of the cluster cannot be read. remedy: what to write or wait for, "" where
       nothing helps.
     """
@@ -99,9 +99,13 @@ class NodeFit(JsonStruct, frozen=True):
 
     @property
     def subject(self) -> str:
-        if self.name:
-            return f"Node {self.name}"
-        return "it" if self.number == 1 else "the one with the most"
+        return f"Node {self.name}" if self.name else "the one with the most"
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """The sort key: the node with the fewest obstacles and the most free first, whoever asks."""
+        free, has = (sum((of or {}).values()) for of in (self.free, self.allocatable))
+        return len(self.against), -free, -has, self.against, self.name
 
 
 class PodState(JsonStruct, frozen=True):

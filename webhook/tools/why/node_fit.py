@@ -36,7 +36,7 @@ def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
     fits = (_node_fit(pod, node, requested) for node in nodes)
-    return tuple(sorted(fits, key=lambda each: (len(each.against), each.name)))
+    return tuple(sorted(fits, key=lambda each: each.order))
 
 
 def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFit:
@@ -48,7 +48,7 @@ def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFi
         allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
         against=tuple(text for text, _ in obstacles),
         remedy=next((remedy for _, remedy in obstacles if remedy), ""),
-        number=node.stands_for.capacity.nodes if node.stands_for else 1,
+        number=node.number,
     )
 
 
@@ -63,16 +63,13 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
         # Its allocatable amount is too small: list this first.
         yield from lacking.items()
         lacking = {}
-    if node.stands_for is not None:
-        # A class from ConfigMap gpu-admission-capacity, not a node: its taints and labels are unknown.
-        yield from (
-            lacking.items() if node.is_ready else (("takes no pods: it is not Ready, or cordoned", ""),)
-        )
-        return
     if not node.is_ready:
         yield "is not Ready", ""
     if not node.is_schedulable:
-        yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
+        yield (
+            "is cordoned",
+            f"kubectl uncordon {node.name}, if it should take pods again" if node.name else "",
+        )
     for taint in node.taints:
         is_hard = taint.effect in {"NoSchedule", "NoExecute"}
         if is_hard and not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations or ()):
@@ -81,7 +78,7 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
                 f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}",
             )
     for key, value in sorted(pod.node_selector.items()):
-        if node.labels.get(key) != value:
+        if _is_known(key, node) and node.labels.get(key) != value:
             label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
             yield f"has {label}, and nodeSelector demands {value}", ""
     terms = pod.required_terms
@@ -108,13 +105,19 @@ def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle
             )
 
 
+def _is_known(key: str, node: GPUNode) -> bool:
+    return node.known is None or key in node.known
+
+
 def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
     """Whether a node matches one of the alternatives (`k8s.io/component-helpers` `scheduling/corev1/nodeaffinity`)."""
     labels = (
         (frozenset((node.labels[each.key],)) if each.key in node.labels else ABSENT, each)
         for each in term.match_expressions or ()
+        if _is_known(each.key, node)
     )
-    fields = ((frozenset((node.name,)), each) for each in term.match_fields or () if each.key == NODE_NAME)
+    by_name = (each for each in term.match_fields or () if each.key == NODE_NAME and node.name)
+    fields = ((frozenset((node.name,)), each) for each in by_name)
     return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)
     )

@@ -1,6 +1,7 @@
 """Who may not list nodes gets the same answers, by what the controller has published of them."""
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -45,15 +46,16 @@ USED = {"a": 5}
 HOLDING = [{"metadata": {"name": "p"}, "spec": {"nodeName": "a", "containers": [gpu_container("5")]}}]
 
 
-def published(at: datetime) -> JSON:
+def published(at: datetime, nodes: Sequence[JSON] = EVERY, used_on: Mapping[str, int] = USED) -> JSON:
+    """Return the ConfigMap that the controller wrote then; `used_on`: whole GPUs by node."""
     configuration = load_directory(None)
     read = counted_node_reader(configuration)
     found = []
-    for each in EVERY:
+    for each in nodes:
         counted = read(msgspec.Raw(msgspec.json.encode(each)))
         assert counted.gpus is not None
-        used = {GPU: Fraction(USED.get(counted.name, 0))}
-        found.append((msgspec.structs.replace(counted.gpus, used=used), counted.labels))
+        used = {GPU: Fraction(used_on.get(counted.name, 0))}
+        found.append(msgspec.structs.replace(counted.gpus, used=used))
     classes = published_classes(found, {}, configuration.classes)
     return {"metadata": {"name": "x"}, **json.loads(encode(PublishedCapacity(at, classes)))}
 
@@ -117,7 +119,7 @@ def test_the_remedies_of_check_are_the_same(tmp_path: Path, text: str, reasons: 
 
 @cases(
     ("age", "note"),
-    just_now=(5, "nodes by class as the controller counted them at {}, without taints"),
+    just_now=(5, "nodes by class as the controller counted them at {}"),
     by_a_controller_that_is_down=(
         600,
         "the controller counted nodes last at {}: what is free now is not known",
