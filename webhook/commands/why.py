@@ -14,6 +14,7 @@ from webhook.cluster.objects import timestamp
 from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota_text import budget_facts, idle_text
+from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.report import plain
 from webhook.tools.status.team_text import team_share
 from webhook.tools.why.discovery import UnknownKindError
@@ -174,6 +175,8 @@ def _details(screen: Screen, explained: Explanation) -> None:
     )
     _entries(screen, "policy", _policy(explained))
     _entries(screen, "quota", quota_facts(explained.quota) if explained.quota else ())
+    if explained.figures_until is not None:
+        _entry(screen, "", stale_figures(explained.figures_until, explained.at))
     _entries(screen, "budget", budget_facts(explained.budget, explained.at) if explained.budget else ())
     _entries(screen, "use", [idle_text(explained.idle, explained.at)] if explained.idle else ())
     _entries(screen, "nodes", _nodes(explained.nodes) if explained.nodes is not None else ())

@@ -25,6 +25,7 @@ from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
 from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
 from webhook.tools.rightsize.workloads import SizeReport, read_sizes
+from webhook.tools.status.freshness import ago, stale_figures
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.status.team_text import team_notes, team_share
@@ -131,7 +132,13 @@ def create_app(
         drawing=history.drawing,
     )
     app.jinja_env.filters.update(
-        FILTERS, format_gpu_hours=format_gpu_hours, unit=unit, team_share=team_share, team_notes=team_notes
+        FILTERS,
+        ago=ago,
+        stale_figures=stale_figures,
+        format_gpu_hours=format_gpu_hours,
+        unit=unit,
+        team_share=team_share,
+        team_notes=team_notes,
     )
     guard(app)
     proposals, opened = DenialProposals(api), datetime.now(UTC)

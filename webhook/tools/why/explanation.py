@@ -138,6 +138,7 @@ class Explanation(JsonStruct, frozen=True):
     idle: its GPUs, if they are known to do no work. budget: of the namespace.
     nodes: the GPU nodes of its classes; None where they cannot be read.
     omitted: what the caller may not read. nodes_from: where else nodes are from, in words, if the caller may not list them.
+    figures_until: of the quota, since when no controller counts; None while one does.
     """
 
     kind: str
@@ -162,3 +163,4 @@ class Explanation(JsonStruct, frozen=True):
     events: tuple[ObservedEvent, ...] = ()
     omitted: tuple[str, ...] = ()
     nodes_from: str = ""
+    figures_until: datetime | None = None

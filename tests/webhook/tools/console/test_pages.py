@@ -213,7 +213,10 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
 
 def test_every_page_of_quotas_says_that_no_controller_leads() -> None:
     found = msgspec.structs.replace(status(), figures_until=NOW)
-    said = [" no controller has led since" in shown(path, {}, found) for path in ("/", "/quotas/team-001")]
+    said = [
+        "not counted now: no controller leads; gpu-admission doctor says why." in shown(path, {}, found)
+        for path in ("/", "/quotas/team-001")
+    ]
     assert said == [True, True]
     assert "no controller has led" not in shown("/", {})
 
