@@ -6,6 +6,7 @@ A taint is a `Toleration` without an operator: key, value and effect.
 import re
 from collections.abc import Iterator
 
+from policies.finding import flow
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.pod import Toleration
 
@@ -107,6 +108,6 @@ def describe_toleration(toleration: Toleration) -> str:
 
 
 def toleration_of(taint: Toleration) -> str:
-    """Return the toleration of a taint as people write it in YAML."""
-    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
-    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
+    """Return the toleration of a taint in YAML, to be pasted."""
+    value = {"operator": "Equal", "value": taint.value} if taint.value else {"operator": "Exists"}
+    return flow({"key": taint.key, **value, "effect": taint.effect})

@@ -1,37 +1,20 @@
 """Nodes in informers: names, the labels by which pods and GPU classes select them, and which pods they take."""
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from typing import Any
 
 import msgspec
 
 from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
 from policies.pods.pod import ResourceList, Toleration
-from policies.pods.tolerations import describe_toleration
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
+from webhook.cluster.taints import lasting_taints
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
 WHOLE_NODES = Resource("/api/v1", "nodes")
-
-_HARD = frozenset({"NoSchedule", "NoExecute"})
-TEMPORARY = (
-    # Conditions of a node, its cordon (spec.unschedulable says it, too), and its start (k8s.io/api core/v1 well_known_taints.go)
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    # cluster-autoscaler: nodes that go, or are starting (utils/taints)
-    "ToBeDeletedByClusterAutoscaler",
-    "DeletionCandidateOfClusterAutoscaler",
-    "startup-taint.cluster-autoscaler.kubernetes.io/",
-    "ignore-taint.cluster-autoscaler.kubernetes.io/",
-    # Karpenter: karpenter.sh/unregistered, karpenter.sh/disrupted
-    "karpenter.sh/",
-)
-"""Prefixes of the keys of taints that come and go by themselves."""
-STARTING = "/agent-not-ready"
-"""Suffix of the taints that agents of storage and networks remove (ebs.csi.aws.com, efs.csi.aws.com, node.cilium.io)."""
 
 
 class _NodeSpec(msgspec.Struct):
@@ -77,26 +60,6 @@ class StoredNode(PartialObject, frozen=True):
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode
-
-
-def hard_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
-    """Return the taints that keep pods away."""
-    hard = (
-        Toleration(key=each.key, value=each.value, effect=each.effect)
-        for each in taints
-        if each.effect in _HARD
-    )
-    return tuple(sorted(hard, key=describe_toleration))
-
-
-def lasting_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
-    return tuple(filter(is_lasting, hard_taints(taints)))
-
-
-def is_lasting(taint: Toleration) -> bool:
-    """Whether a taint keeps pods away for as long as the node exists."""
-    key = taint.key or ""
-    return taint.effect in _HARD and not key.startswith(TEMPORARY) and not key.endswith(STARTING)
 
 
 def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:

@@ -169,7 +169,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
-        is_timeless = policy.paused(self.now) is None and not policy.exemptions
+        is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
         limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
@@ -289,7 +289,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""
-        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
+        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused_until_at(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
     def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:

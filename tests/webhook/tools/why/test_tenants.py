@@ -1,4 +1,4 @@
-"""Who may not list nodes gets an administrator's edits from `why`, in situations that differ in nodes and in what the pod asks."""
+"""Who may not list nodes gets an administrator's edits from `why`, whatever the nodes have and the pod asks."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -78,7 +78,9 @@ def edits(found: Explanation) -> list[tuple[str, str, str]]:
         (
             each.source.value,
             each.reason,
-            re.sub(r"kubectl uncordon \w+, if it should take pods again", "", each.remedy),
+            re.sub(r"kubectl uncordon \w+, if it should take pods again", "", each.remedy).replace(
+                "Node s1", "one of them"
+            ),
         )
         for each in found.reasons
     ]
@@ -90,8 +92,8 @@ def asks(gpus: int = 1, of: str = "", name: str = GPU, **spec: Any) -> JSON:
     return {"containers": [container], **selector, **spec}
 
 
-MOST_OF_A100 = {"affinity": node_affinity([("accelerator", "In", A100)])}
-IN_ZONE_C = {"nodeSelector": {ZONE: "c"}}
+MOST_OF_A100: Any = {"affinity": node_affinity([("accelerator", "In", A100)])}
+IN_ZONE_C: Any = {"nodeSelector": {ZONE: "c"}}
 
 
 @cases(
