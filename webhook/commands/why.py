@@ -138,10 +138,8 @@ def show(screen: Screen, explained: Explanation) -> None:
         f"{explained.kind}/{explained.name} in {explained.namespace}: {explained.answer.value}",
         STYLES.get(explained.answer, "green"),
     )
-    if not explained.reasons or explained.answer in {Answer.STOPPED, Answer.ENDED}:
-        screen.paragraph(explained.summary, indent=2)
-    elif explained.pods_wanted != 1:
-        screen.paragraph(explained.summary.partition(":")[0], indent=2)
+    if explained.headline:
+        screen.paragraph(explained.headline, indent=2)
     obstacles = [each for each in explained.reasons if each.source in OBSTACLES and each.remedy]
     for reason in explained.reasons:
         _entry(screen, reason.source.value, reason.message)
@@ -149,8 +147,8 @@ def show(screen: Screen, explained: Explanation) -> None:
             fix = "fix"
             if len(obstacles) > 1 and reason in obstacles:
                 fix = "fix first" if reason is obstacles[0] else "then fix"
-            # "did you mean nvidia-a100?" reads without a label.
-            label = "" if reason.remedy.endswith("?") else f"{fix}: "
+            # "did you mean nvidia-a100?" reads without a label, unless the order matters.
+            label = "" if fix == "fix" and reason.remedy.endswith("?") else f"{fix}: "
             screen.paragraph(label + reason.remedy, indent=COLUMN + 2)
         for detail in reason.details:
             screen.paragraph(detail, indent=COLUMN + 2)
@@ -240,11 +238,13 @@ def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
 
 def _pods(explained: Explanation) -> Iterator[str]:
     for pod in explained.pods:
-        place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
+        place = f" on {pod.node}" if pod.node else ""
+        reason = f": {pod.reason}" if pod.reason and not explained.says(pod.reason) else ""
         yield f"{pod.name} {pod.phase}{place}{reason}"
 
 
 def _events(explained: Explanation) -> Iterator[str]:
     for event in explained.events:
         last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
-        yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}"
+        message = "" if explained.says(event.message) else f": {event.message}"
+        yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}{message}"

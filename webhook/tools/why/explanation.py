@@ -164,3 +164,14 @@ class Explanation(JsonStruct, frozen=True):
     omitted: tuple[str, ...] = ()
     nodes_from: str = ""
     figures_until: datetime | None = None
+
+    @property
+    def headline(self) -> str:
+        """The answer without its first reason, which is said below it; "" if that is all."""
+        if not self.reasons or self.answer in {Answer.STOPPED, Answer.ENDED}:
+            return self.summary
+        return "" if self.pods_wanted == 1 else self.summary.partition(":")[0]
+
+    def says(self, text: str) -> bool:
+        """Whether a reason has this text of another program, so that it need not be shown again."""
+        return any(text in reason.message for reason in self.reasons)
