@@ -49,7 +49,7 @@ def percent(part: Fraction, whole: Fraction) -> str:
 
 
 def amount(value: Fraction | None) -> str:
-    return "unknown" if value is None else format_amount(value)
+    return "?" if value is None else format_amount(value)
 
 
 def by_namespace(denials: Iterable[summaries.DeniedOwner]) -> list[tuple[str, int]]:
