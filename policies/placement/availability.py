@@ -177,6 +177,8 @@ class Availability:
         )
         if not resource.measure.is_count or is_claimed or not self._is_missing(name):
             return None
+        if resource_mapping.misspelt(name):  # rule ineffective-fields says which name is meant
+            return None
         nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
         is_open = not self.pinned
         offered = nearest or sorted(

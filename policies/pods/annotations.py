@@ -34,6 +34,14 @@ SPOT = DOMAIN + "spot"
 MAX_RUNTIME = DOMAIN + "max-runtime"
 MODELS = frozenset({MODEL_FAMILY, MODEL_PARAMS})
 """The annotations that declare a model."""
+READ_BY = {
+    CUDA: "cuda-version",
+    SPOT: "spot",
+    MAX_RUNTIME: "max-runtime",
+    MODEL_LOAD_SECONDS: "readiness-delay",
+    **dict.fromkeys((MODEL_URI, MODEL_PATH, MODEL_CACHE_CLAIM), "model-warming"),
+}
+"""The rule without which an annotation has no effect."""
 
 CANARY = DOMAIN + "canary"
 """Only on dry runs: the webhook adds CANARY_ANSWER. The rules do the same as without it."""

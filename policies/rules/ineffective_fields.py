@@ -5,7 +5,8 @@ Reads:   names of resources of every container and of the pod as a whole, annota
 Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
          of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.36.3).
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
-         annotations that are misspelt, written as labels, or on a Deployment instead of its pods; of a Job in API group apps.
+         annotations that are misspelt, written as labels, or on a Deployment instead of its pods, or whose rule is off; of a Job
+         in API group apps.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
 """
@@ -19,7 +20,7 @@ from itertools import islice
 from policies.finding import Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
-from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION
+from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
 from policies.pods.field_paths import annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
@@ -94,6 +95,20 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
                 yield _misplaced(severity=Severity.DENIAL, path=path, message=message, remedy=remedy)
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
+    if context.surely_requests_gpus(pod):
+        yield from _of_rules_that_are_off(pod, context)
+
+
+def _of_rules_that_are_off(pod: Pod, context: Context) -> Iterator[Finding]:
+    for key, value in pod.annotations.items():
+        rule = READ_BY.get(key)
+        if rule is not None and context.options_of(rule) is None:
+            yield _warning(
+                reason=INEFFECTIVE_ANNOTATION,
+                path=annotation_path(key),
+                value=value,
+                message=f"has no effect: rule {rule} is off in namespace {context.namespace}",
+            )
 
 
 def check_workload(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:

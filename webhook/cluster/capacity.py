@@ -6,21 +6,24 @@ ResourceClaims are not in a node's extended resources, and not counted here.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 import msgspec
 
 from policies.gpus.cards import amounts, is_limit, weight
-from policies.gpus.classes import GPUClass, HostShare
+from policies.gpus.classes import ClassCatalogue, GPUClass, HostShare
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.named_nodes import NamedNode
+from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
+from policies.placement.named_nodes import HOSTNAME, NamedNode
 from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
 from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogues
 from webhook.cluster.nodes import StoredNode, decode_node, node_reader
+from webhook.cluster.taints import hard_taints
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -74,7 +77,9 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Allocatable cores, and below bytes of memory."""
     memory: Fraction = NOTHING
     stands_for: ClassTotals | None = None
-    """Not None: it has no name, and stands for all nodes of its class, whose labels and taints are not known."""
+    """Not None: it has no name, and stands for `number` nodes with its labels and taints; only labels of `known` are known."""
+    number: int = 1
+    known: Container[str] | None = None
 
     @property
     def kind(self) -> str:
@@ -177,7 +182,7 @@ def _gpu_node(node: StoredNode, catalogues: Catalogues) -> GPUNode | None:
         classes=tuple(each.name for each in named),
         family=families.pop() if len(families) == 1 else "",
         labels=node.labels,
-        taints=node.spec.taints,
+        taints=hard_taints(node.spec.taints),
         is_ready=node.is_ready,
         is_schedulable=not node.spec.unschedulable,
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
@@ -198,18 +203,25 @@ def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: C
 class CountedNode(NamedNode, frozen=True):
     """A node of the controller's informer.
 
-    gpus: without its labels and taints, and what is used; None without GPUs. resources: the names of the extended resources that
-    it has.
+    gpus: with the labels of `published_keys` and the taints that keep pods away alone, without what is used; None without GPUs.
+    resources: the names of the extended resources that it has.
     """
 
     gpus: GPUNode | None = None
     resources: frozenset[str] = frozenset()
 
 
+def published_keys(classes: ClassCatalogue) -> LabelKeys:
+    """Return the keys of the labels that tenants may see: those of classes, and of hardware, zone and architecture."""
+    return known_keys(classes.label_keys - {HOSTNAME}, HARDWARE)
+
+
 def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], CountedNode]:
-    """Return a function that reads a node in JSON. Nodes with equal labels or names of resources share them."""
+    """Return a function that reads a node in JSON. Nodes with equal labels, taints or names of resources share them."""
+    is_published = lru_cache(published_keys(catalogues.classes).__contains__)
     read_named = node_reader(catalogues.classes.label_keys)
     interned: dict[frozenset[str], frozenset[str]] = {}
+    looks: dict[object, tuple[dict[str, str], tuple[Toleration, ...]]] = {}
 
     def read(raw: msgspec.Raw) -> CountedNode:
         named, names = read_named(raw), frozenset[str]()
@@ -221,7 +233,12 @@ def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], Count
         except Exception:  # the quota counts by this informer, and a node's amounts must not end that
             log.exception("node %s: its resources cannot be read", named.name)
         if gpus is not None:
-            gpus = msgspec.structs.replace(gpus, labels={}, taints=())
+            labels, taints = (
+                {key: value for key, value in gpus.labels.items() if is_published(key)},
+                gpus.taints,
+            )
+            labels, taints = looks.setdefault((frozenset(labels.items()), taints), (labels, taints))
+            gpus = msgspec.structs.replace(gpus, labels=labels, taints=taints)
         resources = interned.setdefault(names, names)
         return CountedNode(
             named.uid, named.name, named.hostname, named.labels, gpus=gpus, resources=resources

@@ -7,12 +7,11 @@ import msgspec
 
 from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
 from policies.pods.pod import ResourceList, Toleration
-from policies.pods.tolerations import describe_toleration
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
-from webhook.cluster.taints import is_lasting
+from webhook.cluster.taints import lasting_taints
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
 WHOLE_NODES = Resource("/api/v1", "nodes")
@@ -57,9 +56,7 @@ class StoredNode(PartialObject, frozen=True):
     def state(self) -> NodeState:
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
         has = (name for name, amount in self.status.capacity.items() if "/" in name and amount != "0")
-        taints = (Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints)
-        lasting = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
-        return NodeState(not self.spec.unschedulable, tuple(lasting), frozenset(has))
+        return NodeState(not self.spec.unschedulable, lasting_taints(self.spec.taints), frozenset(has))
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode

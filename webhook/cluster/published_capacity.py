@@ -5,7 +5,7 @@ object, because most classes are built in, and no GPUClass of theirs has a statu
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Annotated
@@ -13,9 +13,10 @@ from typing import Annotated
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue, HostShare
-from policies.placement.named_nodes import HOSTNAME, Labels, NodeState
+from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.placement.pinning import classes_of_label
+from policies.pods.pod import Toleration
 from policies.quota.amounts import NOTHING, parse_amount
 from policies.quota.demand import Catalogues
 from webhook.cluster.capacity import (
@@ -24,9 +25,11 @@ from webhook.cluster.capacity import (
     ClassTotals,
     GPUNode,
     capacity_by_class,
+    published_keys,
     share_by_class,
 )
 from webhook.cluster.objects import decode_config_map
+from webhook.cluster.taints import lasting_taints
 
 REFRESH_SECONDS = 60.0
 """What does not change is published again after this time, so that `observed` says whether a controller still counts."""
@@ -35,20 +38,33 @@ KEY = "capacity"
 """Of the ConfigMap's data."""
 
 
+MOST_KINDS = 16
+"""Kinds of nodes that are published of a class. The ConfigMap has 1 MiB, and a kind some 500 bytes."""
+
+
 class ResourceCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A resource of the nodes of a class, in its own units. `most`: what the node with the most of it has, and has free."""
+    """A resource of some nodes, in its own units."""
 
     allocatable: Fraction
     free: Fraction
-    most: Fraction
-    most_free: Fraction
+
+
+class AlikeNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Nodes of a class with the same labels and taints. most: what the node with the most of each resource has, and has free."""
+
+    nodes: int
+    labels: Labels = ()
+    taints: tuple[Toleration, ...] = ()
+    is_ready: bool = True
+    is_schedulable: bool = True
+    most: dict[str, ResourceCapacity] = {}
 
 
 class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The nodes of a class, and their GPUs in whole cards; only nodes that take pods have free ones.
 
-    pending: GPUs of pods without a node that only this class can take. labels: the distinct labels of its nodes, those alone by
-    which classes select nodes.
+    pending: GPUs of pods without a node that only this class can take. alike: MOST_KINDS at most, those with the fewest taints
+    first, of these those with the most free GPUs.
     """
 
     nodes: int = 0
@@ -57,7 +73,7 @@ class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     free: Fraction = NOTHING
     pending: Fraction = NOTHING
     resources: dict[str, ResourceCapacity] = {}
-    labels: tuple[Labels, ...] = ()
+    alike: tuple[AlikeNodes, ...] = ()
     share: HostShare | None = None
 
     @property
@@ -82,20 +98,24 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
         return now - self.observed > OLD
 
     def nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...]:
-        """Return a node without a name for each class, which has as much as the node with the most."""
+        """Return a node without a name for each kind of nodes, which has as much as the one with the most."""
         return tuple(
-            _stand_in(kind, published, catalogues)
+            _stand_in(kind, published, alike, catalogues)
             for kind, published in self.classes.items()
-            if published.nodes
+            for alike in published.alike
         )
 
     def facts(self, pools: tuple[NodeOffer, ...], classes: ClassCatalogue) -> NodeFacts:
-        """Return the facts about the nodes by the labels of classes; other labels and taints are not known."""
-        labelled: list[tuple[Labels, NodeState]] = []
-        for each in self.classes.values():
-            names = frozenset(name for name, amount in each.resources.items() if amount.allocatable)
-            labelled += [(labels, NodeState(resources=names)) for labels in each.labels]
-        return node_facts(classes.label_keys - {HOSTNAME}, labelled, pools)
+        """Return the facts about the nodes by the labels that are published; other labels are not known."""
+        labelled = (
+            (
+                alike.labels,
+                NodeState(alike.is_schedulable, lasting_taints(alike.taints), frozenset(alike.most)),
+            )
+            for each in self.classes.values()
+            for alike in each.alike
+        )
+        return node_facts(published_keys(classes), labelled, pools)
 
 
 _PUBLISHED = msgspec.json.Decoder(PublishedCapacity, dec_hook=lambda _fraction, text: parse_amount(text))
@@ -117,15 +137,12 @@ def decode(config_map: bytes) -> PublishedCapacity | None:
 
 
 def published_classes(
-    nodes: Iterable[tuple[GPUNode, Labels]], pending: Mapping[str, Fraction], classes: ClassCatalogue
+    nodes: Iterable[GPUNode], pending: Mapping[str, Fraction], classes: ClassCatalogue
 ) -> dict[str, PublishedClass]:
-    """Return what to publish of nodes with these labels. `pending`: GPUs of pods without a node by the class that they pin."""
-    members, labels = defaultdict[str, list[GPUNode]](list), defaultdict[str, set[Labels]](set)
-    for node, of_node in nodes:
+    """Return what to publish of these nodes. `pending`: GPUs of pods without a node by the class that they pin."""
+    members = defaultdict[str, list[GPUNode]](list)
+    for node in nodes:
         members[node.kind].append(node)
-        # Without the labels that name no class: they may name nodes, or tenants.
-        named = (each for each in of_node if each[0] != HOSTNAME and classes_of_label(*each, classes))
-        labels[node.kind].add(tuple(named))
     everything = [node for of_kind in members.values() for node in of_kind]
     capacities, shares = capacity_by_class(everything), share_by_class(everything)
     waited_for = {name: amount for name, amount in pending.items() if classes.get(name) is not None}
@@ -139,36 +156,69 @@ def published_classes(
             free=capacity.free or NOTHING,
             pending=waited_for.get(kind, NOTHING),
             resources={
-                name: _resource(name, has, free or NOTHING, members[kind])
+                name: ResourceCapacity(allocatable=has, free=free or NOTHING)
                 for name, (has, free) in capacity.resources.items()
             },
-            labels=tuple(sorted(labels[kind])),
+            alike=_kinds(members[kind], classes),
             share=shares.get(kind),
         )
     return published
 
 
-def _resource(name: str, has: Fraction, free: Fraction, nodes: Iterable[GPUNode]) -> ResourceCapacity:
-    most, most_free = NOTHING, NOTHING
+def _kinds(nodes: Iterable[GPUNode], classes: ClassCatalogue) -> tuple[AlikeNodes, ...]:
+    groups = defaultdict[tuple[Labels, tuple[Toleration, ...], bool, bool], list[GPUNode]](list)
     for node in nodes:
-        most = max(most, node.allocatable.get(name, NOTHING))
-        if node.takes_pods:
-            most_free = max(most_free, (node.free or {}).get(name, NOTHING))
-    return ResourceCapacity(allocatable=has, free=free, most=most, most_free=most_free)
+        # A value of a label of classes that names no class may name a node, or a tenant.
+        labels = tuple(
+            each
+            for each in sorted(node.labels.items())
+            if each[0] not in classes.label_keys or classes_of_label(*each, classes)
+        )
+        groups[labels, node.taints, node.is_ready, node.is_schedulable].append(node)
+    kinds = (
+        AlikeNodes(
+            nodes=len(alike),
+            labels=labels,
+            taints=taints,
+            is_ready=is_ready,
+            is_schedulable=is_schedulable,
+            most=_most(alike),
+        )
+        for (labels, taints, is_ready, is_schedulable), alike in groups.items()
+    )
+    return tuple(sorted(kinds, key=_order)[:MOST_KINDS])
 
 
-def _stand_in(kind: str, published: PublishedClass, catalogues: Catalogues) -> GPUNode:
+def _order(alike: AlikeNodes) -> tuple[object, ...]:
+    takes_none = not (alike.is_ready and alike.is_schedulable)
+    free = sum((each.free for each in alike.most.values()), NOTHING)
+    return len(alike.taints), takes_none, -free, -alike.nodes, alike.labels, str(alike.taints)
+
+
+def _most(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
+    return {
+        name: ResourceCapacity(
+            allocatable=max(node.allocatable.get(name, NOTHING) for node in alike),
+            free=max((node.free or {}).get(name, NOTHING) for node in alike),
+        )
+        for name in sorted({name for node in alike for name in node.allocatable})
+    }
+
+
+def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogues: Catalogues) -> GPUNode:
     named = catalogues.classes.resolve(kind) if kind else ()
     return GPUNode(
         name="",
         classes=tuple(each.name for each in named),
         family=named[0].family if named else "",
-        labels={},
-        taints=(),
-        is_ready=published.nodes_taking_pods > 0,
-        is_schedulable=True,
-        allocatable={name: each.most for name, each in published.resources.items()},
-        used={name: each.most - each.most_free for name, each in published.resources.items()},
+        labels=dict(alike.labels),
+        taints=alike.taints,
+        is_ready=alike.is_ready,
+        is_schedulable=alike.is_schedulable,
+        allocatable={name: each.allocatable for name, each in alike.most.items()},
+        used={name: each.allocatable - each.free for name, each in alike.most.items()},
         weights={},
         stands_for=ClassTotals(published.capacity, published.share),
+        number=alike.nodes,
+        known=published_keys(catalogues.classes),
     )

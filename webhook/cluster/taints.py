@@ -3,11 +3,12 @@
 A node that starts, is repaired, drained or deleted has them. A startup taint of a node pool is one, too, whatever its key.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from policies.pods.pod import Toleration
+from policies.pods.tolerations import describe_toleration
 
-_HARD = frozenset({"NoSchedule", "NoExecute"})
+HARD = frozenset({"NoSchedule", "NoExecute"})
 _PREFIXES = (
     # Conditions of a node, its cordon (spec.unschedulable says it, too), and its start (k8s.io/api core/v1 well_known_taints.go)
     "node.kubernetes.io/",
@@ -48,4 +49,18 @@ def is_lasting(taint: Toleration, startup_taints: Collection[Toleration] = ()) -
     """
     key = taint.key or ""
     is_of_pool = any((each.key, each.effect) == (taint.key, taint.effect) for each in startup_taints)
-    return taint.effect in _HARD and not (is_of_pool or key.startswith(_PREFIXES) or key.endswith(_SUFFIXES))
+    return taint.effect in HARD and not (is_of_pool or key.startswith(_PREFIXES) or key.endswith(_SUFFIXES))
+
+
+def hard_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
+    """Return the taints that keep pods away."""
+    hard = (
+        Toleration(key=each.key, value=each.value, effect=each.effect)
+        for each in taints
+        if each.effect in HARD
+    )
+    return tuple(sorted(hard, key=describe_toleration))
+
+
+def lasting_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
+    return tuple(filter(is_lasting, hard_taints(taints)))

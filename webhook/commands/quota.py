@@ -23,6 +23,7 @@ from webhook.configuration.loader import Configuration
 from webhook.quota.documents import QUOTAS, READY, QuotaRecord, WaitingPods, decode_quota
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.granted_text import key_order
+from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
 from webhook.tools.status.reading import read_summaries
@@ -135,7 +136,7 @@ def print_table(
     screen: Screen, reports: QuotaReports, shown: Sequence[QuotaSummary], now: datetime, *, problems: bool
 ) -> None:
     if reports.until is not None:
-        screen.paragraph(quota_text.stale_figures(reports.until), style="red")
+        screen.paragraph(stale_figures(reports.until, now), style="red")
     quotas = sorted(shown, key=lambda each: each.urgency)
     lines_shown = len(quotas) if problems else MAX_QUOTAS
     width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:lines_shown])])
@@ -197,7 +198,7 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
         screen.line(f"{record.namespace}  {summary.state.value}{denies}", "bold")
         warn = partial(screen.paragraph, indent=2, style="yellow")
         if reports.until is not None:
-            screen.paragraph(quota_text.stale_figures(reports.until), indent=2, style="red")
+            screen.paragraph(stale_figures(reports.until, now), indent=2, style="red")
         screen.line(
             f"  {'':<{NAME_COLUMN}} {quota_text.LEGEND:<{quota_text.BAR}} used + reserved of hard", "dim"
         )

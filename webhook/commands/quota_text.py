@@ -1,7 +1,7 @@
 """GPUQuotas and ClusterGPUQuotas in the text of `quota`, `status` and `why`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from fractions import Fraction
 
 from policies.finding import truncate
@@ -29,13 +29,6 @@ STATES = {
 }
 
 MAX_TEAMS = 20
-
-
-def stale_figures(until: datetime) -> str:
-    return (
-        f"figures are from {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC: no controller has led since, and what came or went "
-        "later is not counted; gpu-admission doctor says how to fix it"
-    )
 
 
 def omitted_line(quotas: Sequence[QuotaSummary]) -> str:

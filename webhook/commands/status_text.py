@@ -10,6 +10,7 @@ from webhook.cluster.capacity import NO_CAPACITY
 from webhook.commands import quota_text
 from webhook.commands.output import Screen, amount_or_unknown, counted, since
 from webhook.tools.doctor.check import DoctorSeverity
+from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
 from webhook.tools.status.summaries import AuditedPods, QuotaHolder, QuotaRow, QuotaSummary
 
@@ -122,7 +123,7 @@ def _totals(screen: Screen, status: ClusterStatus) -> None:
 def _quotas(screen: Screen, status: ClusterStatus, lines_shown: int) -> None:
     _heading(screen, "quotas", f" {quota_text.LEGEND:<{_bar(screen)}} used + reserved of hard")
     if status.figures_until is not None:
-        screen.paragraph(quota_text.stale_figures(status.figures_until), indent=2, style="red")
+        screen.paragraph(stale_figures(status.figures_until, status.at), indent=2, style="red")
     if not status.quotas and status.quotas_are_known:
         where = f"in {', '.join(status.namespaces)}" if status.namespaces else "that you may read"
         teams = status.teams if status.teams and len(status.namespaces) == 1 else ()

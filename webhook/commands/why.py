@@ -15,6 +15,7 @@ from webhook.commands import options
 from webhook.commands.options import ClusterChoice, completed
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota_text import budget_facts, idle_text
+from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.report import plain
 from webhook.tools.status.team_text import team_share
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
@@ -138,10 +139,8 @@ def show(screen: Screen, explained: Explanation) -> None:
         f"{explained.kind}/{explained.name} in {explained.namespace}: {explained.answer.value}",
         STYLES.get(explained.answer, "green"),
     )
-    if not explained.reasons or explained.answer in {Answer.STOPPED, Answer.ENDED}:
-        screen.paragraph(explained.summary, indent=2)
-    elif explained.pods_wanted != 1:
-        screen.paragraph(explained.summary.partition(":")[0], indent=2)
+    if explained.headline:
+        screen.paragraph(explained.headline, indent=2)
     obstacles = [each for each in explained.reasons if each.source in OBSTACLES and each.remedy]
     for reason in explained.reasons:
         _entry(screen, reason.source.value, reason.message)
@@ -149,8 +148,8 @@ def show(screen: Screen, explained: Explanation) -> None:
             fix = "fix"
             if len(obstacles) > 1 and reason in obstacles:
                 fix = "fix first" if reason is obstacles[0] else "then fix"
-            # "did you mean nvidia-a100?" reads without a label.
-            label = "" if reason.remedy.endswith("?") else f"{fix}: "
+            # "did you mean nvidia-a100?" reads without a label, unless the order matters.
+            label = "" if fix == "fix" and reason.remedy.endswith("?") else f"{fix}: "
             screen.paragraph(label + reason.remedy, indent=COLUMN + 2)
         for detail in reason.details:
             screen.paragraph(detail, indent=COLUMN + 2)
@@ -175,6 +174,8 @@ def _details(screen: Screen, explained: Explanation) -> None:
     )
     _entries(screen, "policy", _policy(explained))
     _entries(screen, "quota", quota_facts(explained.quota) if explained.quota else ())
+    if explained.figures_until is not None:
+        _entry(screen, "", stale_figures(explained.figures_until, explained.at))
     _entries(screen, "budget", budget_facts(explained.budget, explained.at) if explained.budget else ())
     _entries(screen, "use", [idle_text(explained.idle, explained.at)] if explained.idle else ())
     _entries(screen, "nodes", _nodes(explained.nodes) if explained.nodes is not None else ())
@@ -238,11 +239,13 @@ def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
 
 def _pods(explained: Explanation) -> Iterator[str]:
     for pod in explained.pods:
-        place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
+        place = f" on {pod.node}" if pod.node else ""
+        reason = f": {pod.reason}" if pod.reason and not explained.says(pod.reason) else ""
         yield f"{pod.name} {pod.phase}{place}{reason}"
 
 
 def _events(explained: Explanation) -> Iterator[str]:
     for event in explained.events:
         last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
-        yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}"
+        message = "" if explained.says(event.message) else f": {event.message}"
+        yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}{message}"

@@ -116,7 +116,7 @@ def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
                 name = key.removeprefix(prefix)
                 sums[name] = sums.get(name, NOTHING) + amount * times
     nodes = (
-        (msgspec.structs.replace(each.gpus, used=used.get(each.name, {})), each.labels)
+        msgspec.structs.replace(each.gpus, used=used.get(each.name, {}))
         for each in counter.nodes.all()
         if each.gpus is not None
     )

@@ -242,6 +242,7 @@ def decided(
 
 def _forbidden(denials: list[Finding], subject: str, contact: str) -> Status:
     causes = [(finding, finding.sentence()) for finding in denials]
+    contact = "" if denials[0].ask else contact  # the first line says whom to ask
     details = [detail for finding in denials for detail in finding.details]
     message = denial_message([sentence for _, sentence in causes], subject, contact, details)
     shown = (Cause(each.path, _printable(text), each.reason.name) for each, text in causes[:MESSAGE_FINDINGS])
@@ -264,8 +265,7 @@ def findings_of(decisions: list[Decision], outcome: Outcome) -> list[Finding]:
 def denial_message(denials: list[str], subject: str, contact: str = "", details: Sequence[str] = ()) -> str:
     """Return everything that is wrong, one line a finding, and the details.
 
-    The first line is a whole sentence: `kubectl get events` shows no other. It names the contact, unless its finding
-    does.
+    The first line is a whole sentence: `kubectl get events` shows no other. It names the `contact`, unless it has that word.
     """
     first, *further = map(_printable, denials)
     notes = [f"and {len(further)} more"] if further else []

@@ -111,7 +111,7 @@ def test_figures_are_old_while_no_controller_leads(
     assert [each["state"] for each in found["quotas"]] == [state]
     assert (found["figuresUntil"] is not None) is (state == "Stale")
     for each in (text, quota):
-        assert ("no controller has led since" in " ".join(each.split())) is (state == "Stale")
+        assert (", not counted now: no controller leads" in " ".join(each.split())) is (state == "Stale")
         assert f" {state}" in each
 
 

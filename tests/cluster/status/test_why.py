@@ -151,6 +151,7 @@ def test_a_tenant_gets_the_same_less_what_he_may_not_read(cluster: ControlPlane)
         "list gpuclasses.gpu-admission.dev",
         "list gpuresourcemappings.gpu-admission.dev",
         "list nodes",
+        "get leases/gpu-admission-controller -n gpu-admission",
     ]
     refused = why(cluster, "sts/full", "-n", SERVING, user=TENANT)
     assert refused.exit_code == 2

@@ -13,6 +13,7 @@ from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, node_affinity, pod, view
 from tests.cases import cases
+from webhook.configuration.loader import load_objects
 
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
 A100_40 = {"accelerator": "nvidia-a100-40gb"}
@@ -154,6 +155,20 @@ def test_a_profile_that_a_class_lists_and_no_node_has(
     found = Availability(view(pod()), CLASSES, use, nodes)
 
     assert said(found.without_node(resource("nvidia.com/mig-1g.5gb"), RESOURCE_MAPPING)) == want
+
+
+@cases(
+    ("name", "is_said"),
+    one_that_rule_ineffective_fields_corrects=("nvidia.com/gpus", False),
+    a_slice_without_its_dash=("nvidia.com/mig1g.5gb", False),
+    one_of_another_vendor=("amd.com/gpu", True),
+)
+def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
+    found = Availability(view(pod()), CLASSES, nodes=SHARING)
+    mapping = load_objects([]).resource_mapping
+    known = mapping.resource(name)
+    assert known is not None
+    assert (found.without_node(known, mapping) is not None) is is_said
 
 
 @cases(

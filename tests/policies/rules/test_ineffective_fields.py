@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from policies.finding import Severity
+from policies.pods.annotations import READ_BY
 from policies.pods.workload import Workload
+from policies.registry import RULES
 from policies.rules.ineffective_fields import READ, RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from tests.cases import cases
@@ -25,7 +27,9 @@ CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 
 
 def findings(document: JSON) -> list[tuple[Severity, str]]:
-    found = check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))
+    found = check(
+        view(document), OPTIONS, context(resource_mapping=BUILT_IN, options_of=lambda _rule: OPTIONS)
+    )
     return [(finding.severity, finding.sentence()) for finding in found]
 
 
@@ -93,6 +97,33 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
     document = pod(container(), resources={"limits": {name: 1, "cpu": 8, "hugepages-2Mi": "1Gi"}})
 
     assert findings(document) == [(Severity.DENIAL, f"spec.resources.limits[{name}]: {WHOLE_POD}")]
+
+
+OFF = "has no effect: rule {} is off in namespace ml-training"
+
+
+@cases(
+    ("name", "value", "rule"),
+    a_deadline=("max-runtime", "8h", "max-runtime"),
+    one_that_is_no_duration_either=("max-runtime", "8hours", "max-runtime"),
+    a_cuda_version=("cuda", "12.4", "cuda-version"),
+    a_wish_for_spot_nodes=("spot", "true", "spot"),
+    a_time_to_load=("model-load-seconds", "90", "readiness-delay"),
+    a_model_to_fetch=("model-uri", "s3://models/llama", "model-warming"),
+    its_path=("model-path", "/models/llama", "model-warming"),
+    its_claim=("model-cache-claim", "cache", "model-warming"),
+)
+def test_an_annotation_whose_rule_is_off(name: str, value: str, rule: str) -> None:
+    document = pod(gpu_container(), annotations={f"gpu-admission.dev/{name}": value})
+    (found,) = check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))
+    where = f'metadata.annotations[gpu-admission.dev/{name}] = "{value}"'
+    assert (found.severity, found.sentence()) == (Severity.WARNING, f"{where}: {OFF.format(rule)}")
+    assert READ_BY[f"gpu-admission.dev/{name}"] in {each.id for each in RULES}
+
+
+def test_a_pod_without_gpus_needs_no_rule_for_its_annotations() -> None:
+    document = pod(container(), annotations={"gpu-admission.dev/max-runtime": "8h"})
+    assert list(check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))) == []
 
 
 @cases(

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import Labels
+from policies.pods.tolerations import describe_toleration
 from tests.builders import JSON, view
 from tests.cases import cases
 from webhook.cluster.capacity import (
@@ -33,11 +33,17 @@ SECRET = "team-vision"
 
 
 def counted(
-    name: str, labels: JSON, gpus: int = 8, used: int = 0, ready: str = "True", more: JSON | None = None
-) -> tuple[GPUNode, Labels]:
+    name: str,
+    labels: JSON,
+    gpus: int = 8,
+    used: int = 0,
+    ready: str = "True",
+    more: JSON | None = None,
+    **spec: Any,
+) -> GPUNode:
     document = {
         "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name, **labels}},
-        "spec": {"taints": [{"key": "dedicated", "value": SECRET, "effect": "NoSchedule"}]},
+        "spec": spec,
         "status": {
             "allocatable": {"cpu": "64", "memory": "512Gi", GPU: str(gpus), **(more or {})},
             "conditions": [{"type": "Ready", "status": ready}],
@@ -45,14 +51,14 @@ def counted(
     }
     node = counted_node_reader(CONFIGURATION)(msgspec.Raw(msgspec.json.encode(document)))
     assert node.gpus is not None
-    return msgspec.structs.replace(node.gpus, used={GPU: Fraction(used)}), node.labels
+    return msgspec.structs.replace(node.gpus, used={GPU: Fraction(used)})
 
 
 def of(gpu_class: str) -> JSON:
     return {"accelerator": gpu_class}
 
 
-def published(*nodes: tuple[GPUNode, Labels], **pending: int) -> PublishedCapacity:
+def published(*nodes: GPUNode, **pending: int) -> PublishedCapacity:
     waiting = {name.replace("_", "-"): Fraction(gpus) for name, gpus in pending.items()}
     return PublishedCapacity(NOW, published_classes(nodes, waiting, CLASSES))
 
@@ -68,14 +74,13 @@ FULL_AND_EMPTY = [counted("a", of(A100), used=8), counted("b", of(A100), used=5)
     a_family_and_nodes_of_no_class=[counted("f", of("nvidia-a100")), counted("x", {}, gpus=2)],
     slices=[counted("s", of(A100), gpus=0, more={SLICE: "16"})],
 )
-def test_the_classes_are_those_of_the_nodes(nodes: list[tuple[GPUNode, Labels]]) -> None:
+def test_the_classes_are_those_of_the_nodes(nodes: list[GPUNode]) -> None:
     text = encode(published(*nodes))
     read = decode(text)
     assert read is not None
-    instead, real = read.nodes(CONFIGURATION), [node for node, _ in nodes]
-    assert capacity_by_class(instead) == capacity_by_class(real)
-    assert share_by_class(instead) == share_by_class(real)
-    assert SECRET.encode() not in text
+    instead = read.nodes(CONFIGURATION)
+    assert capacity_by_class(instead) == capacity_by_class(nodes)
+    assert share_by_class(instead) == share_by_class(nodes)
     assert not [each for each in instead if each.name]
 
 
@@ -87,8 +92,9 @@ def test_no_name_of_a_node_or_a_team_is_published() -> None:
 
 def test_a_node_stands_for_those_of_its_class_and_has_the_most() -> None:
     nodes = [*FULL_AND_EMPTY, counted("c", of(A100), gpus=4, used=1), counted("d", of(A100), ready="False")]
-    (found,) = published(*nodes).nodes(CONFIGURATION)
-    assert (found.kind, found.takes_pods) == (A100, True)
+    found, away = published(*nodes).nodes(CONFIGURATION)
+    assert (found.kind, found.number, found.takes_pods) == (A100, 3, True)
+    assert (away.number, away.takes_pods) == (1, False)
     assert (found.allocatable, found.free) == ({GPU: Fraction(8)}, {GPU: Fraction(3)})
     assert found.stands_for is not None
     assert found.stands_for.capacity == ClassCapacity(
@@ -100,6 +106,43 @@ def test_a_node_stands_for_those_of_its_class_and_has_the_most() -> None:
     )
 
 
+TAINT = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+STARTING = {"key": "karpenter.sh/unregistered", "effect": "NoExecute", "timeAdded": "2026-11-26T22:00:00Z"}
+SOFT = {"key": "dedicated", "value": "ml", "effect": "PreferNoSchedule"}
+
+
+@cases(
+    ("nodes", "want"),
+    alike=([counted("a", of(A100)), counted("b", of(A100))], [(2, "")]),
+    with_a_taint=([counted("a", of(A100), taints=[TAINT])], [(1, "dedicated=ml:NoSchedule")]),
+    some_with_it=(
+        [counted("a", of(A100), taints=[TAINT]), counted("b", of(A100))],
+        [(1, ""), (1, "dedicated=ml:NoSchedule")],
+    ),
+    one_that_goes_by_itself=(
+        [counted("a", of(A100), taints=[STARTING])],
+        [(1, "karpenter.sh/unregistered:NoExecute")],
+    ),
+    one_that_keeps_nobody_away=([counted("a", of(A100), taints=[SOFT]), counted("b", of(A100))], [(2, "")]),
+    cordoned=([counted("a", of(A100)), counted("b", of(A100), unschedulable=True)], [(1, ""), (1, "")]),
+    in_two_zones=(
+        [counted(each, {**of(A100), "topology.kubernetes.io/zone": each}) for each in "ab"],
+        [(1, ""), (1, "")],
+    ),
+    more_than_are_published=(
+        [counted(f"n{index}", of(A100), taints=[{**TAINT, "value": f"t{index:02}"}]) for index in range(20)],
+        [(1, f"dedicated=t{index:02}:NoSchedule") for index in range(16)],
+    ),
+)
+def test_nodes_with_the_same_labels_and_taints_are_one(
+    nodes: list[GPUNode], want: list[tuple[int, str]]
+) -> None:
+    read = decode(encode(published(*nodes)))
+    assert read is not None
+    found = read.nodes(CONFIGURATION)
+    assert [(each.number, ", ".join(map(describe_toleration, each.taints))) for each in found] == want
+
+
 @cases(
     ("nodes", "pending", "want"),
     of_a_class_with_nodes=(FULL_AND_EMPTY, {"nvidia_a100_80gb": 4}, {A100: 4}),
@@ -107,9 +150,7 @@ def test_a_node_stands_for_those_of_its_class_and_has_the_most() -> None:
     not_twice_for_its_family=(FULL_AND_EMPTY, {"nvidia_a100_80gb": 4, "nvidia_a100": 4}, {A100: 4}),
     none=(FULL_AND_EMPTY, {}, {A100: 0}),
 )
-def test_what_waits_for_a_class(
-    nodes: list[tuple[GPUNode, Labels]], pending: dict[str, int], want: dict[str, int]
-) -> None:
+def test_what_waits_for_a_class(nodes: list[GPUNode], pending: dict[str, int], want: dict[str, int]) -> None:
     found = published(*nodes, **pending).classes
     assert {name: each.pending for name, each in found.items()} == want
 
@@ -119,6 +160,7 @@ def test_what_waits_for_a_class(
     a_class_with_nodes=({"accelerator": A100}, True),
     a_class_without=({"accelerator": T4}, False),
     a_label_of_no_class=({"zone": "a"}, True),
+    a_zone_without_nodes=({"topology.kubernetes.io/zone": "z"}, False),
     a_node_by_name=({"kubernetes.io/hostname": "z"}, True),
 )
 def test_where_a_pod_could_go(selector: JSON, taken: bool) -> None:

@@ -102,10 +102,10 @@ def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str
         summary("full", GPUS, ALL_PENDING, waiting=LINE),
         summary("by-class", ALL_PENDING),
         summary("new", uncounted, state=QuotaState.NOT_COUNTED),
-        until=AT,
+        until=AT - timedelta(seconds=45),
     ) == [
-        "figures are from 2026-11-22 07:13 UTC: no controller has led since, and what",
-        "  came or went later is not counted; gpu-admission doctor says how to fix it",
+        "quotas as of 45 s ago (2026-11-22 07:12:15 UTC), not counted now: no controller",
+        "  leads; gpu-admission doctor says why",
         HEAD,
         "new                  NotCounted       ?        0        ?        0       4",
         "by-class             Ready            -        -        -        -       -  nvidia-a100",

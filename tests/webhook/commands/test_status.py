@@ -105,10 +105,10 @@ def test_on_a_narrow_terminal_bars_are_short(
 
 def test_figures_that_no_controller_updates_are_old(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(status(figures_until=YESTERDAY), capsys).splitlines()
-    start = lines.index("  figures are from 2026-11-21 23:50 UTC: no controller has led since, and what")
+    start = lines.index("  quotas as of 8 h ago (2026-11-21 23:50:00 UTC), not counted now: no controller")
     assert lines[start - 1].startswith("quotas ")
     assert lines[start + 1 : start + 3] == [
-        "    came or went later is not counted; gpu-admission doctor says how to fix it",
+        "    leads; gpu-admission doctor says why",
         "  new  NotCounted",
     ]
 

@@ -1,6 +1,6 @@
 """What `gpu-admission why` prints of what it found, and what it refuses; what it finds: tests/webhook/tools/why/."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,7 @@ REFUSED = explanation(
     omitted=("list nodes",),
     nodes_from="nodes are those that the controller published",
 )
+SCHEDULER = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 NODES = "  nodes      a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
 MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
 
@@ -212,6 +213,69 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
         "  requests   no GPU resource of a node\n"
         "  policy     not known\n"
         "  nodes      no node has one of these classes\n",
+    ),
+    the_first_of_several_obstacles_is_a_question=(
+        explanation(
+            Answer.REFUSED,
+            "no",
+            pods_wanted=1,
+            reasons=(
+                Cause(
+                    source=Source.POLICY, message="nvidia-a10 is no class", remedy="did you mean nvidia-a100?"
+                ),
+                Cause(source=Source.QUOTA, message="2 GPUs too many", remedy="request fewer"),
+            ),
+        ),
+        "Job/train in team: refused\n"
+        "  policy     nvidia-a10 is no class\n"
+        "             fix first: did you mean nvidia-a100?\n"
+        "  quota      2 GPUs too many\n"
+        "             then fix: request fewer\n"
+        "\n"
+        "what is known\n"
+        "  requests   no GPU resource of a node\n"
+        "  policy     not known\n",
+    ),
+    what_the_scheduler_says_once=(
+        explanation(
+            Answer.PENDING,
+            f"0 of 2 pods run: Pod train-0 finds no node: {SCHEDULER}",
+            pods_wanted=2,
+            reasons=(Cause(source=Source.SCHEDULER, message=f"Pod train-0 finds no node: {SCHEDULER}"),),
+            pods=(
+                PodState(name="train-0", phase="Pending", reason=SCHEDULER),
+                PodState(
+                    name="train-1", phase="Pending", reason="0/3 nodes are available: 3 Insufficient cpu."
+                ),
+            ),
+            pods_total=2,
+            events=(
+                ObservedEvent(
+                    about="Pod/train-0", reason="FailedScheduling", message=SCHEDULER, count=4, last=None
+                ),
+            ),
+        ),
+        "Job/train in team: pending\n"
+        "  0 of 2 pods run\n"
+        f"  scheduler  Pod train-0 finds no node: {SCHEDULER}\n"
+        "\n"
+        "what is known\n"
+        "  requests   no GPU resource of a node\n"
+        "  policy     not known\n"
+        "  pods       train-0 Pending\n"
+        "             train-1 Pending: 0/3 nodes are available: 3 Insufficient cpu.\n"
+        "  events     Pod/train-0 FailedScheduling, 4 times\n",
+    ),
+    a_quota_that_is_not_counted_now=(
+        explanation(Answer.RUNNING, "1 of 1 pods run", figures_until=AT - timedelta(seconds=45)),
+        "Job/train in team: running\n"
+        "  1 of 1 pods run\n"
+        "\n"
+        "what is known\n"
+        "  requests   no GPU resource of a node\n"
+        "  policy     not known\n"
+        "             quotas as of 45 s ago (2027-01-01 11:59:15 UTC), not counted now: no controller leads; "
+        "gpu-admission doctor says why\n",
     ),
     one_pod_that_fits_nowhere=(
         explanation(

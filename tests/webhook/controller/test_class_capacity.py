@@ -61,7 +61,7 @@ def test_what_is_counted(pods: list[JSON], free: int, pending: int) -> None:
     found = counted_classes(counter)[A100]
     assert (found.nodes, found.gpus) == (2, Fraction(16))
     assert (found.free, found.pending) == (Fraction(free), Fraction(pending))
-    assert found.resources[GPU].most_free == max(
+    assert found.alike[0].most[GPU].free == max(
         8 - sum(_gpus(each) for each in pods if each["spec"]["nodeName"] == "y"), 0
     )
 

@@ -70,25 +70,25 @@ def test_hundreds_of_findings_are_cut_and_counted() -> None:
 
 
 CONTACT = msgspec.structs.replace(POLICY, help="#gpu-support")
-ASKING = Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message="one", ask="for more").of(
+REFUSED = Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message="one")
+ASKING = msgspec.structs.replace(REFUSED, ask="for more").of("some-rule", "#gpu-support")
+OF_TEAM = msgspec.structs.replace(REFUSED, ask="for more", contact="vision-lead").of(
     "some-rule", "#gpu-support"
 )
 
 
 @cases(
     ("denied", "want"),
-    one=(["one"], "pod ml/train: spec: one [some-rule] (help: #gpu-support)"),
+    one=([REFUSED], "pod ml/train: spec: one [some-rule] (help: #gpu-support)"),
     two=(
-        ["one", "two"],
+        [REFUSED, msgspec.structs.replace(REFUSED, message="two")],
         "pod ml/train: spec: one [some-rule] (and 1 more; help: #gpu-support)\n- spec: two [some-rule]",
     ),
-    named_already=([], "pod ml/train: spec: one; ask #gpu-support for more [some-rule]"),
+    named_already=([ASKING], "pod ml/train: spec: one; ask #gpu-support for more [some-rule]"),
+    the_one_of_a_team=([OF_TEAM], "pod ml/train: spec: one; ask vision-lead for more [some-rule]"),
 )
-def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], want: str) -> None:
-    findings = [
-        Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message=text) for text in denied
-    ] or [ASKING]
-    violations = tuple(Violation(finding, Outcome.DENIED) for finding in findings)
+def test_a_denial_names_one_contact_in_its_first_line(denied: list[Finding], want: str) -> None:
+    violations = tuple(Violation(finding, Outcome.DENIED) for finding in denied)
 
     response = admission_review.decided(
         "u", [Decision(policy=CONTACT, violations=violations)], subject="pod ml/train", patch=True

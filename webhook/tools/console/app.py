@@ -25,6 +25,7 @@ from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
 from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
 from webhook.tools.rightsize.workloads import SizeReport, read_sizes
+from webhook.tools.status.freshness import ago, stale_figures
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.status.team_text import team_notes, team_share
@@ -131,7 +132,13 @@ def create_app(
         drawing=history.drawing,
     )
     app.jinja_env.filters.update(
-        FILTERS, format_gpu_hours=format_gpu_hours, unit=unit, team_share=team_share, team_notes=team_notes
+        FILTERS,
+        ago=ago,
+        stale_figures=stale_figures,
+        format_gpu_hours=format_gpu_hours,
+        unit=unit,
+        team_share=team_share,
+        team_notes=team_notes,
     )
     guard(app)
     proposals, opened = DenialProposals(api), datetime.now(UTC)
@@ -174,7 +181,7 @@ def create_app(
     @app.route("/why")
     def why() -> flask.Response:
         requested, namespace = (flask.request.args.get(each, "").strip() for each in ("object", "namespace"))
-        found, offer, listed, problem = _answer(api, requested, namespace or home)
+        found, offer, listed, problem = _answer(api, requested, namespace, home)
         return page(
             "why.html",
             requested=requested,
@@ -197,16 +204,19 @@ Answer = tuple[Explanation | None, Proposal | None, Problems | None, str]
 """An explanation with what to write, or the problems of a namespace, or why there is neither."""
 
 
-def _answer(api: ApiClient, requested: str, namespace: str) -> Answer:
+def _answer(api: ApiClient, requested: str, namespace: str, home: str) -> Answer:
     kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
     now = datetime.now(UTC)
     try:
         if not requested:
-            return None, None, read_problems(api, namespace, now), ""
+            listed = read_problems(api, namespace, now)
+            if not namespace and listed.omitted:  # a tenant, who may not read all namespaces
+                listed = read_problems(api, home, now)
+            return None, None, listed, ""
         if not (kind and name):
             return None, None, None, f'"{requested}" must be KIND/NAME, such as job/train'
-        found = explain(api, kind, name, namespace, now)
-        return found, ProposalReader(api, now).propose(kind, name, namespace), None, ""
+        found = explain(api, kind, name, namespace or home, now)
+        return found, ProposalReader(api, now).propose(kind, name, namespace or home), None, ""
     except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
         return None, None, None, str(error)
 

@@ -32,8 +32,6 @@ LOOKS: dict[summaries.QuotaState | Health | Answer | DoctorSeverity, str] = {
 }
 """The CSS class of each state."""
 
-_AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
 
 def fill(row: summaries.QuotaRow) -> str:
     """Return how full a row is, as a CSS class; "" if something is free."""
@@ -51,12 +49,7 @@ def percent(part: Fraction, whole: Fraction) -> str:
 
 
 def amount(value: Fraction | None) -> str:
-    return "unknown" if value is None else format_amount(value)
-
-
-def ago(moment: datetime, now: datetime) -> str:
-    seconds = max(int((now - moment).total_seconds()), 0)
-    return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
+    return "?" if value is None else format_amount(value)
 
 
 def by_namespace(denials: Iterable[summaries.DeniedOwner]) -> list[tuple[str, int]]:

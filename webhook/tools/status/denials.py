@@ -117,7 +117,7 @@ def denials_in_events(
     said: Callable[[ClusterEvent], str] = lambda event: event.denial,
     made_by: Mapping[tuple[str, str], str] = {},
 ) -> tuple[DeniedOwner, ...]:
-    """Return the denials in the namespace, in all if it is "". Raises `errors.ApiError`.
+    """Return the denials in the namespace, in all if it is "", not of ReplicaSets that are gone. Raises `errors.ApiError`.
 
     said: returns what an Event says of a denial, "" for other Events. made_by: the controllers of ReplicaSets by namespace and
       name; the controller of another ReplicaSet is read.
@@ -134,6 +134,8 @@ def denials_in_events(
         known = made_by.get((namespace, name))
         if kind == "ReplicaSet" and known is None:
             known = _deployment(api, namespace, name)
+            if known is None:
+                return ""
         return (known if kind == "ReplicaSet" else "") or f"{kind}/{name}"
 
     denied = []
@@ -143,6 +145,8 @@ def denials_in_events(
             continue
         message = text.partition("\n")[0]
         name = owner(about.namespace, about.kind, about.name)
+        if not name:
+            continue
         # A message of ours names the rule at the end of its finding.
         rule = next((rule.id for rule in RULES if f"[{rule.id}]" in message), "")
         by_quota = reasons.get((about.namespace, name)) if rule == gpu_quota.RULE.id else ""
@@ -160,13 +164,18 @@ def denials_in_events(
     return _by_owner(denied)
 
 
-def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str:
-    """Return what made the ReplicaSet, whose Events name no Deployment; "" if nothing did, or that cannot be read."""
+def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str | None:
+    """Return what made the ReplicaSet, whose Events name no Deployment; "" if nothing did, or that cannot be read.
+
+    None if it is gone: its denials are over.
+    """
     try:
         path = api_path("/apis/apps/v1", "namespaces", namespace, "replicasets", replicaset)
         replica_set = api.get(path, accept=METADATA)
-    except (errors.Forbidden, errors.NotFound):
+    except errors.Forbidden:
         return ""
+    except errors.NotFound:
+        return None
     return decode_owned(replica_set).metadata.controlled_by
 
 

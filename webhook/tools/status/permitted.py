@@ -104,7 +104,7 @@ class Permitted:
         published = self.published()
         if published is not None:
             at = f"at {published.observed:%Y-%m-%d %H:%M:%S} UTC"
-            self.nodes_from = f"nodes by class as the controller counted them {at}, without taints"
+            self.nodes_from = f"nodes by class as the controller counted them {at}"
             if published.is_old(now):
                 self.nodes_from = f"the controller counted nodes last {at}: what is free now is not known"
             if LIST_NODES in self.omitted:

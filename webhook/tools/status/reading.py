@@ -1,7 +1,7 @@
 """Reads the status of a cluster, or of some namespaces. What the caller may not read is left out and named."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from policies.quota.amounts import NOTHING
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.cluster.objects import TRUE, WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
@@ -28,11 +28,11 @@ from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import CheckResult
 from webhook.tools.doctor.checks import is_not_installed, run_checks
 from webhook.tools.doctor.checks.certificates import stored_certificate
-from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.pending_pods import PENDING_AFTER, PendingOwner, pending_owners
 from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, LoggedPods, denials_in_events
+from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (
@@ -184,7 +184,7 @@ def read_summaries(
     counts_as = {quota.namespace: quota.spec.unclassified_pods for quota in quotas if quota.spec is not None}
     read = partial(pending_owners, reader.api, configuration, counts_as, nodes)
     pending = reader.by_namespace("pods", namespaces, read) if counts_as else {}
-    until = _figures_until(reader, names, now)
+    until = figures_until(reader, names, now)
     summaries = (
         quota_status(
             each,
@@ -196,20 +196,6 @@ def read_summaries(
         for each in quotas
     )
     return tuple(summaries), until
-
-
-def _figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | None:
-    """Return when a controller renewed its Lease last, if none does now: the status of quotas is as old, or older.
-
-    None while a controller leads, and where no Lease can be read.
-    """
-    path = api_path("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
-    lease = reader.get(f"get leases/{names.lease} -n {names.namespace}", path)
-    spec = msgspec.json.decode(lease)["spec"] if lease else {}
-    if not spec.get("renewTime"):
-        return None
-    renewed = datetime.fromisoformat(spec["renewTime"])
-    return renewed if now - renewed > LATE * timedelta(seconds=spec.get("leaseDurationSeconds", 0)) else None
 
 
 def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity] | None) -> ClusterTotals:

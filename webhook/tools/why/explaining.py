@@ -38,8 +38,10 @@ from webhook.evaluation.kinds import POD
 from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
+from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
+from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger
@@ -299,6 +301,7 @@ class _Case:
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
             events=tuple(observed_events(situation.events)),
+            figures_until=figures_until(self.reader, Names(), self.now) if quota else None,
             omitted=tuple(self.reader.omitted),
             nodes_from=self.reader.nodes_from,
         )

@@ -84,7 +84,7 @@ class QuotaFit(JsonStruct, frozen=True):
 class NodeFit(JsonStruct, frozen=True):
     """A GPU node, and why the pod could not run there now: `against` is empty where it could.
 
-    name: "" if it stands for all `number` nodes of its class; its amounts are then those of the node with the most.
+    name: "" if it stands for `number` nodes of its class; its amounts are then those of the node with the most.
     free: by requested resource; None where the pods of the cluster cannot be read. remedy: what to write or wait for, "" where
       nothing helps.
     """
@@ -99,9 +99,13 @@ class NodeFit(JsonStruct, frozen=True):
 
     @property
     def subject(self) -> str:
-        if self.name:
-            return f"Node {self.name}"
-        return "it" if self.number == 1 else "the one with the most"
+        return f"Node {self.name}" if self.name else "the one with the most"
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """The sort key: the node with the fewest obstacles and the most free first, whoever asks."""
+        free, has = (sum((of or {}).values()) for of in (self.free, self.allocatable))
+        return len(self.against), -free, -has, self.against, self.name
 
 
 class PodState(JsonStruct, frozen=True):
@@ -134,6 +138,7 @@ class Explanation(JsonStruct, frozen=True):
     idle: its GPUs, if they are known to do no work. budget: of the namespace.
     nodes: the GPU nodes of its classes; None where they cannot be read.
     omitted: what the caller may not read. nodes_from: where else nodes are from, in words, if the caller may not list them.
+    figures_until: of the quota, since when no controller counts; None while one does.
     """
 
     kind: str
@@ -158,3 +163,15 @@ class Explanation(JsonStruct, frozen=True):
     events: tuple[ObservedEvent, ...] = ()
     omitted: tuple[str, ...] = ()
     nodes_from: str = ""
+    figures_until: datetime | None = None
+
+    @property
+    def headline(self) -> str:
+        """The answer without its first reason, which is said below it; "" if that is all."""
+        if not self.reasons or self.answer in {Answer.STOPPED, Answer.ENDED}:
+            return self.summary
+        return "" if self.pods_wanted == 1 else self.summary.partition(":")[0]
+
+    def says(self, text: str) -> bool:
+        """Whether a reason has this text of another program, so that it need not be shown again."""
+        return any(text in reason.message for reason in self.reasons)

@@ -12,7 +12,7 @@ from policies.pods.tolerations import describe_toleration, tolerates, toleration
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.taints import is_lasting
+from webhook.cluster.taints import HARD, is_lasting
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.why.explanation import NodeFit
 
@@ -45,7 +45,7 @@ def node_fits(
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
     fits = (_node_fit(pod, node, requested, startup_taints) for node in nodes)
-    return tuple(sorted(fits, key=lambda each: (len(each.against), each.name)))
+    return tuple(sorted(fits, key=lambda each: each.order))
 
 
 def _node_fit(
@@ -60,7 +60,7 @@ def _node_fit(
         allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
         against=tuple(text for text, _ in obstacles),
         remedy=next((remedy for _, remedy in obstacles if remedy), ""),
-        number=node.stands_for.capacity.nodes if node.stands_for else 1,
+        number=node.number,
     )
 
 
@@ -77,19 +77,16 @@ def _obstacles(
         # Its allocatable amount is too small: list this first.
         yield from lacking.items()
         lacking = {}
-    if node.stands_for is not None:
-        # A class from ConfigMap gpu-admission-capacity, not a node: its taints and labels are unknown.
-        yield from (
-            lacking.items() if node.is_ready else (("takes no pods: it is not Ready, or cordoned", ""),)
-        )
-        return
     if not node.is_ready:
         yield "is not Ready", ""
     if not node.is_schedulable:
-        yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
+        yield (
+            "is cordoned",
+            f"kubectl uncordon {node.name}, if it should take pods again" if node.name else "",
+        )
     yield from _untolerated(pod, node, startup_taints)
     for key, value in sorted(pod.node_selector.items()):
-        if node.labels.get(key) != value:
+        if _is_known(key, node) and node.labels.get(key) != value:
             label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
             yield f"has {label}, and nodeSelector demands {value}", ""
     terms = pod.required_terms
@@ -100,14 +97,16 @@ def _obstacles(
 
 def _untolerated(pod: Pod, node: GPUNode, startup_taints: Collection[Toleration]) -> Iterator[Obstacle]:
     for taint in node.taints:
-        is_hard = taint.effect in {"NoSchedule", "NoExecute"}
-        if is_hard and not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations or ()):
+        if taint.effect in HARD and not any(
+            tolerates(toleration, taint) for toleration in pod.spec.tolerations or ()
+        ):
             text = f"has the taint {describe_toleration(taint)}"
             if is_lasting(taint, startup_taints):
                 edit = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
                 yield f"{text}, which the pod does not tolerate", edit
             else:
-                yield f"{text}, which goes by itself", f"wait until Node {node.name} has lost this taint"
+                which = f"Node {node.name}" if node.name else "one of them"
+                yield f"{text}, which goes by itself", f"wait until {which} has lost this taint"
 
 
 def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
@@ -128,13 +127,19 @@ def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle
             )
 
 
+def _is_known(key: str, node: GPUNode) -> bool:
+    return node.known is None or key in node.known
+
+
 def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
     """Whether a node matches one of the alternatives (`k8s.io/component-helpers` `scheduling/corev1/nodeaffinity`)."""
     labels = (
         (frozenset((node.labels[each.key],)) if each.key in node.labels else ABSENT, each)
         for each in term.match_expressions or ()
+        if _is_known(each.key, node)
     )
-    fields = ((frozenset((node.name,)), each) for each in term.match_fields or () if each.key == NODE_NAME)
+    by_name = (each for each in term.match_fields or () if each.key == NODE_NAME and node.name)
+    fields = ((frozenset((node.name,)), each) for each in by_name)
     return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)
     )

@@ -425,7 +425,7 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds and classes else ""
         yield Cause(source=Source.NODES, message=message, remedy=f"{remedy}ask {situation.contact} for nodes")
         return
-    first, lacking = min(nodes, key=lambda node: len(node.against)), _lacking(situation)
+    first, lacking = min(nodes, key=lambda node: node.order), _lacking(situation)
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"
@@ -434,7 +434,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         kind = f"of class {classes}" if classes else "with GPUs"
         total = sum(each.number for each in nodes)
         number = f"none of the {total} nodes {kind} can" if total > 1 else f"the only node {kind} cannot"
-        message = f"{number} take it: {first.subject} {', and '.join(first.against)}"
+        subject = first.subject if total > 1 or first.name else "it"
+        message = f"{number} take it: {subject} {', and '.join(first.against)}"
         yield Cause(source=Source.NODES, message=message, remedy=first.remedy)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -192,6 +192,35 @@ def test_what_is_denied_or_pending_is_listed_and_searched(
     assert said in text
 
 
+@cases(
+    ("asked", "omitted", "title"),
+    an_administrator=("", (), "all namespaces"),
+    a_tenant=("", ("list pods in all namespaces",), "home"),
+    one_namespace=("ml", (), "ml"),
+)
+def test_what_is_listed_without_an_object(
+    monkeypatch: pytest.MonkeyPatch, asked: str, omitted: tuple[str, ...], title: str
+) -> None:
+    def read(_api: Any, namespace: str, _now: datetime) -> Problems:
+        lacking = () if namespace else omitted
+        return Problems(namespace=namespace, at=NOW, since=NOW, problems=PROBLEMS[:1], omitted=lacking)
+
+    monkeypatch.setattr(console, "read_problems", read)
+    text = shown("/why", {"namespace": asked})
+
+    assert f"Denied or pending in {title}<" in text
+    assert '<a class="name" href="/why?object=Job/job-0&amp;namespace=ml"' in text
+    assert ('in <a href="/quotas/ml">ml</a>' in text) is (title == "all namespaces")
+
+
+def test_the_page_of_a_quota_has_its_long_lists_in_the_main_column() -> None:
+    found = status((quota(0, namespace="team", pending=(pending("team", "Job/a"),)),))
+    main, beside = shown("/quotas/team", {}, found).split('<div class="stack">')[1:]
+
+    assert re.findall(r'<section class="card" id="(\w+)"', main) == ["chart", "pending", "denials"]
+    assert re.findall(r'<section class="card" id="(\w+)"', beside) == ["holders"]
+
+
 @pytest.mark.parametrize(
     ("injected", "want"),
     [
@@ -213,7 +242,10 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
 
 def test_every_page_of_quotas_says_that_no_controller_leads() -> None:
     found = msgspec.structs.replace(status(), figures_until=NOW)
-    said = [" no controller has led since" in shown(path, {}, found) for path in ("/", "/quotas/team-001")]
+    said = [
+        "not counted now: no controller leads; gpu-admission doctor says why." in shown(path, {}, found)
+        for path in ("/", "/quotas/team-001")
+    ]
     assert said == [True, True]
     assert "no controller has led" not in shown("/", {})
 

@@ -62,4 +62,4 @@ def test_the_orders_of_quotas() -> None:
 def test_an_object_that_is_none(requested: str) -> None:
     problem = f'"{requested}" must be KIND/NAME, such as job/train'
 
-    assert console._answer(cast(ApiClient, None), requested, "home") == (None, None, None, problem)
+    assert console._answer(cast(ApiClient, None), requested, "", "home") == (None, None, None, problem)

@@ -2,11 +2,9 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from click.testing import CliRunner
 
 from tests.builders import JSON, gpu_container
@@ -14,12 +12,9 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, cluster
 from tests.webhook.commands.checking import GOOD
-from webhook.cluster.capacity import counted_node_reader
-from webhook.cluster.published_capacity import PublishedCapacity, encode, published_classes
+from tests.webhook.tools.status.published import CONFIG_MAP, published
 from webhook.commands import main
-from webhook.configuration.loader import load_directory
 
-CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-capacity"
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 
@@ -45,19 +40,6 @@ USED = {"a": 5}
 HOLDING = [{"metadata": {"name": "p"}, "spec": {"nodeName": "a", "containers": [gpu_container("5")]}}]
 
 
-def published(at: datetime) -> JSON:
-    configuration = load_directory(None)
-    read = counted_node_reader(configuration)
-    found = []
-    for each in EVERY:
-        counted = read(msgspec.Raw(msgspec.json.encode(each)))
-        assert counted.gpus is not None
-        used = {GPU: Fraction(USED.get(counted.name, 0))}
-        found.append((msgspec.structs.replace(counted.gpus, used=used), counted.labels))
-    classes = published_classes(found, {}, configuration.classes)
-    return {"metadata": {"name": "x"}, **json.loads(encode(PublishedCapacity(at, classes)))}
-
-
 def run(folder: Path, objects: dict[str, Any], *command: str, stdin: str = "") -> Any:
     with ApiServer(folder, answering(objects)) as server:
         arguments = [*command, "--kubeconfig", str(server.kubeconfig())]
@@ -76,7 +58,7 @@ def ago(seconds: int) -> datetime:
 
 def tenant(at: datetime | None = None) -> dict[str, Any]:
     """Return what the API server has for who may not list nodes, which were counted then, or just now."""
-    return {**cluster(), NODES: FORBIDDEN, PODS: FORBIDDEN, CONFIG_MAP: published(at or ago(5))}
+    return {**cluster(), NODES: FORBIDDEN, PODS: FORBIDDEN, CONFIG_MAP: published(at or ago(5), EVERY, USED)}
 
 
 def test_the_classes_are_the_same(tmp_path: Path) -> None:
@@ -117,7 +99,7 @@ def test_the_remedies_of_check_are_the_same(tmp_path: Path, text: str, reasons: 
 
 @cases(
     ("age", "note"),
-    just_now=(5, "nodes by class as the controller counted them at {}, without taints"),
+    just_now=(5, "nodes by class as the controller counted them at {}"),
     by_a_controller_that_is_down=(
         600,
         "the controller counted nodes last at {}: what is free now is not known",

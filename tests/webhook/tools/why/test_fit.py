@@ -46,8 +46,10 @@ def node(name: str = "a", *, used: str | None = "0", **tweaks: Any) -> GPUNode:
 
 
 def one_of_three(**tweaks: Any) -> GPUNode:
-    """Return what stands for three nodes that may not be listed."""
-    return node("", labels={}, stands_for=ClassTotals(ClassCapacity(nodes=3), None), **tweaks)
+    """Return what stands for three nodes that may not be listed, of whose labels only `accelerator` is known."""
+    known, labels = frozenset(("accelerator",)), {"accelerator": A100}
+    whole = ClassTotals(ClassCapacity(nodes=3), None)
+    return node("", labels=labels, known=known, number=3, stands_for=whole, **tweaks)
 
 
 def pod(gpus: str = "4", **spec: Any) -> JSON:
@@ -154,11 +156,29 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
     ),
     of_a_class_no_node_takes_pods=(
         pod(),
-        one_of_three(is_ready=False),
-        ("takes no pods: it is not Ready, or cordoned",),
+        one_of_three(is_schedulable=False),
+        ("is cordoned",),
         "",
     ),
-    labels_of_a_class_are_not_known=(pod(nodeSelector={"zone": "b"}), one_of_three(), (), ""),
+    of_a_class_all_have_a_taint=(
+        pod(),
+        one_of_three(taints=(TAINT,)),
+        ("has the taint dedicated=ml:NoSchedule, which the pod does not tolerate",),
+        ASK_WHERE + "{key: dedicated, operator: Equal, value: ml, effect: NoSchedule}",
+    ),
+    of_a_class_all_are_starting=(
+        pod(),
+        one_of_three(taints=(Toleration(key="node.cilium.io/agent-not-ready", effect="NoExecute"),)),
+        ("has the taint node.cilium.io/agent-not-ready:NoExecute, which goes by itself",),
+        "wait until one of them has lost this taint",
+    ),
+    other_labels_than_those_of_classes_are_not_known=(
+        pod(nodeSelector={"zone": "b"}, affinity=node_affinity(IN_B)),
+        one_of_three(),
+        (),
+        "",
+    ),
+    a_node_by_name_is_not_known=(pod(affinity=node_affinity(BY_NAME)), one_of_three(), (), ""),
     labels=(
         pod(nodeSelector={"zone": "b", "disk": "ssd"}),
         node(),

@@ -1,0 +1,37 @@
+"""How old the figures of quotas are: nobody counts, and writes their status, while no controller leads."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from webhook.cluster.api import api_path
+from webhook.tools.doctor.checks.control_plane import LATE
+from webhook.tools.doctor.cluster import Names
+from webhook.tools.status.permitted import Permitted
+
+_AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    seconds = max(int((now - moment).total_seconds()), 0)
+    return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
+
+
+def figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | None:
+    """Return when a controller renewed its Lease last, if none does now: the status of quotas is as old, or older.
+
+    None while a controller leads, and where no Lease can be read.
+    """
+    path = api_path("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
+    lease = reader.get(f"get leases/{names.lease} -n {names.namespace}", path)
+    spec = msgspec.json.decode(lease)["spec"] if lease else {}
+    if not spec.get("renewTime"):
+        return None
+    renewed = datetime.fromisoformat(spec["renewTime"])
+    return renewed if now - renewed > LATE * timedelta(seconds=spec.get("leaseDurationSeconds", 0)) else None
+
+
+def stale_figures(until: datetime, now: datetime) -> str:
+    """Return what every surface says of figures that `figures_until` dates."""
+    at = f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"quotas as of {ago(until, now)} ({at}), not counted now: no controller leads; gpu-admission doctor says why"
