@@ -33,11 +33,11 @@ from webhook.commands import main as main_command
 ROOT = Path(__file__).parent.parent
 FIRST_CHARACTER = 0x20000  # CJK, extension B: letters that can be printed, 42,720 of them
 _CHARACTER = re.compile("[\U00020000-\U0002a6df]")
-NOT_WHOLE = {
-    "webhook/server": "refusals are compared in parts",
-    "webhook/tools/fetch": "errors are compared in parts",
+NOT_SAMPLED = {
+    "webhook/server": "its tests wait for what a changed sentence does not say, for over an hour in all",
+    "webhook/tools/fetch": "its tests wait for what a changed sentence does not say",
 }
-"""Folders that have sentences which no test misses, and why: no sample is drawn from them. `make sentences` names these."""
+"""Folders of which no sample is drawn, and why. `make sentences` judges them."""
 _WORD = re.compile(r"\W*([A-Za-z][A-Za-z']+)\W*")
 _UNREAD_CALLS = ("compile", "fullmatch", "match", "search", "sub", "split", "startswith", "endswith")
 _CEL = re.compile(
@@ -330,7 +330,7 @@ def _texts(path: Path) -> str:
 
 def sampled(seed: int, number: int, say: Callable[[str], None]) -> list[Sentence]:
     """Return those of a random sample of the sentences of all judged folders that no test misses."""
-    every = [sentence for folder in folders() if folder not in NOT_WHOLE for sentence in sentences(folder)]
+    every = [sentence for folder in folders() if folder not in NOT_SAMPLED for sentence in sentences(folder)]
     drawn = random.Random(seed).sample(every, number)  # noqa: S311 - the seed draws them again
     left = unasserted(drawn, sorted({test for each in drawn for test in tests_beside(each)}), say)
     return unasserted(left, sorted({tests_of(_folder_of(each)) for each in left}), say) if left else []
@@ -345,12 +345,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     count = 0
     for folder in options.folders or folders():
-        click.echo(f"{folder} ({NOT_WHOLE[folder]})" if folder in NOT_WHOLE else folder, err=True)
+        click.echo(f"{folder} ({NOT_SAMPLED[folder]})" if folder in NOT_SAMPLED else folder, err=True)
         for sentence in unasserted(sentences(folder), [tests_of(folder)], partial(click.echo, err=True)):
             count += 1
             click.echo(f"{sentence.file}:{sentence.line}: {sentence.text!r}")
     click.echo(f"{count} sentences that no test of their folder misses")
-    click.echo(f"No sample is drawn from {', '.join(NOT_WHOLE)}.")
+    click.echo(f"No sample is drawn from {', '.join(NOT_SAMPLED)}.")
     return 1 if count else 0
 
 
