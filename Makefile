@@ -26,7 +26,7 @@ run: $(READY) ## serve the webhook over TLS on this machine and say how to try i
 	  --host 127.0.0.1 --port $(PORT) --metrics-host 127.0.0.1 --metrics-port $(METRICS_PORT)
 
 .PHONY: test
-test: $(READY) control-plane helm ## run the tests, on a real API server where one can be had (10 minutes)
+test: $(READY) control-plane oracle helm ## run the tests, on a real API server where one can be had (10 minutes)
 	$(PYTEST) 6 -m "not slow"
 
 .PHONY: test-unit
@@ -34,8 +34,12 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 	$(PYTEST) 3 -m "not slow and not processes" --ignore tests/cluster
 
 .PHONY: test-all
-test-all: $(READY) control-plane helm ## run all tests, with those that are slow by their nature (some 23 minutes)
-	$(PYTEST) 4 --hypothesis-profile all
+test-all: $(READY) control-plane oracle helm ## run all tests, with those that are slow by their nature (some 23 minutes)
+	$(PYTEST) 4 -m "not long" --hypothesis-profile all
+
+.PHONY: test-long
+test-long: $(READY) control-plane oracle ## run the laws over 5,000 random worlds
+	$(PYTEST) 2 -m long --timeout 3600
 
 .PHONY: sentences
 sentences: $(READY) ## change each sentence that users read, and name those that no test of their folder misses (half an hour)
@@ -99,6 +103,10 @@ lock: $(READY) ## resolve the dependencies again into the hash-locked constraint
 .PHONY: control-plane
 control-plane: $(READY) ## build the Kubernetes control plane of the tests, once per version
 	@$(BIN)/python -m tests.controlplane build || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
+
+.PHONY: oracle
+oracle: $(READY) ## build the program that answers the tests as API server and scheduler do, once per version
+	@$(BIN)/python -m tests.controlplane build-oracle || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
 
 .PHONY: helm
 helm: $(READY) ## build Helm, which renders the chart for tests and manifests, once per version

@@ -11,6 +11,7 @@ import click
 from tests.controlplane import helm
 from tests.controlplane.build import ControlPlaneUnavailable, build, locate
 from tests.controlplane.plane import CONTROLLERS, SCHEDULER, ControlPlane, ControlPlaneFailed
+from tests.oracle import binary as oracle
 
 
 @click.group(help=__doc__)
@@ -28,6 +29,12 @@ def build_command() -> None:
 def build_helm_command() -> None:
     """Build Helm, which renders and checks the manifests of deploy/, if it is not there yet."""
     helm.build(sys.stdout)
+
+
+@main.command("build-oracle")
+def build_oracle_command() -> None:
+    """Build the program that answers as the API server and the scheduler do, if it is not there yet."""
+    oracle.build(sys.stdout)
 
 
 @main.command()
