@@ -262,9 +262,9 @@ class Availability:
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
-    ) -> list[str]:
-        """Return the ways to request this part (< 1) of a GPU with this resource name: as a slice, as a share, or both."""
-        ways = []
+    ) -> dict[str, str]:
+        """Return the resources that hold this part (< 1) of a GPU of this resource, and what they are: a slice, a share."""
+        ways = {}
         with_resource = [gpu_class for gpu_class in self._recommended if gpu_class.resource == resource.name]
         classes_by_profile = Counter(
             name for gpu_class in with_resource for name in self._smallest_slice(gpu_class, part)
@@ -274,11 +274,11 @@ class Availability:
             name = f"{vendor(resource.name)}/mig-{profile}"
             known = resource_mapping.resource(name)
             if known is not None and known.measure is Measure.SLICES:
-                ways.append(f"{name}: 1 (a slice)")
+                ways[name] = "a slice"
         shared = resource_mapping.resource(f"{resource.name}.shared")
         is_there = self._nodes is None or (shared is not None and shared.name in self._gpus_on_nodes)
         if shared is not None and shared.measure is Measure.SHARES and is_there:
-            ways.append(f"{shared.name}: 1 (a time-sliced share)")
+            ways[shared.name] = "a time-sliced share"
         return ways
 
     @cached_property

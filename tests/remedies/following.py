@@ -71,7 +71,7 @@ class Subject:
 
     def wrong(self, violation: Violation, situation: Situation, document: JSON) -> str:
         """Return what is wrong once the document, in that situation, is applied instead; "" if nothing is."""
-        after = situation.evaluated(document)
+        after = situation.evaluated(document, tries_choices=False)
         if after.unreadable:
             return f"unreadable: {after.unreadable}"
         found = seen(after)
@@ -136,7 +136,9 @@ class Subject:
     def incomplete(self, violation: Violation) -> str:
         """Return an edit of the fixed list that works, if some do and the finding names none; "" otherwise."""
         finding = violation.finding
-        if any(not self.wrong(violation, self.situation, edited(self.document, each)) for each in finding.choices):
+        if any(
+            not self.wrong(violation, self.situation, edited(self.document, each)) for each in finding.choices
+        ):
             return ""
         working = [
             edits
@@ -157,7 +159,13 @@ def named(edits: Edits, sentence: str) -> bool:
     edit = edits[0]
     last = str(path_parts(edit.path)[-1])
     field = "tolerations" if last == "-" else last
-    value = "" if edit.value is None else edit.value.key if isinstance(edit.value, Toleration) else str(edit.value)
+    value = (
+        ""
+        if edit.value is None
+        else edit.value.key
+        if isinstance(edit.value, Toleration)
+        else str(edit.value)
+    )
     return field in sentence and re.search(rf"(?<![\w.]){re.escape(value)}(?![\w.])", sentence) is not None
 
 
@@ -195,9 +203,16 @@ def candidates(situation: Situation, document: JSON, finding: Finding) -> Iterat
                 yield tuple(Edit(path, amount) for path in paths)
     allowed = situation.configuration.classes
     for gpu_class in allowed:
-        if any(gpu_class.name == each for each in ("nvidia-t4", "nvidia-l4", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x")):
+        if any(
+            gpu_class.name == each
+            for each in ("nvidia-t4", "nvidia-l4", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x")
+        ):
             yield (Edit(f"{at}{annotation_path(CLASS)}", gpu_class.name),)
-    taints = {(t["key"], t.get("value"), t.get("effect")) for node in situation.nodes or () for t in node["spec"].get("taints", ())}
+    taints = {
+        (t["key"], t.get("value"), t.get("effect"))
+        for node in situation.nodes or ()
+        for t in node["spec"].get("taints", ())
+    }
     for key, value, effect in sorted(taints, key=str):
         if value:
             toleration = Toleration(key=key, operator="Equal", value=value, effect=effect)

@@ -39,7 +39,16 @@ H100, ANY_POOL = (
     NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN, "h100"),
     NodeOffer({}, OPEN, "any"),
 )
-NAMED = ("nvidia-l4", "nvidia-a100", "nvidia-a100-80gb", "nvidia-a10O", "nvidia-h100-80gb", "nvidia-t4", "gpu", "amd-mi300x")
+NAMED = (
+    "nvidia-l4",
+    "nvidia-a100",
+    "nvidia-a100-80gb",
+    "nvidia-a10O",
+    "nvidia-h100-80gb",
+    "nvidia-t4",
+    "gpu",
+    "amd-mi300x",
+)
 NOTES: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     (CLASS, 0.3, NAMED),
     ("gpu-admission.dev/gpu-clas", 0.03, NAMED),
@@ -50,7 +59,11 @@ NOTES: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("gpu-admission.dev/cuda", 0.04, ("12.4", "new")),
     ("gpu-fraction", 0.04, ("0.5", "0.001", "2")),
 )
-SPOT = {"mode": "enforce", "nodeSelector": {"pool": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}]}
+SPOT = {
+    "mode": "enforce",
+    "nodeSelector": {"pool": "spot"},
+    "tolerations": [{"key": "spot", "operator": "Exists"}],
+}
 OPTIONS: tuple[tuple[str, str, float, JSON], ...] = (
     ("gpu-class", "disallowed classes", 0.25, {"allowed": ["nvidia-l4", "nvidia-t4"]}),
     ("gpu-class", "one allowed family", 0.1, {"allowed": ["nvidia-a100"]}),
@@ -70,7 +83,10 @@ ALONE = (("disallowed classes", "one allowed family"),)
 """Features of which a situation has one."""
 SHARES = {
     "memoryGiB": 24,
-    "nodeLabels": [{"key": "accelerator", "values": ["nvidia-l4"]}, {"key": "nvidia.com/gpu.product", "values": ["NVIDIA-L4"]}],
+    "nodeLabels": [
+        {"key": "accelerator", "values": ["nvidia-l4"]},
+        {"key": "nvidia.com/gpu.product", "values": ["NVIDIA-L4"]},
+    ],
     "gpusPerNode": 8,
     "perGPU": {"cpu": 4, "memory": "60Gi"},
 }
@@ -105,7 +121,12 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
         end = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1000)
         budget = Budget(Period.MONTH, {GPUS: 100 * GPU_HOUR}, 0.8) if self.spent else None
         spending = (
-            Spending(start=0, end=end, until=int(NOW.timestamp() * 1000), spent={GPUS: int(100 * GPU_HOUR * self.spent)})
+            Spending(
+                start=0,
+                end=end,
+                until=int(NOW.timestamp() * 1000),
+                spent={GPUS: int(100 * GPU_HOUR * self.spent)},
+            )
             if budget
             else None
         )
@@ -114,7 +135,9 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
             team = Team(name="team-x", uid="t", generation=1, hard={GPUS: self.team}, contact="#leads")
             by_others = {GPUS: self.of_team}
             taken = {NAMESPACE: {GPUS: held}, "elsewhere": by_others}
-            state = TeamState(team=team, taken_by_others=by_others, guaranteed_to_others={GPUS: Fraction(0)}, taken=taken)
+            state = TeamState(
+                team=team, taken_by_others=by_others, guaranteed_to_others={GPUS: Fraction(0)}, taken=taken
+            )
         return quota_ledger(
             hard=dict(self.hard),
             unclassified_pods=self.counts_as,
@@ -169,11 +192,17 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             quota_of=lambda _: ReadOnlyQuota(ledger, in_force, is_unused=self.is_unused),
         )
 
-    def evaluated(self, document: JSON) -> Evaluation:
+    def evaluated(self, document: JSON, *, tries_choices: bool = True) -> Evaluation:
         """Return the evaluation of the object as webhooks see it: a pod after LimitRanger, if the API server can decode it."""
         document = self._reviewed(document)
         group = document["apiVersion"].rpartition("/")[0] if "/" in document["apiVersion"] else ""
-        return evaluate(group, document["kind"], NAMESPACE, msgspec.json.encode(document), self.evaluator())
+        return evaluate(
+            group,
+            document["kind"],
+            NAMESPACE,
+            msgspec.json.encode(document),
+            replace(self.evaluator(), tries_choices=tries_choices),
+        )
 
     def _reviewed(self, document: JSON) -> JSON:
         if document["kind"] != "Pod" or not self.limit_ranges:
@@ -204,7 +233,11 @@ def draw_situation(seed: int) -> tuple[Situation, JSON]:
     """Return a situation, and the object that is applied in it."""
     draw = Draw(seed)
     nodes = draw_nodes(draw)
-    pools = tuple(pool for pool, name in ((H100, "a pool at zero"), (ANY_POOL, "a pool of any node")) if draw.has(name, 0.1))
+    pools = tuple(
+        pool
+        for pool, name in ((H100, "a pool at zero"), (ANY_POOL, "a pool of any node"))
+        if draw.has(name, 0.1)
+    )
     limit_ranges = (draw_limit_range(draw, "limits"),) if draw.has("LimitRange", 0.3) else ()
     rules: JSON = {}
     for rule, feature, chance, options in OPTIONS:
@@ -292,7 +325,10 @@ def _document(draw: Draw, nodes: list[JSON]) -> JSON:
 
 
 def _workload(draw: Draw, pod: JSON) -> JSON:
-    template = {"metadata": {key: value for key, value in pod["metadata"].items() if key == "annotations"}, "spec": pod["spec"]}
+    template = {
+        "metadata": {key: value for key, value in pod["metadata"].items() if key == "annotations"},
+        "spec": pod["spec"],
+    }
     template["metadata"]["labels"] = {"app": "train"}
     kind = draw.choice(("Job", "Deployment", "DaemonSet"))
     draw.features.add(kind)
