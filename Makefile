@@ -26,7 +26,7 @@ run: $(READY) ## serve the webhook over TLS on this machine and say how to try i
 	  --host 127.0.0.1 --port $(PORT) --metrics-host 127.0.0.1 --metrics-port $(METRICS_PORT)
 
 .PHONY: test
-test: $(READY) control-plane oracle helm ## run the tests, on a real API server where one can be had (10 minutes)
+test: $(READY) control-plane oracle helm ## run the tests, on a real API server where one can be had (8 minutes)
 	$(PYTEST) 6 -m "not slow"
 
 .PHONY: test-unit

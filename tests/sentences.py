@@ -35,12 +35,8 @@ ROOT = Path(__file__).parent.parent
 FIRST_CHARACTER = 0x20000  # CJK, extension B: letters that can be printed, 42,720 of them
 _CHARACTER = re.compile("[\U00020000-\U0002a6df]")
 NOT_WHOLE = {
-    "webhook/commands": "outputs of commands are compared in parts",
     "webhook/server": "refusals are compared in parts",
-    "webhook/tools/doctor": "findings are compared in parts",
-    "webhook/tools/export": "refusals are compared in parts",
     "webhook/tools/fetch": "errors are compared in parts",
-    "webhook/tools/scan": "the report is compared in parts",
 }
 """Folders that have sentences which no test misses, and why: no sample is drawn from them. `make sentences` names these."""
 _WORD = re.compile(r"\W*([A-Za-z][A-Za-z']+)\W*")
@@ -50,6 +46,7 @@ _CEL = re.compile(
     r"|JSONPatch|\be\.name in|\), name\)"
 )
 """Syntax of CEL: the API server reads it, nobody else; the messages in it are literals of their own."""
+_STYLE = re.compile(r"bold \w+")
 _QUICK = "not slow and (not processes or processes(sentences=True))"
 _ADDS_OPTIONS = re.compile("_options?$")
 _LOGGERS = ("log", "_log", "logger", "_logger", "LOG", "_LOG")
@@ -132,6 +129,7 @@ def _literals(tree: ast.Module) -> list[ast.Constant]:
         and id(node) not in unread
         and _words(node.value)
         and not _CEL.search(node.value)
+        and not _STYLE.fullmatch(node.value)
         and (id(node) in chosen or re.search(r"\s", node.value))
     ]
 

@@ -255,7 +255,15 @@ def test_who_leads_says_so_all_the_time_without_any_pod(monkeypatch: pytest.Monk
     ends = [seconds(line)[1] for line in lines.counting]
     assert [seconds(line)[0] for line in others] == pytest.approx(ends[:-1], abs=0.01), "no time is left out"
     assert seconds(first)[0] == ends[0], "from when it began to lead"
-    assert ends[-1] - ends[-2] < 0.05, "the last one when it ends"
+
+
+def test_who_leads_says_so_once_more_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_log, "COUNTING_SECONDS", 3600)
+    lines = Lines()
+    with running(usage_log_of(lines, lambda: True), []):
+        assert eventually(lambda: len(lines.counting) == 1)
+
+    assert len(lines.counting) == 2
 
 
 def test_what_is_between_two_times_of_leading_is_not_said() -> None:

@@ -33,6 +33,19 @@ def test_only_jobs_that_have_not_ended_refer_to_objects(
     assert_found("references", {"/apis/batch/v1/jobs": [job]}, want, tmp_path)
 
 
+def test_workloads_that_name_the_same_missing_class_are_one_finding(tmp_path: Path) -> None:
+    pod = {"runtimeClassName": "missing", "containers": [{"name": "a", "resources": {"limits": GPU}}]}
+    jobs = [
+        {
+            "metadata": {"name": name, "namespace": "team", "uid": name},
+            "spec": {"template": {"spec": pod}},
+        }
+        for name in ("train", "tune", "score")
+    ]
+    want = NO_CLASS.replace("Job/train in team", "Job/train in team and 2 more")
+    assert_found("references", {"/apis/batch/v1/jobs": jobs}, [want], tmp_path)
+
+
 MODELS = "gpu-admission.dev/model-"
 WARMING = {"model-warming": {"mode": "enforce", "sources": {"s3": {"credentialsSecret": "aws"}}}}
 
