@@ -185,7 +185,10 @@ def workload(document: JSON) -> Workload:
     """Return the object as `check_workload` sees it, its pods as they are written."""
     group, kind = document["apiVersion"].rpartition("/")[0], document["kind"]
     data, pods = workload_pods(load_objects([]).workload_kinds, group, kind, msgspec.json.encode(document))
-    found = tuple(WorkloadPods(place.path, pod, place.count, pod, owner=place.owner) for place, pod in pods)
+    found = tuple(
+        WorkloadPods(place.path, pod, place.count, pod, owner=place.owner, located=place.located)
+        for place, pod in pods
+    )
     return Workload(group, kind, "ml-training", data, found)
 
 

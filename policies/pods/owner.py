@@ -13,6 +13,8 @@ class Owner(msgspec.Struct, frozen=True):
     name: kind and name of a controller that was looked up, such as Job/train; "" for a template.
     is_known: False if it may have a deadline that was not read.
     problem: why the deadline could not be read, "" if it was read or not needed.
+    shared: the number of pods over which the object spreads one model, with this pod; None if the object does not say.
+    is_whole: whether no other pods of the object can share the model.
     """
 
     kind: str = ""
@@ -22,6 +24,8 @@ class Owner(msgspec.Struct, frozen=True):
     name: str = ""
     is_known: bool = True
     problem: str = ""
+    shared: int | None = 1
+    is_whole: bool = False
 
 
 NO_OWNER = Owner()

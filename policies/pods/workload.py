@@ -1,5 +1,6 @@
 """A workload for rules: the object, and the pods that it creates, with their numbers."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +26,7 @@ class WorkloadPods(msgspec.Struct, frozen=True):
     """The pods of one template: its path in the object, the pod as written, and the number.
 
     `admitted` is the pod after the enforced rules. `denied`: the enforced rules deny it. `owner`: the object
-    that has the template, with what its pods depend on.
+    that has the template, with what its pods depend on. `located` returns the path in the object of one in the pod.
     """
 
     path: str
@@ -34,6 +35,7 @@ class WorkloadPods(msgspec.Struct, frozen=True):
     admitted: Pod
     denied: bool = False
     owner: Owner = NO_OWNER
+    located: Callable[[str], str] = str
 
 
 class Workload(msgspec.Struct, frozen=True, dict=True):

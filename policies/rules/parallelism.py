@@ -1,29 +1,32 @@
 """Compare the processes that a container starts, one for each GPU, with the GPUs that it requests.
 
-Reads:   --tensor-parallel-size, -tp, --tp, --num-shard (vLLM, SGLang, TGI), --nproc_per_node (torchrun) and --num_processes
-         (accelerate) in command and args, GPUs of the container; nprocPerNode of a PyTorchJob, numProcPerNode of a TrainJob and
-         its runtimes, slotsPerWorker of an MPIJob, GPUs of their pods.
+Reads:   the flags of vLLM, SGLang, TGI, torchrun, accelerate, Ray and DeepSpeed in command and args, with variables whose numbers
+         are in env, GPUs of the container, the pods that share a model (`Owner.shared`); the fields in
+         `policies/pods/process_fields.py`, GPUs of their pods.
 Warns:   about more processes than GPUs, which fail or wait forever, and about fewer, which leave GPUs idle; about several MIG
          slices in one container.
 
 A mismatch is reported only if it is certain: the flag has a plain number, and the container requests whole GPUs, each of which a
-process sees as one device. A server on several nodes (Ray, --nnodes) may have more processes. A script with loops or background
-jobs may start several servers.
+process sees as one device. A server that finds other nodes by itself (Ray, --nnodes) may have more processes. A script with loops
+or background jobs may start several servers.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from math import prod
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Edit, Edits, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
 from policies.pods.annotations import MODELS
-from policies.pods.field_paths import path_parts, value_at
+from policies.pods.field_paths import path_parts
+from policies.pods.owner import Owner
 from policies.pods.pod import Container, ContainerPlace, Pod
+from policies.pods.process_fields import Starter, StatedProcesses, stated_processes
 from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
@@ -46,21 +49,36 @@ _NUMBER = r"(?:=|\s+)[\"']?([0-9]{1,4})(?![\w.])"
 """The plain number of a flag, as in `--tp 4` and `--tp="4"`."""
 # The dash is before its own lookbehind, because `re` searches a literal character faster than a lookbehind.
 _FLAG = re.compile(
-    r"(-(?<![\w-]-)(?:-?tp|-tp[-_]size|-tensor[-_]parallel[-_]size|-num[-_]shard|-nproc[-_]per[-_]node|-num[-_]processes))"
-    rf"{_NUMBER}"
+    r"(-(?<![\w-]-)(?:-?tp|-tp[-_]size|-tensor[-_]parallel[-_]size|-num[-_]shard|-nproc[-_]per[-_]node|-num[-_]processes"
+    rf"|-num[-_]gpus)){_NUMBER}"
 )
-"""A number of processes: of a server (vLLM, SGLang, TGI), on a node (torchrun), or on all machines (accelerate)."""
+"""A number of processes: of a server (vLLM, SGLang, TGI), on a node (torchrun, Ray, DeepSpeed), on all machines (accelerate)."""
+_PIPELINE = re.compile(rf"(-(?<![\w-]-)(?:-?pp|-pp[-_]size|-pipeline[-_]parallel[-_]size)){_NUMBER}")
+_DATA = re.compile(rf"(-(?<![\w-]-)(?:dp|-data[-_]parallel[-_]size)){_NUMBER}")
+"""Of vLLM. In SGLang, data parallelism may be within tensor parallelism."""
 _MACHINES = re.compile(rf"(?<![\w-])--num[-_]machines{_NUMBER}")
 _MACHINES_ELSEWHERE = re.compile(r"machine|config[-_]file|main[-_]process[-_]ip")
 """Signs that a variable or a configuration file sets the number of machines."""
+_VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)(?::?-[^}]*)?\}|(\w+))")
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _ACCELERATE = re.compile(r"\baccelerate\b")
-_TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\b|\baccelerate\b")
+_STARTS_ON_GPUS = re.compile(r"\bray start\b|\bdeepspeed\b")
+"""Programs whose --num-gpus says on how many GPUs of a node they start processes."""
+_VLLM = re.compile(r"\bvllm\b")
+_SERVERS = re.compile(r"\bvllm\b|\bsglang\b|\btrtllm|\blmdeploy\b|\btext-generation-")
+"""Programs that start their own processes. A training script has those of its launcher."""
+_PARALLEL = re.compile(r"parallel|(?<![\w-])--?[tpd]p\b|^[0-9]+$")
+"""Signs that arguments, or another number, say how a server is spread."""
+_NUM_SHARD = "NUM_SHARD"
+_TGI = re.compile(r"\btext-generation-(?:inference|launcher)\b")
+_TORCHRUN = re.compile(r"\btorchrun\b|\bhyperpodrun\b|\btorch\.distributed\b|\baccelerate\b")
 _SEVERAL_NODES = re.compile(
-    r"(?<![A-Z])ray(?![A-Z])|kuberay|--nnodes|node[-_]rank|dist[-_]init[-_]addr|multi[-_]node|LWS_|--headless",
+    r"(?<![A-Z])ray(?![A-Z])|kuberay|--nnodes|node[-_]rank|dist[-_]init[-_]addr|multi[-_]node|LWS_|--headless"
+    r"|data[-_]parallel[-_](?!size[=\s])|(?<![\w-])-dp[a-z]",
     re.IGNORECASE,
 )
-"""Signs that a server runs on several nodes: Ray, ranks or addresses of nodes, variables of a LeaderWorkerSet."""
+"""Signs that a server runs on several nodes: Ray, ranks or addresses of nodes or of data parallelism, variables of a
+LeaderWorkerSet."""
 _OTHER_GPU_USERS = re.compile(
     r"(?<![>&])&(?![>&\d])"  # a background job; not && nor a redirection such as 2>&1
     r"|\b(for|while|xargs)\b|_VISIBLE_DEVICES|(data|pipeline|context)[-_]parallel|(?<![\w-])--?[dp]p\b|[dp]p[-_]size|draft"
@@ -69,18 +87,6 @@ _OTHER_GPU_USERS = re.compile(
 parallelism, draft models."""
 _MPI_LAYOUT = re.compile(r"(?<!\S)--?(g|t|N|ngpus|npernode|map-by|oversubscribe)\b")
 """Options of mpirun for the processes on a node, and of nccl-tests for the GPUs of a process (-g)."""
-
-_FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("kubeflow.org", "MPIJob"): ("spec.slotsPerWorker",),
-    ("kubeflow.org", "PyTorchJob"): ("spec.nprocPerNode", "spec.elasticPolicy.nProcPerNode"),
-    ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): ("spec.nprocPerNode",),
-    ("trainer.kubeflow.org", "TrainJob"): ("spec.trainer.numProcPerNode",),
-    ("trainer.kubeflow.org", "TrainingRuntime"): ("spec.mlPolicy.torch.numProcPerNode", "spec.mlPolicy.mpi.numProcPerNode"),
-    ("trainer.kubeflow.org", "ClusterTrainingRuntime"): (
-        "spec.mlPolicy.torch.numProcPerNode", "spec.mlPolicy.mpi.numProcPerNode",
-    ),
-}  # fmt: skip
-"""Fields with the number of processes in each pod, by kind (api/ of mpi-operator, training-operator and trainer)."""
 
 _warning = partial(Finding, severity=Severity.WARNING)
 _several_slices = partial(
@@ -94,70 +100,167 @@ training did not start. With two kinds of slices, the container saw only one kin
 
 Requested = tuple[tuple[GPUResource, Quantity], ...]
 """The GPU resources of a container, and their amounts."""
+Multipliers = Sequence[tuple[str, int]]
+"""Names of flags or paths of fields, with the number by which each multiplies the processes."""
+Change = Callable[[int], Edits]
+Counted = tuple[ContainerPlace, str, int]
+"""A container, its GPU resource, and the amount."""
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    counted: list[tuple[ContainerPlace, int]] = []
     for place in pod.places:
         requested = context.resource_mapping.container_requests(place.container)
         if requested:
             yield from _slices(place, requested)
-            if gpus := _gpus(place.container, requested):
-                counted.append((place, gpus))
-    texts = _command_lines(place.container for place, _ in counted)
-    for (place, gpus), text in zip(counted, texts, strict=True):
-        flags = _processes(text)
-        if not flags:
+    counted = list(_with_gpus(pod.places, context.resource_mapping))
+    texts = _command_lines(place.container for place, _, _ in counted)
+    for (place, resource, gpus), text in zip(counted, texts, strict=True):
+        found = _of_command(place, resource, gpus, text, context.owner)
+        yield from islice(found, 1)
+
+
+def _of_command(
+    place: ContainerPlace, resource: str, gpus: int, text: str, owner: Owner
+) -> Iterator[Finding]:
+    """Yield the warnings about the processes that the command of a container with these GPUs starts."""
+    flags = _processes(text) or _shards_of_tgi(place.container, text)
+    is_one_server = all(_is_of_server(flag) for flag, _, _ in flags) and not flags[1:]
+    times = _multipliers(f"{place.container.image}\n{text}") if is_one_server else []
+    if times and not flags:
+        (flag, count), *times = times
+        flags = [(flag, count, 1)]
+    if not flags:
+        return
+    pods = owner.shared if owner.is_whole or not _SEVERAL_NODES.search(text) else None
+    for counted in (flags[0][0], *(flag for flag, _ in times)):
+        text = text.replace(counted, "")
+    has_other_users = len(flags) > 1 or _OTHER_GPU_USERS.search(text) is not None
+    for flag, count, machines in flags:
+        nodes = pods if _is_of_server(flag) else machines
+        if nodes is None:
             continue
-        on_several_nodes = _SEVERAL_NODES.search(text) is not None
-        has_other_users = len(flags) > 1 or _OTHER_GPU_USERS.search(text) is not None
-        for flag, count, machines in flags:
-            is_of_server = "proc" not in flag  # --tp and the like; not --nproc_per_node, --num_processes
-            spans_nodes = on_several_nodes and is_of_server
-            owner = "the container" if machines == 1 else f"{machines} machines"
-            may_be_fewer = has_other_users or spans_nodes
-            mismatch = _mismatch(
-                count, gpus * machines, owner, may_be_more=spans_nodes, may_be_fewer=may_be_fewer
-            )
-            if mismatch is not None:
-                path, value = _path(place, flag), f"{flag} {count}"
-                yield replace(mismatch, path=path, container=place.container.name, value=value)
-                break
+        owners = "pods" if _is_of_server(flag) else "machines"
+        whose = "the container" if nodes == 1 else f"{nodes} {owners} with {gpus} each"
+        may_be_fewer = has_other_users or (nodes > 1 and _is_of_server(flag))
+        by = partial(_flag_set_to, place, flag, count), partial(_request, place, resource)
+        mismatch = _mismatch(count, times, gpus, nodes, whose, *by, may_be_fewer=may_be_fewer)
+        if mismatch is not None:
+            path, value = _path(place, flag), f"{flag} {count}"
+            yield replace(mismatch, path=path, container=place.container.name, value=value)
 
 
 def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    for path in _FIELDS.get((workload.group, workload.kind), ()):
-        text = str(value_at(workload.data, path_parts(path)))
-        count = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
-        is_mpi = workload.kind == "MPIJob" and count > 0
-        has_layout = is_mpi and _any_command_has(_MPI_LAYOUT, workload.pods)
-        for pods in workload.pods if count else ():
-            if is_mpi and ".Worker." not in pods.path:
-                continue  # the launcher of an MPIJob only starts the processes
-            gpus, owner = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
-            # mpirun, torchrun and the runtimes of a TrainJob start one process for each GPU.
-            is_one_each = (
-                is_mpi or workload.group == "trainer.kubeflow.org" or _any_command_has(_TORCHRUN, [pods])
+    found = [
+        (pods, counted, each)
+        for pods in workload.pods
+        if (counted := list(_with_gpus(pods.pod.apps, context.resource_mapping)))
+        for each in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
+        if not _is_set_elsewhere(each, pods)
+    ]
+    known: set[str] = set()
+    for pods, counted, each in found:
+        same = [(others, of_others) for others, of_others, other in found if other.path == each.path]
+        by = partial(_field_set_to, each), partial(_request_in, same)
+        gpus, whose = sum(gpus for _, _, gpus in counted), f"a pod of {pods.path}"
+        may_be_fewer = _may_be_fewer(each.field.starter, workload, pods)
+        mismatch = _mismatch(each.count, each.times, gpus, 1, whose, *by, may_be_fewer=may_be_fewer)
+        if mismatch is None or each.path in known:
+            continue
+        known.add(each.path)
+        if each.field.before and each.count == 1:
+            message = (
+                f"should be {gpus}, the GPUs of {whose}: before {each.field.before}, the others stay idle"
             )
-            may_be_fewer = has_layout or not is_one_each
-            mismatch = _mismatch(count, gpus, owner, may_be_fewer=may_be_fewer) if gpus else None
-            if mismatch is not None:
-                yield replace(mismatch, path=path, value=text, choices=together(Edit(path, gpus)))
-                break
+            mismatch = replace(mismatch, message=message)
+        yield replace(mismatch, path=each.path, value=str(each.count))
+
+
+def _is_set_elsewhere(stated: StatedProcesses, pods: WorkloadPods) -> bool:
+    """Whether arguments of a server may set or multiply the number that its operator passes to it."""
+    if stated.field.starter is not Starter.SERVER:
+        return False
+    has_command = any(place.container.command for place in pods.pod.apps)
+    return has_command or bool(_PARALLEL.search(stated.unless)) or _any_command_has(_PARALLEL, [pods])
+
+
+def _may_be_fewer(starter: Starter, workload: Workload, pods: WorkloadPods) -> bool:
+    if starter is Starter.MPIRUN:
+        return _any_command_has(_MPI_LAYOUT, workload.pods)
+    return starter is Starter.TORCHRUN and not _any_command_has(_TORCHRUN, [pods])
 
 
 def _mismatch(
-    count: int, gpus: int, owner: str, *, may_be_more: bool = False, may_be_fewer: bool
+    count: int,
+    times: Multipliers,
+    gpus: int,
+    nodes: int,
+    whose: str,
+    set_to: Change,
+    request: Change,
+    *,
+    may_be_fewer: bool,
 ) -> Finding | None:
-    """Return the warning, without path and container. None if the numbers match, or are allowed to differ."""
-    if count > gpus and not may_be_more:
-        message = f"should be at most {gpus}, the GPUs of {owner}"
-        remedy = f"set {gpus} or request {count} GPUs"
-        return _warning(reason=MORE_PROCESSES, message=message, remedy=remedy)
-    if count < gpus and not may_be_fewer:
-        message = f"should be {gpus}, the GPUs of {owner}: the others stay idle"
-        return _warning(reason=IDLE_GPUS, message=message, remedy=f"set {gpus} or request {count}")
-    return None
+    """Return the warning, without path and container. None if the numbers match, or are allowed to differ.
+
+    Each of `nodes` has these GPUs. All of them start `count` processes, multiplied by `times`. `set_to` returns the edits that
+    set the count, `request` those that request GPUs; neither returns any if it cannot.
+    """
+    factor, total = prod(number for _, number in times), gpus * nodes
+    started, most, needed = count * factor, total // factor, -(-count * factor // nodes)
+    is_more = started > total
+    if not is_more and (started == total or may_be_fewer):
+        return None
+    by = " and ".join(f"{name} {number}" for name, number in times)
+    at_most = "at most " if is_more else ""
+    message = f"should be {at_most}{total}, the GPUs of {whose}"
+    if times:
+        message = f"with {by}, {started} processes start on the {total} GPUs of {whose}"
+    amount = f"request {needed}{' GPUs' if is_more else ''}{' in each pod' if nodes > 1 else ''}"
+    is_exact = most > 0 and (is_more or most * factor == total)
+    choices = {f"set {most}": set_to(most) if is_exact else (), amount: request(needed)}
+    offered = {words: edits for words, edits in choices.items() if edits}
+    return _warning(
+        reason=MORE_PROCESSES if is_more else IDLE_GPUS,
+        message=message if is_more else f"{message}: the others stay idle",
+        remedy=" or ".join(offered),
+        choices=tuple(offered.values()),
+    )
+
+
+def _flag_set_to(place: ContainerPlace, flag: str, count: int, number: int) -> Edits:
+    """Return the edit that sets the number of a flag, or of the variable that it names."""
+    container = place.container
+    pattern = re.compile(rf"({re.escape(flag)}(?:=|\s+)[\"']?){count}(?!\w)")
+    for name, items in (("args", container.args or ()), ("command", container.command or ())):
+        for index, item in enumerate(items):
+            if item == flag and items[index + 1 : index + 2] == (str(count),):
+                return (Edit(f"{place.path}.{name}[{index + 1}]", str(number)),)
+            if (changed := pattern.sub(rf"\g<1>{number}", item, count=1)) != item:
+                return (Edit(f"{place.path}.{name}[{index}]", changed),)
+    used = {match[1] or match[2] or match[3] for match in _VARIABLE.finditer(_text(container))} | {_NUM_SHARD}
+    for index, variable in enumerate(container.env or ()):
+        if variable.name in used and variable.value == str(count):
+            return (Edit(f"{place.path}.env[{index}].value", str(number)),)
+    return ()
+
+
+def _field_set_to(stated: StatedProcesses, number: int) -> Edits:
+    return (Edit(stated.path, str(number) if stated.is_text else number),)
+
+
+def _request(place: ContainerPlace, resource: str, number: int) -> Edits:
+    return tuple(Edit(path, number) for path in place.amount_paths(resource))
+
+
+def _request_in(pods: Sequence[tuple[WorkloadPods, Sequence[Counted]]], number: int) -> Edits:
+    """Return the edits of the object that request the GPUs in the only container with GPUs of each of these pods."""
+    edits = [
+        Edit(each.located(edit.path), edit.value)
+        for each, counted in pods
+        for place, resource, _ in counted
+        for edit in _request(place, resource, number)
+    ]
+    return tuple(edits) if all(len(counted) == 1 for _, counted in pods) else ()
 
 
 def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
@@ -168,31 +271,50 @@ def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
         yield _several_slices(path=path, container=name, value=str(count))
 
 
-def _gpus(container: Container, requested: Requested) -> int:
-    """Return the number of whole GPUs of the container. 0 if it requests none, or also other GPU resources."""
-    counted = [(resource, amount) for resource, amount in requested if resource.measure.is_count]
-    if len(counted) != 1 or counted[0][0].name not in ONE_DEVICE_EACH:
-        return 0
-    return 0 if container.resources is None or container.resources.claims else counted[0][1].value
+def _with_gpus(places: Iterable[ContainerPlace], mapping: ResourceMapping) -> Iterator[Counted]:
+    """Yield the containers that request whole GPUs, and no other GPU resource, with the resource and the amount."""
+    for place in places:
+        resources = place.container.resources
+        counted = [each for each in mapping.container_requests(place.container) if each[0].measure.is_count]
+        if len(counted) == 1 and resources is not None and not resources.claims:
+            ((resource, amount),) = counted
+            if resource.name in ONE_DEVICE_EACH and amount.value:
+                yield place, resource.name, amount.value
 
 
 def _command_lines(containers: Iterable[Container]) -> Iterator[str]:
     """Yield the command line of each container, without comments. It is "" for containers beyond LONGEST_TEXT."""
     unread = LONGEST_TEXT
     for container in containers:
-        parts = (*(container.command or ()), *(container.args or ()))
-        length = sum(map(len, parts)) + len(parts)
-        if length > unread:
+        text = _text(container)
+        if len(text) >= unread:
             yield ""
             continue
-        unread -= length
-        text = "\n".join(parts)
-        yield _COMMENT.sub("", text) if "#" in text else text
+        unread -= len(text) + 1
+        text = _COMMENT.sub("", text) if "#" in text else text
+        yield _expanded(text, container) if "$" in text else text
+
+
+def _text(container: Container) -> str:
+    return "\n".join((*(container.command or ()), *(container.args or ())))
+
+
+def _expanded(text: str, container: Container) -> str:
+    """Return the command line with the numbers of variables that it does not set itself."""
+    values = {each.name: each.value for each in container.env or () if f"{each.name}=" not in text}
+
+    def value(match: re.Match[str]) -> str:
+        number = values.get(match[1] or match[2] or match[3]) or ""
+        return number if re.fullmatch("[0-9]{1,4}", number) else match[0]
+
+    return _VARIABLE.sub(value, text)
 
 
 def _processes(text: str) -> list[tuple[str, int, int]]:
     """Return each flag that sets a number of processes, the number, and on how many machines they run."""
     flags = [(match[1], int(match[2]), 1) for match in islice(_FLAG.finditer(text), MAX_FLAGS)]
+    if any("gpus" in flag for flag, _, _ in flags) and not _STARTS_ON_GPUS.search(text):
+        flags = [flag for flag in flags if "gpus" not in flag[0]]
     if not any("processes" in flag for flag, _, _ in flags):
         return flags
     machines = _MACHINES.search(text)
@@ -200,6 +322,30 @@ def _processes(text: str) -> list[tuple[str, int, int]]:
         return [flag for flag in flags if "processes" not in flag[0]]
     number = max(1, int(machines[1])) if machines else 1
     return [(flag, count, number) for flag, count, _ in flags]
+
+
+def _is_of_server(flag: str) -> bool:
+    """Whether the flag is --tp or the like; not of a launcher: --nproc_per_node, --num_processes, --num-gpus."""
+    return "proc" not in flag and "gpus" not in flag
+
+
+def _multipliers(text: str) -> list[tuple[str, int]]:
+    """Return the flags by which each of the processes of one server is several, with the number."""
+    if not _SERVERS.search(text):
+        return []
+    patterns = (_PIPELINE, _DATA) if _VLLM.search(text) else (_PIPELINE,)
+    found = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
+    return [
+        (matches[0][1], int(matches[0][2])) for matches in found if len(matches) == 1 and int(matches[0][2])
+    ]
+
+
+def _shards_of_tgi(container: Container, text: str) -> list[tuple[str, int, int]]:
+    """Return the number of shards that Text Generation Inference reads of its environment."""
+    values = {each.name: each.value for each in container.env or ()}
+    shards = values.get(_NUM_SHARD) or ""
+    is_tgi = _TGI.search(f"{container.image} {text}")
+    return [(_NUM_SHARD, int(shards), 1)] if is_tgi and re.fullmatch("[0-9]{1,4}", shards) else []
 
 
 def depends_on_gpu_count(pod: Pod) -> bool:
@@ -211,16 +357,12 @@ def depends_on_gpu_count(pod: Pod) -> bool:
 def _path(place: ContainerPlace, flag: str) -> str:
     """Return the path of the first item of args or command that has the flag."""
     container = place.container
-    for name, items in (("args", container.args), ("command", container.command)):
+    variables = tuple(each.name for each in container.env or ())
+    for name, items in (("args", container.args), ("command", container.command), ("env", variables)):
         for index, item in enumerate(items or ()):
             if flag in item:
                 return f"{place.path}.{name}[{index}]"
     return place.path
-
-
-def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
-    apps = (place.container for place in pod.apps)
-    return sum(_gpus(container, mapping.container_requests(container)) for container in apps)
 
 
 def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> bool:

@@ -115,4 +115,6 @@ def _readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
         place, admitted = each.place, each.decisions[0].pod
         if admitted is not None:
             count, owner = place.count, place.owner
-            yield WorkloadPods(place.path, each.submitted, count, admitted, each.is_refused, owner)
+            yield WorkloadPods(
+                place.path, each.submitted, count, admitted, each.is_refused, owner, place.located
+            )

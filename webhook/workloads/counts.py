@@ -10,6 +10,7 @@ from webhook.configuration.workload_kinds import (
     BRANCHES,
     EVERY_ITEM,
     EVERY_KEY,
+    PodForm,
     PodPath,
     WorkloadKind,
     factors,
@@ -31,6 +32,23 @@ def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) 
         maximum=(_product(form.most, data, form, at) or None) if scales else None,
         gang=_product(form.gang, data, form, at) if form.gang else None,
     )
+
+
+def shared_pods(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> int | None:
+    """Return the number of pods over which the object spreads one model, with those of the template at `at`; None if unknown.
+
+    They are its gang, and the gangs of templates with another path in the table: the workers of a leader.
+    """
+    gangs = [_product(form.gang, data, form, at)]
+    for other in workload_kind.pods:
+        if other is form or not other.gang:
+            continue
+        for found, _ in values(data, bound(form, at, other.path)):
+            # `amounts` are of the pods that paths below them describe.
+            is_same = found == at or (form.form is PodForm.AMOUNTS and found[: len(at)] == at)
+            gangs += [] if is_same else [_product(other.gang, data, other, found)]
+    known = [gang for gang in gangs if gang is not None]
+    return sum(known) if len(known) == len(gangs) else None
 
 
 def zeros(workload_kind: WorkloadKind, data: Any) -> Iterator[str]:

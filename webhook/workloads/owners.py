@@ -2,21 +2,26 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.owner import Owner
-from webhook.configuration.workload_kinds import PodPath, WorkloadKind, steps
-from webhook.workloads.counts import bound, plain_number, values
+from webhook.configuration.workload_kinds import BRANCHES, PodPath, WorkloadKind, steps
+from webhook.workloads.counts import bound, plain_number, shared_pods, values
 
 
 def owner_of_template(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> Owner:
     """Return the object `data` as the owner of the pods of its template at `at`."""
-    kind, completes = workload_kind.kind, workload_kind.runs_to_completion
+    shared = shared_pods(workload_kind, form, data, at)
+    gangs = (steps(each.path) for each in workload_kind.pods if each.gang)
+    is_whole = shared != 1 and all(map(BRANCHES.isdisjoint, gangs))
+    owner = Owner(workload_kind.kind, workload_kind.runs_to_completion, shared=shared, is_whole=is_whole)
     for path, value in (
         values(data, bound(form, at, workload_kind.deadline)) if workload_kind.deadline else ()
     ):
         if deadline := plain_number(value):
-            return Owner(kind, completes, deadline, field_path(path))
-    return Owner(kind, completes)
+            return replace(owner, deadline=deadline, path=field_path(path))
+    return owner
 
 
 def own_deadline(workload_kind: WorkloadKind, data: Any) -> int | None:

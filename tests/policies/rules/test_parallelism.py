@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from policies.finding import Severity
+from policies.finding import Finding, Severity
+from policies.pods.field_paths import path_parts, with_edits
 from policies.rules.parallelism import RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from tests.cases import cases
@@ -66,9 +67,56 @@ def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
     accelerate_on_two_machines=(
         shell("accelerate launch --num_processes 8 --num_machines 2 train.py"),
         "args[0] --num_processes 8",
-        more(8, 4, "2 machines"),
+        "set 4 or request 4 GPUs in each pod; should be at most 4, the GPUs of 2 machines with 2 each",
     ),
     the_sixteenth_flag=(shell("-tp 2\n" * 15 + "-tp 4"), "args[0] -tp 4", more(4, 2)),
+    pipeline_times_tensor=(
+        shell("vllm serve m -tp 2 --pipeline-parallel-size=4", 4),
+        "args[0] -tp 2",
+        "set 1 or request 8 GPUs; with --pipeline-parallel-size 4, 8 processes start on the 4 GPUs of the container",
+    ),
+    pipeline_alone=(shell("sglang serve m --pp-size 4"), "args[0] --pp-size 4", more(4, 2)),
+    more_than_can_be_divided=(
+        shell("vllm serve m -tp 2 -pp 4 --data-parallel-size 2"),
+        "args[0] -tp 2",
+        "request 16 GPUs; with -pp 4 and --data-parallel-size 2, 16 processes start on the 2 GPUs of the container",
+    ),
+    tensor_and_pipeline_with_fewer=(
+        shell("vllm serve m -tp 2 -pp 2", 8),
+        "args[0] -tp 2",
+        "set 4 or request 4; with -pp 2, 4 processes start on the 8 GPUs of the container: the others stay idle",
+    ),
+    ray_start=(shell("ray start --address=head --num-gpus=8", 4), "args[0] --num-gpus 8", more(8, 4)),
+    deepspeed=(shell("deepspeed --num_gpus 4 train.py"), "args[0] --num_gpus 4", more(4, 2)),
+    variable_of_the_container=(
+        pod(
+            gpu_container(2, args=[*VLLM, "--tensor-parallel-size=$(TP)"], env=[{"name": "TP", "value": "4"}])
+        ),
+        "args[3] --tensor-parallel-size 4",
+        more(4, 2),
+    ),
+    variable_with_a_default=(
+        pod(
+            gpu_container(
+                2,
+                command=["sh", "-c", "vllm serve m --tp ${TP:-1}"],
+                env=[{"name": "TP", "value": "4"}],
+            )
+        ),
+        "command[2] --tp 4",
+        more(4, 2),
+    ),
+    shards_of_tgi=(
+        pod(
+            gpu_container(
+                2,
+                image="ghcr.io/huggingface/text-generation-inference:3.3",
+                env=[{"name": "PORT", "value": "80"}, {"name": "NUM_SHARD", "value": "4"}],
+            )
+        ),
+        "env[1] NUM_SHARD 4",
+        more(4, 2),
+    ),
     tgi_on_amd=(
         pod(gpu_container(1, resource="amd.com/gpu", args=["--num-shard", "2"])),
         "args[0] --num-shard 2",
@@ -87,6 +135,20 @@ def test_processes_that_do_not_agree_with_the_gpus(document: JSON, at: str, want
     a_seventeenth_flag=shell("-tp 2\n" * 16 + "-tp 4"),
     variable=shell("vllm serve m --tensor-parallel-size $GPUS"),
     no_machines=shell("accelerate launch --num_processes 2 --num_machines 0 train.py"),
+    variable_that_the_script_sets=(
+        pod(
+            gpu_container(
+                2,
+                command=["sh", "-c", "TP=2; vllm serve m --tp $TP"],
+                env=[{"name": "TP", "value": "4"}],
+            )
+        )
+    ),
+    shards_of_something_else=pod(gpu_container(2, env=[{"name": "NUM_SHARD", "value": "4"}])),
+    gpus_of_a_script=shell("python train.py --num-gpus 8"),
+    pipeline_of_a_training_script=shell("python train.py --tp 2 --pp 4"),
+    data_parallelism_within_tensor_parallelism=shell("sglang serve m --tp 2 --dp 2"),
+    data_parallelism_of_other_pods=shell("vllm serve m --data-parallel-size 8 --data-parallel-size-local 2"),
     as_many_as_there_are=shell("torchrun --nproc_per_node=gpu train.py"),
     comment=shell("# vllm serve m --tensor-parallel-size 8\nsleep 1"),
     ray_over_several_pods=(shell("ray start --head; vllm serve m --tensor-parallel-size 16", 8)),
@@ -168,7 +230,50 @@ def train_job(processes: int, gpus: int) -> JSON:
     return job("TrainJob", {"trainer": trainer}, "trainer.kubeflow.org/v1alpha1")
 
 
+def runtime(policy: JSON, gpus: int) -> JSON:
+    template = {"spec": {"template": {"spec": {"containers": [gpu_container(gpus)]}}}}
+    spec = {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": [{"template": template}]}}}
+    return job("ClusterTrainingRuntime", spec, "trainer.kubeflow.org/v1alpha1")
+
+
+def template(gpus: int, **container_: Any) -> JSON:
+    return {"spec": {"containers": [gpu_container(gpus, **container_)]}}
+
+
+def ray(params: str, gpus: int, **group: Any) -> JSON:
+    worker = {"rayStartParams": {"num-gpus": params}, "template": template(gpus), **group}
+    head = {"rayStartParams": {"num-gpus": "0"}, "template": template(1)}
+    return job("RayCluster", {"headGroupSpec": head, "workerGroupSpecs": [worker]}, "ray.io/v1")
+
+
+def wrapped(document: JSON) -> JSON:
+    return job("AppWrapper", {"components": [{"template": document}]}, "workload.codeflare.dev/v1beta2")
+
+
+def nim(tensor: int, gpus: int) -> JSON:
+    parallelism = {"tensor": tensor, "pipeline": 2}
+    spec = {"resources": {"limits": {"nvidia.com/gpu": gpus}}, "multiNode": {"parallelism": parallelism}}
+    return job("NIMService", spec, "apps.nvidia.com/v1alpha1")
+
+
+def llm(parallelism: JSON, gpus: int, **container_: Any) -> JSON:
+    spec = {"parallelism": parallelism, "template": template(gpus, **container_)["spec"]}
+    return job("LLMInferenceService", spec, "serving.kserve.io/v1alpha2")
+
+
+def vllm_runtime(tensor: int, gpus: str, *extra: str) -> JSON:
+    spec = {"vllmConfig": {"tensorParallelSize": tensor, "extraArgs": extra}}
+    return job(
+        "VLLMRuntime",
+        {**spec, "deploymentConfig": {"resources": {"gpu": gpus}}},
+        "production-stack.vllm.ai/v1alpha1",
+    )
+
+
 MPI_WORKER = "a pod of spec.mpiReplicaSpecs.Worker.template"
+RAY_WORKER = "a pod of spec.workerGroupSpecs[0].template"
+NODES = "a pod of spec.template.spec.replicatedJobs[0].template.spec.template"
+MPI_POLICY = {"mpi": {"numProcPerNode": 1}}
 
 
 @cases(
@@ -183,6 +288,57 @@ MPI_WORKER = "a pod of spec.mpiReplicaSpecs.Worker.template"
         train_job(2, 8),
         'spec.trainer.numProcPerNode = "2": ' + fewer(2, 8, "a pod of spec.trainer.resourcesPerNode"),
     ),
+    runtime_with_more=(
+        runtime({"mpi": {"numProcPerNode": 4}}, 2),
+        'spec.mlPolicy.mpi.numProcPerNode = "4": ' + more(4, 2, NODES),
+    ),
+    one_process_where_releases_differ=(
+        runtime(MPI_POLICY, 2),
+        'spec.mlPolicy.mpi.numProcPerNode = "1": set 2 or request 1; '
+        f"should be 2, the GPUs of {NODES}: before Kubeflow Trainer 2.1, the others stay idle",
+    ),
+    ray_with_more=(
+        ray("8", 4),
+        'spec.workerGroupSpecs[0].rayStartParams.num-gpus = "8": ' + more(8, 4, RAY_WORKER),
+    ),
+    ray_with_fewer=(
+        ray("1", 4),
+        'spec.workerGroupSpecs[0].rayStartParams.num-gpus = "1": ' + fewer(1, 4, RAY_WORKER),
+    ),
+    ray_resources=(
+        ray("", 4, resources={"GPU": "8"}),
+        'spec.workerGroupSpecs[0].resources.GPU = "8": ' + more(8, 4, RAY_WORKER),
+    ),
+    ray_in_another_object=(
+        wrapped(ray("8", 4)),
+        'components[0]…workerGroupSpecs[0].rayStartParams.num-gpus = "8": '
+        + more(8, 4, "a pod of spec.components[0].template.spec.workerGroupSpecs[0].template"),
+    ),
+    nim_with_more=(
+        nim(8, 4),
+        'spec.multiNode.parallelism.tensor = "8": ' + more(8, 4, "a pod of spec.resources"),
+    ),
+    llm_with_more=(
+        llm({"tensor": 4}, 2),
+        'spec.parallelism.tensor = "4": ' + more(4, 2, "a pod of spec.template"),
+    ),
+    llm_with_more_servers=(
+        llm({"tensor": 2, "data": 8, "dataLocal": 4}, 4),
+        'spec.parallelism.tensor = "2": set 1 or request 8 GPUs; '
+        "with spec.parallelism.dataLocal 4, 8 processes start on the 4 GPUs of a pod of spec.template",
+    ),
+    vllm_runtime_with_more=(
+        vllm_runtime(2, "1"),
+        'spec.vllmConfig.tensorParallelSize = "2": ' + more(2, 1, "a pod of spec.deploymentConfig"),
+    ),
+    ray_as_many=(ray("4", 4), ""),
+    ray_fraction=(ray("0.5", 4), ""),
+    nim_as_many=(nim(4, 4), ""),
+    llm_as_many=(llm({"tensor": 2, "data": 8, "dataLocal": 2}, 4), ""),
+    llm_with_its_own_command=(llm({"tensor": 4}, 2, command=["vllm", "serve"]), ""),
+    llm_with_its_own_arguments=(llm({"tensor": 4}, 2, args=["--tensor-parallel-size=2"]), ""),
+    llm_in_a_pipeline=(llm({"tensor": 4, "pipeline": 2}, 2), ""),
+    vllm_runtime_in_a_pipeline=(vllm_runtime(1, "2", "--pipeline-parallel-size=2"), ""),
     pytorchjob_auto=(pytorch("auto", 8), ""),
     pytorchjob_as_many=(pytorch(8, 8), ""),
     script_that_may_start_its_own_processes=(pytorch("1", 8, command="python"), ""),
@@ -193,6 +349,95 @@ MPI_WORKER = "a pod of spec.mpiReplicaSpecs.Worker.template"
 )
 def test_processes_of_a_workload(document: JSON, want: str) -> None:
     assert advice(document) == ([want] if want else [])
+
+
+def dynamo(nodes: int, gpus: str, *args: str) -> JSON:
+    """Return a graph with a service of these nodes and GPUs, and one of a single node."""
+    server = {"resources": {"limits": {"gpu": gpus}}, "multinode": {"nodeCount": nodes}}
+    main = {"mainContainer": {"command": ["python3", "-m", "dynamo.vllm"], "args": [*args]}}
+    services = {"Decode": {**server, "extraPodSpec": main}, "Other": {"resources": {"limits": {"gpu": "8"}}}}
+    return job("DynamoGraphDeployment", {"services": services}, "nvidia.com/v1alpha1")
+
+
+def group(size: int, gpus: int, command: str, leader: int = 0) -> JSON:
+    """Return a LeaderWorkerSet with these GPUs in each pod, and in a leader of its own, if any."""
+    script = {"command": ["sh", "-c", command]}
+    leaders = {"leaderTemplate": template(leader, **script)} if leader else {}
+    spec = {"leaderWorkerTemplate": {"size": size, "workerTemplate": template(gpus, **script), **leaders}}
+    return job("LeaderWorkerSet", spec, "leaderworkerset.x-k8s.io/v1")
+
+
+@cases(
+    ("document", "want"),
+    as_many_as_on_all_nodes=(dynamo(2, "1", "--tensor-parallel-size", "2"), ""),
+    more_than_on_all_nodes=(
+        dynamo(2, "4", "--tensor-parallel-size", "16"),
+        "--tensor-parallel-size 16: set 8 or request 8 GPUs in each pod; "
+        "should be at most 8, the GPUs of 2 pods with 4 each",
+    ),
+    pipeline_over_nodes=(dynamo(2, "4", "-tp", "4", "-pp", "2"), ""),
+    pipeline_over_too_few_nodes=(
+        dynamo(2, "4", "-tp", "4", "-pp", "4"),
+        "-tp 4: set 2 or request 8 GPUs in each pod; "
+        "with -pp 4, 16 processes start on the 8 GPUs of 2 pods with 4 each",
+    ),
+    one_node=(dynamo(1, "1", "--tp", "2"), f"--tp 2: {more(2, 1)}"),
+    unknown_nodes=(dynamo("{{nodes}}", "1", "--tp", "2"), ""),  # type: ignore[arg-type]
+    a_copy_on_each_node=(dynamo(2, "4", "--tp", "4"), ""),
+    in_a_group=(group(2, 8, "ray start --head; vllm serve m -tp 16", leader=8), ""),
+    more_than_in_a_group=(
+        group(2, 8, "ray start --head; vllm serve m -tp 32"),
+        "-tp 32: set 16 or request 16 GPUs in each pod; should be at most 16, the GPUs of 2 pods with 8 each",
+    ),
+    a_group_in_another_object=(wrapped(group(2, 8, "vllm serve m -tp 16")), ""),
+)
+def test_servers_on_several_nodes(document: JSON, want: str) -> None:
+    pods = workload(document).pods
+    found = [each for pod in pods for each in check(pod.pod, OPTIONS, context(owner=pod.owner))]
+    assert [f"{each.value}: {each.advice}; {each.message}" for each in found] == ([want] if want else [])
+
+
+def all_findings(document: JSON) -> list[Finding]:
+    """Return what is said about the object, or about the pods of its templates."""
+    if document["kind"] == "Pod":
+        return list(check(view(document), OPTIONS, context()))
+    made = workload(document)
+    of_pods = ((pod, each) for pod in made.pods for each in check(pod.pod, OPTIONS, context(owner=pod.owner)))
+    return [*check_workload(made, OPTIONS, context()), *(each.at(pod.located) for pod, each in of_pods)]
+
+
+@cases(
+    "document",
+    flag_of_its_own_item=pod(gpu_container(2, args=[*VLLM, "--tensor-parallel-size", "4"])),
+    flag_with_its_number=pod(gpu_container(8, args=[*VLLM, "--tensor-parallel-size=2"])),
+    flag_in_a_script=shell("vllm serve m \\\n  -tp 2 -pp 4 \\\n  --seed 2", 4),
+    variable=pod(gpu_container(2, args=["vllm", "--tp=$(TP)"], env=[{"name": "TP", "value": "4"}])),
+    request_and_limit=pod(
+        container(
+            args=["vllm", "--tp", "4"],
+            resources={"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 1}},
+        )
+    ),
+    shards_of_tgi=pod(
+        gpu_container(2, image="text-generation-inference", env=[{"name": "NUM_SHARD", "value": "4"}])
+    ),
+    slots=mpi(8, 4, "mpirun train"),
+    processes_as_text=pytorch("4", 1),
+    ray=wrapped(ray("8", 4)),
+    nim=nim(8, 4),
+    llm=llm({"tensor": 2, "data": 8, "dataLocal": 4}, 4),
+    vllm_runtime=vllm_runtime(2, "1"),
+    nodes=dynamo(2, "4", "-tp", "4", "-pp", "4"),
+    group_of_pods=group(2, 8, "vllm serve m -tp 32"),
+)
+def test_each_choice_removes_the_finding(document: JSON) -> None:
+    for finding in all_findings(document):
+        assert len(finding.choices) == len(finding.remedy.split(" or ")) == 2
+        for edits in finding.choices:
+            changed = with_edits(document, [(path_parts(edit.path), edit.value) for edit in edits])
+            left = [(each.path, each.value) for each in all_findings(changed)]
+            assert (finding.path, finding.value) not in left
+            assert len(left) < len(all_findings(document))
 
 
 def test_only_the_first_scripts_of_a_pod_are_read() -> None:

@@ -257,7 +257,9 @@ class Run:
         self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None, stored: dict[str, Any]
     ) -> Workload:
         readable = tuple(
-            WorkloadPods(place.path, pod, place.count, result.admitted, result.refused, place.owner)
+            WorkloadPods(
+                place.path, pod, place.count, result.admitted, result.refused, place.owner, place.located
+            )
             for (place, pod), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
