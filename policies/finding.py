@@ -26,6 +26,8 @@ class Reason(msgspec.Struct, frozen=True):
 
     name: str
     meaning: str
+    uncovers: bool = False
+    """Whether nothing reads the field until it is corrected, so that what else is wrong with it is found only then."""
 
 
 UNREAD_GPUS = Reason("UnreadGPUs", "the object contains GPU resources that gpu-admission does not read")

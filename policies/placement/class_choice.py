@@ -207,7 +207,12 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def _requesting(self, name: str) -> Edits:
         """Return the edits that request one of a resource in place of all GPU resources."""
         unwanted = {resource.name for resource in self.resources}
-        places = [(place, path) for place in self.pod.places for each in unwanted for path in place.amount_paths(each)]
+        places = [
+            (place, path)
+            for place in self.pod.places
+            for each in unwanted
+            for path in place.amount_paths(each)
+        ]
         asking = {id(place): place for place, _ in places}.values()
         return (
             *(Edit(path) for _, path in places),

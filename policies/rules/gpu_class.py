@@ -17,9 +17,7 @@ requests devices of another vendor.
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Asked, Edit, Finding, Reason, Severity, together
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
@@ -37,7 +35,6 @@ from policies.placement.class_choice import (
     ClassSelection,
     ClassUse,
     about_annotation,
-    alternatives_in_words,
     class_matches,
     warning,
 )
@@ -46,7 +43,6 @@ from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import (
-    GPU_CLASS,
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
     MODEL_FAMILY,
@@ -251,7 +247,10 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
             path=ANNOTATION_PATH if case.is_requested else "",
             message=f"{choice.requested} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
             ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
-            asks=(Asked("GPUClass", "spec.nodeLabels[-]", key), Asked("GPUPolicy", f"spec.rules.{ID}.labelKey")),
+            asks=(
+                Asked("GPUClass", "spec.nodeLabels[-]", key),
+                Asked("GPUPolicy", f"spec.rules.{ID}.labelKey"),
+            ),
         )
         return
     placer = case.placed_by

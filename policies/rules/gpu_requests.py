@@ -351,12 +351,15 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
             message=f"has no effect: {truncate(why, QUOTED)}, so the pod gets none",
             choices=(
                 (Edit("spec.schedulerName", scheduler_name), Edit("spec.nodeName")),
-                (
-                    Edit(annotation_path(key.key)),
-                    Edit(f"{pod.apps[0].path}.resources.limits[{key.resource}]", 1),
+                *(
+                    (
+                        Edit(annotation_path(key.key)),
+                        Edit(f"{place.path}.resources.limits[{key.resource}]", 1),
+                    )
+                    for place in pod.apps[:1]
                 ),
             ),
-            remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits instead",
+            remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits",
         )
 
 

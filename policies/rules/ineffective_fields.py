@@ -26,10 +26,14 @@ from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
 
-UNKNOWN_ANNOTATION = Reason("UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read")
-INVALID_RESOURCE_NAME = Reason("InvalidResourceName", "the API server refuses the name of a GPU resource")
+UNKNOWN_ANNOTATION = Reason(
+    "UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read", uncovers=True
+)
+INVALID_RESOURCE_NAME = Reason(
+    "InvalidResourceName", "the API server refuses the name of a GPU resource", uncovers=True
+)
 UNKNOWN_RESOURCE_NAME = Reason(
-    "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource"
+    "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource", uncovers=True
 )
 MISPLACED_FIELD = Reason("MisplacedField", "a field is written where nothing reads it")
 

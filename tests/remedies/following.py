@@ -7,16 +7,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from policies.finding import Edit, Edits, Finding, Severity, plain
-from policies.gpus.amount import FRACTIONAL_GPU
-from policies.placement.availability import EXCEEDS_NODE, NO_NODE
-from policies.placement.class_choice import CLASS_NOT_OFFERED, UNKNOWN_CLASS
+from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import annotation_path, path_parts, value_at, with_edits
 from policies.pods.pod import Toleration
 from policies.registry import QUOTA_RULE
-from policies.rules.gpu_class import CLASS_CONTRADICTION
-from policies.rules.gpu_isolation import PRIVILEGED_CONTAINER
-from policies.rules.gpu_requests import MISSING_LIMIT
-from policies.rules.ineffective_fields import INVALID_RESOURCE_NAME, UNKNOWN_ANNOTATION, UNKNOWN_RESOURCE_NAME
 from tests.oracle import JSON
 from tests.remedies.situations import CLASS, GPU, Situation, released
 from webhook.evaluation.decision import Outcome, Violation
@@ -25,12 +19,6 @@ from webhook.tools.stored_objects import Evaluation
 IMPERATIVE = re.compile(
     r"\b(write|add|set|remove|request|name|wait|ask|use|mount|rename|split|delete|declare|create|give|round|leave|put|pin|did you mean)\b"
 )
-SPELLING = frozenset({UNKNOWN_RESOURCE_NAME, INVALID_RESOURCE_NAME, UNKNOWN_ANNOTATION})
-"""Only under its right name is a field read at all, and what is wrong with its value is said then."""
-INCOMPLETE = frozenset({UNKNOWN_CLASS, CLASS_CONTRADICTION, CLASS_NOT_OFFERED, MISSING_LIMIT, FRACTIONAL_GPU})
-"""With them nobody knows which nodes could take the pod, and whether it has GPUs."""
-UNCOVERED = frozenset({EXCEEDS_NODE, NO_NODE, PRIVILEGED_CONTAINER})
-"""They are said as soon as that is known, whatever the class or amount is."""
 OF_PLACES = frozenset({"nodeSelector", "affinity", "tolerations", CLASS})
 """Parts of a path by which a pod chooses its nodes."""
 AMOUNTS = range(1, 17)
@@ -79,12 +67,10 @@ class Subject:
         if now[identity(violation)] >= self.known[identity(violation)]:
             same = next(each for each in found if identity(each) == identity(violation))
             return f"is found again: {same.finding.sentence()}"
-        if violation.finding.reason in SPELLING:
+        if violation.finding.reason.uncovers:
             return ""
         denials = [each for each in found if each.outcome is Outcome.DENIED]
         new = [each for each in denials if now[identity(each)] > self.known[identity(each)]]
-        if violation.finding.reason in INCOMPLETE:
-            new = [each for each in new if each.finding.reason not in UNCOVERED]
         # Nothing asks the quota about a pod that is denied anyway.
         new = [each for each in new if not (self.is_denied and each.finding.rule == QUOTA_RULE.id)]
         if new:

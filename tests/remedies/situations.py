@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
 from random import Random
-from typing import Any
 
 import jsonpatch
 import msgspec

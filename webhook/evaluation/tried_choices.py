@@ -71,8 +71,7 @@ class _Trials:
         if any(now[same, outcome] >= self._before[same, outcome] > 0 for outcome in (denied, warned)):
             return None
         new = {outcome for (kind, outcome), number in now.items() if number > self._before[kind, outcome]}
-        # "Did you mean …?" promises nothing: only under its right name is a field read at all.
-        return None if denied in new and not finding.remedy.endswith("?") else bool(new)
+        return None if denied in new and not finding.reason.uncovers else bool(new)
 
 
 def _is_tried(violation: Violation) -> bool:
