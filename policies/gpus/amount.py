@@ -49,11 +49,11 @@ class Amount(msgspec.Struct, frozen=True):
         remedy: str = "",
         severity: Severity = Severity.DENIAL,
         amount: str | float | None = None,
-        name: str = "",
+        names: tuple[str, ...] = (),
         choices: tuple[Edits, ...] = (),
     ) -> Finding:
-        """Return a finding. It goes if one sets the `amount`, replaces the resource by `name`, or makes one of the `choices`."""
-        own = (() if amount is None else self.set_to(amount), self.replaced_by(name) if name else ())
+        """Return a finding. It goes with the `amount`, with a resource of one of the `names`, or with one of the `choices`."""
+        own = (() if amount is None else self.set_to(amount), *map(self.replaced_by, names))
         return Finding(
             reason=reason,
             severity=severity,

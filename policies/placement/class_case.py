@@ -9,18 +9,18 @@ from policies.models.memory import ModelNeed, advice, model_need
 from policies.placement.class_choice import (
     NAMES_LISTED,
     OPEN_POD,
+    REQUIRED_AFFINITY,
     Choice,
     ClassAdvice,
     ClassSelection,
     alternatives_in_words,
     choose,
     nodes_of,
+    without_pins,
 )
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS
-
-REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 
 # Why rule gpu-class cannot pin a pod that something else places, and how its author can.
 DAEMONSET = "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set"
@@ -75,12 +75,7 @@ class ClassCase:
 
     def without_pins(self) -> Edits:
         """Return the edits that remove what pins the pod to classes."""
-        keys = [key for key in self.pod.node_selector if key in self.selection.catalogue.label_keys]
-        has_terms = bool(self.pod.required_terms)
-        return (
-            *(Edit(f"spec.nodeSelector[{key}]") for key in keys),
-            *((Edit(REQUIRED_AFFINITY),) if has_terms else ()),
-        )
+        return without_pins(self.pod, self.selection.catalogue)
 
     def with_usable_class(self) -> ClassAdvice:
         """Return the advice that puts the pod on a usable class."""

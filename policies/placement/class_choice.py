@@ -26,6 +26,7 @@ MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU mem
 
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
+REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 ALLOWED_PATH = "spec.rules.gpu-class.allowed[-]"
 NAMES_LISTED = 3
 """Names in one message."""
@@ -194,15 +195,15 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         choices = tuple(self._requesting(name) for name in sorted(alternatives)[:NAMES_LISTED])
         advice = ClassAdvice(choices, remedy)
         if not offering:
-            asks = (Asked("GPUClass"),)
-            return advice._replace(ask=f"for a GPUClass with {self.requested_words}", asks=asks)
+            ask = f"for a GPUClass with {self.requested_words}"
+            return advice._replace(ask=ask, asks=(Asked("GPUClass"),))
         if without_nodes := [each.name for each in self.allowed_of(offering)]:
             return advice._replace(
                 ask=f"for nodes of {alternatives_in_words(without_nodes)}", asks=nodes_of(without_nodes)
             )
         ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
-        allowed = (Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:NAMES_LISTED])
-        return advice._replace(ask=ask, asks=tuple(allowed))
+        asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:NAMES_LISTED])
+        return advice._replace(ask=ask, asks=asks)
 
     def _requesting(self, name: str) -> Edits:
         """Return the edits that request one of a resource in place of all GPU resources."""
@@ -384,6 +385,13 @@ def alternatives_in_words(names: Sequence[str]) -> str:
     """Return `a or b`, `a or b or c or 2 more`."""
     listed = " or ".join(names[:NAMES_LISTED])
     return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed
+
+
+def without_pins(pod: Pod, catalogue: ClassCatalogue) -> Edits:
+    """Return the edits that remove what pins the pod to classes."""
+    keys = (key for key in pod.node_selector if key in catalogue.label_keys)
+    terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()
+    return (*(Edit(f"spec.nodeSelector[{key}]") for key in keys), *terms)
 
 
 def about_annotation(

@@ -223,9 +223,9 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
         names = list(case.selection.values_of(fitting))
-        named = case.selection.named(names) if fitting else ClassAdvice()
-        remedy = f"{named.remedy}, or remove" if fitting else "remove"
-        advice = ClassAdvice((*named.choices, case.without_pins()), f"{remedy} the pod's own constraint")
+        by_name = case.selection.named(names) if fitting else ClassAdvice()
+        remedy = f"{by_name.remedy}, or remove" if fitting else "remove"
+        advice = ClassAdvice((*by_name.choices, case.without_pins()), f"{remedy} the pod's own constraint")
         yield about_annotation(CLASS_CONTRADICTION, choice.requested, f"must be {itself}", advice)
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"

@@ -15,7 +15,7 @@ A pod gets nothing if it requests only DRA claims that are not known to be for G
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, flow, plain, together
 from policies.gpus.cards import vendor
 from policies.placement.availability import NO_NODE
 from policies.placement.class_choice import class_matches
@@ -81,6 +81,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
             yield _warning(
                 reason=MISSING_TOLERATION,
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
+                choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
                 remedy=f"add {', '.join(map(describe_toleration, missing))} to the template",
             )
         return
@@ -103,19 +104,21 @@ def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
     classes = context.classes.named(pinned.classes) if pinned else context.classes
     if globs and any(class_matches(gpu_class, globs) for gpu_class in classes):
         return
-    tolerations, taint = pod.spec.tolerations or (), None
+    tolerations, taints = pod.spec.tolerations or (), list[Toleration]()
     for state in context.nodes.states_for(pod) or ():
         if names <= state.resources:
             untolerated = [each for each in state.taints if not any(tolerates(t, each) for t in tolerations)]
             if not untolerated:
                 return
-            taint = taint or untolerated[0]
-    if taint is not None:
+            taints = taints or untolerated
+    if taints:
+        missing = tuple(map(toleration_of, taints))
         yield _warning(
             reason=NO_NODE,
             message=f"each node with {' and '.join(sorted(names))} that the pod selects has a taint that it does not "
-            f"tolerate, such as {describe_toleration(taint)}, so the pod stays pending",
-            remedy=f"add {toleration_of(taint)} if the pod may run there",
+            f"tolerate, such as {describe_toleration(taints[0])}, so the pod stays pending",
+            choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
+            remedy=f"add {' and '.join(flow(plain(each)) for each in missing)} if the pod may run there",
         )
 
 

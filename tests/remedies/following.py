@@ -2,17 +2,19 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from policies.finding import Edit, Edits, Finding, Severity, plain
+from msgspec.structs import replace
+
+from policies.finding import Edit, Edits, Finding, plain
 from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import annotation_path, path_parts, value_at, with_edits
 from policies.pods.pod import Toleration
 from policies.registry import QUOTA_RULE
 from tests.oracle import JSON
-from tests.remedies.situations import CLASS, GPU, Situation, released
+from tests.remedies.situations import CLASS, OWNER, Situation, released
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.stored_objects import Evaluation
 
@@ -110,13 +112,14 @@ class Subject:
             yield failed("words without data", finding.advice)
         if finding.ask and not finding.asks:
             yield failed("asks without data", finding.ask)
+        is_beside = finding.awaits is not None and finding.awaits.beside_choice
         for edits in finding.choices:
-            if why := self.wrong(violation, self.situation, edited(self.document, edits)):
+            where = awaited(self.situation, self.document, finding) if is_beside else self.situation
+            if why := self.wrong(violation, where, edited(self.document, edits)):
                 said = " and ".join(f"{edit.path}: {edit.value}" for edit in edits)
                 yield failed("choice", f"{said} → {why}")
-        if finding.awaits is not None:
-            amounts = {key: Fraction(amount) for key, amount in finding.awaits.amounts}
-            if why := self.wrong(violation, awaited(self.situation, finding, amounts), self.document):
+        if finding.awaits is not None and not is_beside:
+            if why := self.wrong(violation, awaited(self.situation, self.document, finding), self.document):
                 yield failed("wait", why)
 
     def incomplete(self, violation: Violation) -> str:
@@ -128,12 +131,20 @@ class Subject:
             return ""
         working = [
             edits
-            for edits in candidates(self.situation, self.document, finding)
-            if not self.wrong(violation, self.situation, edited(self.document, edits))
+            for edits in candidates(self.situation, self.document)
+            if not self.wrong(violation, self.situation, made := edited(self.document, edits))
+            and not self._strands(made)
         ]
         if not working or any(named(edits, finding.sentence()) for edits in working):
             return ""
         return f"{finding.sentence()}\n    {' or '.join(words_of(each) for each in working[:4])} would work"
+
+    def _strands(self, document: JSON) -> bool:
+        """Whether the edited object is known to stay pending, and it was not before."""
+        found = seen(self.situation.evaluated(document, tries_choices=False))
+        return any(each.finding.reason is NO_NODE for each in found) and not any(
+            each.finding.reason is NO_NODE for each in self.found
+        )
 
 
 def words_of(edits: Edits) -> str:
@@ -155,12 +166,13 @@ def named(edits: Edits, sentence: str) -> bool:
     return field in sentence and re.search(rf"(?<![\w.]){re.escape(value)}(?![\w.])", sentence) is not None
 
 
-def awaited(situation: Situation, finding: Finding, amounts: Mapping[str, Fraction]) -> Situation:
+def awaited(situation: Situation, document: JSON, finding: Finding) -> Situation:
     """Return the situation in which what the finding awaits has come."""
-    from msgspec.structs import replace  # noqa: PLC0415
-
     assert finding.awaits is not None
-    situation = released(situation, amounts)
+    amounts = {key: Fraction(amount) for key, amount in finding.awaits.amounts}
+    owners = document["metadata"].get("ownerReferences", [])
+    is_owned = [f"{each['kind']}/{each['name']}" for each in owners] == [OWNER]
+    situation = released(situation, amounts, by_own=finding.awaits.by_own or not is_owned)
     quota = situation.quota
     if quota is not None and finding.awaits.until:
         return replace(situation, quota=replace(quota, spent=0.0))
@@ -169,7 +181,7 @@ def awaited(situation: Situation, finding: Finding, amounts: Mapping[str, Fracti
     return situation
 
 
-def candidates(situation: Situation, document: JSON, finding: Finding) -> Iterator[Edits]:
+def candidates(situation: Situation, document: JSON) -> Iterator[Edits]:
     """Yield the fixed list of edits, each of which its reader could make."""
     prefix = () if document["kind"] == "Pod" else ("spec", "template")
     pod = value_at(document, prefix) if prefix else document
@@ -214,6 +226,3 @@ def candidates(situation: Situation, document: JSON, finding: Finding) -> Iterat
         for amount in range(1, document["spec"][number]):
             yield (Edit(f"spec.{number}", amount),)
     yield (Edit(f"{at}spec.activeDeadlineSeconds", 28_800),)
-
-
-__all__ = ["GPU", "Any", "Failure", "Severity", "Subject"]

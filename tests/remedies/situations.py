@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
-from random import Random
 
 import jsonpatch
 import msgspec
@@ -345,14 +344,13 @@ def _workload(draw: Draw, pod: JSON) -> JSON:
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def released(situation: Situation, amounts: Mapping[str, Fraction]) -> Situation:
-    """Return the situation after others have released these amounts of the quota, and have started what waited."""
-    if situation.quota is None:
+def released(situation: Situation, amounts: Mapping[str, Fraction], *, by_own: bool) -> Situation:
+    """Return the situation after others have released these amounts of the quota; `by_own`: or pods of the same controller."""
+    quota = situation.quota
+    if quota is None:
         return situation
-    amount = amounts.get(GPUS, Fraction(0))
-    left = max(situation.quota.others - amount, Fraction(0))
-    of_team = max(situation.quota.of_team - amount, Fraction(0))
-    return replace(situation, quota=replace(situation.quota, others=left, of_team=of_team))
-
-
-__all__ = ["CLASS", "GPU", "NOW", "Quota", "Random", "Situation", "draw_situation", "pod_of", "released"]
+    amount, none = amounts.get(GPUS, Fraction(0)), Fraction(0)
+    by_others = min(amount, quota.others)
+    own = quota.own - min(amount - by_others, quota.own) if by_own else quota.own
+    of_team = max(quota.of_team - amount, none)
+    return replace(situation, quota=replace(quota, others=quota.others - by_others, own=own, of_team=of_team))
