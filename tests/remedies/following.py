@@ -12,6 +12,7 @@ from policies.finding import Edit, Edits, Finding, plain
 from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import annotation_path, path_parts, value_at, with_edits
 from policies.pods.pod import Toleration
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
 from tests.oracle import JSON
 from tests.remedies.situations import CLASS, OWNER, Situation, released
@@ -40,7 +41,8 @@ def identity(violation: Violation) -> tuple[str, ...]:
     """Return what it is about. Without indices: the items after a removed one move up."""
     finding = violation.finding
     path = re.sub(r"\[\d+\]", "[]", finding.path)
-    reason = "" if finding.rule == QUOTA_RULE.id else finding.reason.name  # what can never fit also exceeds
+    is_of_amounts = finding.reason in {QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT}  # what can never fit also exceeds
+    reason = "" if is_of_amounts else finding.reason.name
     return finding.rule, reason, path, finding.container or "", violation.outcome.value
 
 
@@ -73,7 +75,7 @@ class Subject:
             return ""
         denials = [each for each in found if each.outcome is Outcome.DENIED]
         new = [each for each in denials if now[identity(each)] > self.known[identity(each)]]
-        # Nothing asks the quota about a pod that is denied anyway.
+        # Nothing asks the quota about a pod that is denied anyway, and it answers with one reason at a time.
         new = [each for each in new if not (self.is_denied and each.finding.rule == QUOTA_RULE.id)]
         if new:
             return f"brings {new[0].finding.sentence()}"

@@ -209,8 +209,11 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def answer(self, document: JSON, evaluation: Evaluation | None = None) -> Answer:
         """Return what Kubernetes says of the pod, or of the pods of the object, with what we add; all nodes are empty."""
-        pod = pod_of(document if evaluation is None else self._reviewed(document))
+        pod = pod_of(document)
         if evaluation is not None and evaluation.pods:
+            pod = self._reviewed(pod)
+            if document["kind"] not in {"Pod", "DaemonSet"}:
+                evaluation = self.evaluated(pod, tries_choices=False)
             changes = (change for each in evaluation.pods[0].decisions for change in each.changes)
             operations = msgspec.json.decode(
                 msgspec.json.encode([each for change in changes for each in change.operations])
