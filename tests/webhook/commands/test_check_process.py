@@ -77,5 +77,5 @@ def test_fixes_are_written_once_a_terminal_confirms(
     if answer == "0":
         assert "Take which one? (0: none)" in shown
     else:
-        assert shown.index("+      limits: {nvidia.com/gpu: ") < shown.index("Write 1 file? [y/N]: ")
+        assert shown.index("+      limits: {amd.com/gpu: ") < shown.index("Write 1 file? [y/N]: ")
     os.close(ours)
