@@ -2,11 +2,13 @@
 
 from collections.abc import Collection
 
-from policies.finding import Asked, Edit, Edits, Finding, either, together
+from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.models.memory import ModelNeed, advice, model_need
+from policies.models.estimate import class_fit
+from policies.models.memory import MAX_WAYS, ModelNeed, model_need
 from policies.placement.class_choice import (
+    MODEL_TOO_LARGE,
     NAMES_LISTED,
     OPEN_POD,
     REQUIRED_AFFINITY,
@@ -21,6 +23,7 @@ from policies.placement.class_choice import (
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS
+from policies.pods.field_paths import annotation_path
 
 # Why rule gpu-class cannot pin a pod that something else places, and how its author can.
 DAEMONSET = "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set"
@@ -101,20 +104,50 @@ class ClassCase:
         if known_otherwise:
             ask = f"to label nodes with {known_otherwise[0]}, which lack {key}"
             return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]"),))
-        on_nodes = {
-            name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)
-        }
-        selection = self.selection
-        usable = [c for c in catalogue.named(on_nodes) if selection.offers(c) and selection.allows(c)]
-        need = self.need
+        selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
         if selection.can_name_nodes(holding):
             named = self.naming(holding)
             return named._replace(remedy=f"{named.remedy}, of which there are nodes")
-        is_guess = not self.is_requested and (self.pinned is None or self.pinned.is_injected)
-        more_cards = advice(need, usable) if need is not None and is_guess else ""
         ask = f"for nodes of {alternatives_in_words(sorted(pinned))}"
-        return ClassAdvice(remedy=more_cards, ask=ask, asks=nodes_of(sorted(pinned)))
+        return ClassAdvice(ask=ask, asks=nodes_of(sorted(pinned)))
+
+    def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
+        """Return the allowed classes of existing nodes that offer what the pod requests."""
+        key, catalogue = self.selection.label_key, self.selection.catalogue
+        values = nodes.values_of(key)
+        names = {name for value in values for name in classes_of_label(key, value, catalogue)}
+        return [c for c in catalogue.named(names) if self.selection.offers(c) and self.selection.allows(c)]
+
+    def more_cards(self, nodes: NodeFacts) -> Finding | None:
+        """Warn of a model that no card of the nodes holds, but several do; None if its author or a policy named the class."""
+        need, usable, catalogue = self.need, self.on_nodes(nodes), self.selection.catalogue
+        is_named = self.is_requested or (self.pinned is not None and not self.pinned.is_injected)
+        amounts = [
+            paths
+            for place in self.pod.places
+            for each in self.selection.resources
+            if (paths := place.amount_paths(each.name))
+        ]
+        if need is None or need.profile is not None or is_named or len(amounts) != 1 or not usable:
+            return None
+        if any(need.weights_fit(each, catalogue) for each in usable):
+            return None  # naming their class is enough
+        counts = {each.gpus for each in class_fit(need.estimate, usable, need.gpus).in_one_node}
+        more = sorted(count for count in counts if count > need.gpus)[:MAX_WAYS]
+        largest = max(usable, key=lambda gpu_class: gpu_class.memory_gib)
+        key, value = need.declared
+        if not more:
+            return None
+        return Finding(
+            reason=MODEL_TOO_LARGE,
+            severity=Severity.WARNING,
+            path=annotation_path(key),
+            value=value,
+            message=f"should fit on {largest.name} ({need.room(largest, catalogue)}), the largest card of the nodes, or the pod "
+            f"stays pending: {need.words}",
+            choices=tuple(tuple(Edit(path, count) for path in amounts[0]) for count in more),
+        )
 
     def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""

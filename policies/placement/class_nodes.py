@@ -44,6 +44,9 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
     if nodes.could_take(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)
         return
+    if more := case.more_cards(nodes):
+        yield more
+        return
     yield warning(
         reason=NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",

@@ -18,6 +18,7 @@ requests devices of another vendor.
 from collections.abc import Iterator
 
 from policies.finding import Asked, Edit, Finding, Reason, Severity, together
+from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
@@ -43,6 +44,7 @@ from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import (
+    GPU_CLASS,
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
     MODEL_FAMILY,
@@ -123,6 +125,9 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     resources = {request.resource for request in mapping.requests(pod)}
     if pod.annotations and mapping.pod_fraction(pod):
         resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
+    # Of GPUs of several vendors, rule gpu-requests says which to remove.
+    vendors = {vendor(each.resource) for each in context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))}
+    of_class = {each for each in resources if vendor(each.name) in vendors}
     selection = ClassSelection(
         pod=pod,
         catalogue=context.classes,
@@ -130,7 +135,7 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         allowed=options.allowed,
         default=options.default,
         label_key=options.label_key,
-        resources=tuple(sorted(resources, key=lambda resource: resource.name)),
+        resources=tuple(sorted(of_class or resources, key=lambda resource: resource.name)),
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,

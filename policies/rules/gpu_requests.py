@@ -159,6 +159,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
                 *size_findings(counted, bounds),
             ]
         yield from variable_findings(place, context)
+    yield from mixture(requests, availability)
     yield from total_findings(pod, requests, bounds)
     yield from annotation_findings(pod, context)
 
@@ -247,6 +248,29 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
             severity=Severity.WARNING,
             amount=1,
         )
+
+
+def mixture(
+    requests: Mapping[GPUResource, Sequence[Amount]], availability: Availability
+) -> Iterator[Finding]:
+    """Report GPUs of several vendors, which no class has together. It is certain where the pod is pinned to a class of one."""
+    offered = {resource: availability.offering(resource) for resource in requests}
+    known = {resource: classes for resource, classes in offered.items() if classes}
+    if len(known) < 2 or frozenset.intersection(*known.values()):  # noqa: PLR2004 - one cannot be mixed
+        return
+    pinned = frozenset(each.name for each in availability.pinned)
+    kept = [each for each, classes in known.items() if classes & pinned] or list(known)
+    others = {each: [other for other in known if not known[other] & known[each]] for each in kept}
+    amount, modal = requests[others[kept[0]][0]][0], "must" if pinned else "should"
+    yield amount.finding(
+        OTHER_VENDOR,
+        f"{modal} not stand beside {kept[0].name}: no GPU class has both",
+        severity=Severity.DENIAL if pinned else Severity.WARNING,
+        choices=tuple(
+            tuple(edit for other in others[each] for of in requests[other] for edit in of.set_to(None))
+            for each in kept
+        ),
+    )
 
 
 def total_findings(

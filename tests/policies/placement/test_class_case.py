@@ -287,8 +287,9 @@ def in_zone(zone: str) -> JSON:
         [T4_IN_A],
         "nvidia-a100-40gb",
         [
-            "request 4 GPUs of 16 GiB; class nvidia-a100-40gb: no node matches nodeSelector accelerator=nvidia-a100-40gb, "
-            "by the declared model, so the pod stays pending; or ask the platform team for nodes of nvidia-a100-40gb"
+            'metadata.annotations[gpu-admission.dev/model-params] = "13b": set nvidia.com/gpu: 4; should fit on nvidia-t4 '
+            "(16.0 GiB usable), the largest card of the nodes, or the pod stays pending: 13b bf16 serving needs 36.4 GiB by "
+            "rule of thumb"
         ],
     ),
     what_the_annotation_names_is_added=(

@@ -193,10 +193,16 @@ COMPLETE = GPURequestsOptions(complete_limits=True)
         [{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {GPU: "2"}}],
     ),
     beside_other_limits=(
-        pod(container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "amd.com/gpu": "2"}})),
+        pod(
+            container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "nvidia.com/mig-1g.10gb": "1"}})
+        ),
         [
             {"op": "add", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu", "value": 1},
-            {"op": "add", "path": "/spec/containers/0/resources/limits/amd.com~1gpu", "value": "2"},
+            {
+                "op": "add",
+                "path": "/spec/containers/0/resources/limits/nvidia.com~1mig-1g.10gb",
+                "value": "1",
+            },
         ],
     ),
     init_container=(
@@ -291,7 +297,7 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
     "container",
     one_resource=gpu_container("1"),
     two_resources_of_one_container=(
-        {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}
+        {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "google.com/tpu": "1"}}}
     ),
 )
 def test_a_fraction_beside_whole_gpus(container: JSON) -> None:

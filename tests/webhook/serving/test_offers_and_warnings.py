@@ -16,7 +16,7 @@ from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from tests.builders import JSON, deployment, gpu_container, pod, quota_ledger
+from tests.builders import JSON, container, deployment, gpu_container, pod, quota_ledger
 from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import keys_to_know, load_objects
@@ -248,6 +248,29 @@ def test_what_is_offered(
     assert [each.finding.sentence() for each in found if each.outcome is Outcome.DENIED] == want
 
 
+BOTH = {"limits": {"nvidia.com/gpu": 1, "amd.com/gpu": 1}}
+BESIDE = LIMIT.format("amd.com/gpu") + (
+    "remove amd.com/gpu{} not stand beside nvidia.com/gpu: no GPU class has both [gpu-requests]"
+)
+
+
+@cases(
+    ("tweaks", "outcome", "want"),
+    of_no_class=({}, Outcome.WARNED, BESIDE.format(", or remove nvidia.com/gpu; should")),
+    of_a_selector=(
+        {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}}, Outcome.DENIED, BESIDE.format("; must")),
+    of_an_annotation=(
+        {"annotations": {CLASS: "nvidia-a100-80gb"}}, Outcome.DENIED, BESIDE.format("; must")),
+)  # fmt: skip
+def test_gpus_of_two_vendors(tweaks: JSON, outcome: Outcome, want: str) -> None:
+    document = pod(container(resources=BOTH), **tweaks)
+
+    (found,) = seen(document, {}, [((("accelerator", "nvidia-a100-80gb"),), None)])
+    assert (found.outcome, found.finding.sentence()) == (outcome, want)
+    for edit, *_ in found.finding.choices:
+        assert not seen(with_edit(document, path_parts(edit.path), None), {}, ())
+
+
 def test_three_gpus_where_a_class_grants_two() -> None:
     """The denial of an unpinned pod that counts for every class names a class on which it fits, through all the rules."""
     hard = {GPUS: Fraction(8), CLASSES + "nvidia-a100": Fraction(2)}
@@ -267,7 +290,8 @@ def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() 
     nodes = (node(T4), node(A100))
 
     assert warned(pod(gpu_container(), annotations=model), *nodes) == [
-        "request 4 GPUs of 80 GiB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
-        "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300 [gpu-class]"
+        'metadata.annotations[gpu-admission.dev/model-params] = "70b": set nvidia.com/gpu: 4; should fit on nvidia-a100-80gb '
+        "(80.0 GiB usable), the largest card of the nodes, or the pod stays pending: 70b bf16 serving needs 195.6 GiB by "
+        "rule of thumb [gpu-class]"
     ]
     assert warned(pod(gpu_container("4"), annotations=model), *nodes) == []
