@@ -149,8 +149,8 @@ def test_no_choice_of_several_is_taken_unasked(tmp_path: Path) -> None:
     ("chosen", "want"),
     no_numbers=("first", "Error: --fix=first must be FINDING:CHOICE, two numbers such as --fix=1:2"),
     choice_zero=("1:0", "Error: --fix=1:0 must be FINDING:CHOICE, two numbers such as --fix=1:2"),
-    another_choice=("1:3", "Error: --fix=1:3: finding 1 has 2 choices"),
-    another_finding=("2:1", "Error: --fix=2:1: fewer than 2 findings have several choices"),
+    another_choice=("1:3", "Error: --fix=1:3: no finding has such a choice"),
+    another_finding=("2:1", "Error: --fix=2:1: no finding has such a choice"),
 )
 def test_a_choice_that_is_not_there(tmp_path: Path, chosen: str, want: str) -> None:
     code, _, remarks, after = fix(f"--fix={chosen}", "--yes", text=ONE_AND_A_HALF, folder=tmp_path)
