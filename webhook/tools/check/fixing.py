@@ -120,7 +120,7 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
     results, found = checked
     originals = {result.manifest.file: result.manifest.text for result in results}
     fixes = Fixes(results, found, originals, found.sources)
-    several = {n: each for n, each in enumerate(filter(_has_several, _repairs(results)), 1)}
+    several = dict(enumerate(filter(_has_several, _repairs(results)), 1))
     for number, choice in taken.items():
         if number not in several or choice > len(several[number].violation.finding.choices):
             raise LookupError(f"--fix={number}:{choice}: no finding has such a choice")
