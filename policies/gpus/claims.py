@@ -1,7 +1,7 @@
 """The devices that a pod's ResourceClaims (DRA) request, and the pod without claims for other devices than accelerators.
 
 A pod only names its claims or their templates. The caller looks up their DeviceClasses. Rules must not see a claim whose
-DeviceClasses are all known to have no accelerators (NICs, CPUs), so `without_other_claims` removes it.
+DeviceClasses are all known to have no accelerators (NICs, CPUs), so `with_accelerator_claims_only` removes it.
 
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
@@ -119,30 +119,30 @@ def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
         for request in requests
         for each in request.first_available or (request.exactly or request,)
     )
-    return None if "" in names or len(names) > MAX_DEVICE_CLASSES else _shared(names)
+    return None if "" in names or len(names) > MAX_DEVICE_CLASSES else _interned(names)
 
 
 @lru_cache(maxsize=1024)
-def _shared(names: DeviceClassNames) -> DeviceClassNames:
+def _interned(names: DeviceClassNames) -> DeviceClassNames:
     """Return the first equal set: thousands of claims request the same classes."""
     return names
 
 
 def requested_by(
-    pod: Pod, namespace: str, known: Callable[[ClaimName], DeviceClassNames | None]
+    pod: Pod, namespace: str, classes_of: Callable[[ClaimName], DeviceClassNames | None]
 ) -> dict[str, DeviceClassNames]:
-    """Return the DeviceClasses of the pod's claims that are `known`, by the claim's name in the pod."""
+    """Return the DeviceClasses of the pod's claims that `classes_of` knows, by the claim's name in the pod."""
     requested: dict[str, DeviceClassNames] = {}
     for each in pod.spec.resource_claims or ():
         kind = TEMPLATE if each.resource_claim_template_name else CLAIM
         name = each.resource_claim_template_name or each.resource_claim_name
-        names = known(ClaimName(kind, namespace, name)) if name else None
+        names = classes_of(ClaimName(kind, namespace, name)) if name else None
         if names is not None:
             requested[each.name] = names
     return requested
 
 
-def without_other_claims(
+def with_accelerator_claims_only(
     pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
 ) -> tuple[Pod, tuple[str, ...]]:
     """Return the pod without claims for other devices than accelerators.
@@ -162,6 +162,7 @@ def without_other_claims(
         if classes is not None and not any(resource_mapping.device_class(each) for each in classes)
     )
     wanted = frozenset[str]().union(*filter(None, requested.values()))
+    # A DeviceClass that no mapping states counts as accelerators, but is not reported as one.
     accelerators = (each for each in wanted if resource_mapping.device_class(each) is not None)
     device_classes = tuple(sorted(each for each in accelerators if not resource_mapping.is_unknown(each)))
     return _without(pod, removed) if removed else pod, device_classes

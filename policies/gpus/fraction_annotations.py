@@ -20,7 +20,9 @@ FRACTION_CONTAINER = "gpu-fraction-container-name"
 """Annotation with the name of the container that gets the part. The default is the first one (`GetFractionContainerRef`)."""
 
 LEAST_PART = Fraction(1, 100)
-"""The least that a part counts. KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
+"""The demand of a smaller part (`cards.py`), and the bound below which rule gpu-requests warns.
+
+KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
 `pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
@@ -36,6 +38,7 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
         problem = _problem(key, text)
         if problem is not None:
             yield problem
+    # An annotation that counts says how many devices are shared, by fraction or memory.
     parts = [each for each in present if not each[0].measure.is_count]
     for key, text in parts:
         first = parts[0][0]

@@ -26,10 +26,14 @@ def by_words(whole: Iterable[str]) -> dict[str, str]:
 
 
 def meant(
-    name: str, full: Collection[str], whole_by_words: Mapping[str, str], is_gpu: Callable[[str], bool]
+    name: str, exact_names: Collection[str], whole_by_words: Mapping[str, str], is_gpu: Callable[[str], bool]
 ) -> str | None:
-    """Return the name in `full` that `name` probably means, or None. `is_gpu` also knows patterns of names."""
-    if name in full:
+    """Return the GPU resource that `name` probably means, or None.
+
+    exact_names: names of the mapping without `*`. whole_by_words: see `by_words`. is_gpu: whether a name or pattern of the
+      mapping matches.
+    """
+    if name in exact_names:
         return None
     plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
     if plain != name and is_gpu(plain):
@@ -37,7 +41,7 @@ def meant(
     if not is_resource_name(name):
         words = _words(name)
         return whole_by_words.get(words) or whole_by_words.get(words.removesuffix("s"))
-    return next((each for each in full if _is_nearly(name.lower(), each.lower())), None)
+    return next((each for each in exact_names if _is_nearly(name.lower(), each.lower())), None)
 
 
 def _words(name: str) -> str:
@@ -64,4 +68,5 @@ def _is_one_slip(written: str, meant: str) -> bool:
     end = len(commonprefix([one[::-1], other[::-1]]))
     one, other = one[: len(one) - end], other[: len(other) - end]
     is_letter = all(not part or (len(part) == 1 and part.isalpha()) for part in (one, other))
-    return start > 0 and (is_letter or (len(one) == len("ab") and one == other[::-1]))
+    is_swap = len(one) == len("ab") and one == other[::-1]
+    return start > 0 and (is_letter or is_swap)

@@ -117,6 +117,7 @@ class ClassFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         1, 2, 4 or 8: a server divides the attention heads of a model evenly over its cards (vLLM: tensor_parallel_size), and
         their number is rarely a multiple of 3, 5 or 7.
         """
+        # From the largest card to the smallest: of equal numbers, the smallest card is kept.
         sharing = [replace(card, gpus=1 << (card.gpus - 1).bit_length()) for card in reversed(self.cards)]
         smallest = {card.gpus: card for card in sharing if card.gpus <= _MAX_GPUS_PER_NODE}
         return tuple(card for _, card in sorted(smallest.items(), reverse=True))
@@ -135,6 +136,7 @@ def estimate(shape: ModelShape) -> Estimate:
     if shape.phase is ModelPhase.TRAINING:
         activations = _ACTIVATIONS * weights * shape.batch * (_CHECKPOINTING if shape.checkpointing else 1)
     parts = ceil(weights), ceil(kv_cache), ceil(activations)
+    # Each part is rounded up, so that their sum may exceed the rounded total.
     total = max(ceil(factor * (weights + kv_cache + activations)), sum(parts))
     return Estimate(*parts, total - sum(parts), total, shape.attention is not None)
 

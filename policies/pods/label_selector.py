@@ -17,7 +17,8 @@ _LONGEST_NUMBER = len("-9223372036854775808")
 def meets(offered: frozenset[str] | None, operator: str, values: frozenset[str]) -> bool:
     """Whether a label can meet a requirement (`Requirement.Matches`, k8s.io/apimachinery `pkg/labels`).
 
-    offered: the possible values of the label. ABSENT if the object does not have it, None if it may have any value.
+    offered: the values that the label has on the object, or may have on one of several nodes. ABSENT if it has none, None if it
+      may have any value.
     operator: of a label selector or a node affinity (`Gt`, `Lt`).
     """
     if offered is None:
@@ -29,7 +30,7 @@ def meets(offered: frozenset[str] | None, operator: str, values: frozenset[str])
     if operator in {"Gt", "Lt"}:
         # The API server refuses several values.
         return len(values) == 1 and any(_compares(each, operator, *values) for each in offered)
-    return bool(offered) is (operator == "Exists")
+    return bool(offered) if operator == "Exists" else not offered
 
 
 def _compares(label: str, operator: str, value: str) -> bool:

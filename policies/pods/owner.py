@@ -11,7 +11,7 @@ class Owner(msgspec.Struct, frozen=True):
     deadline: the seconds after which the object ends its pods; None if it has none.
     path: the path of the deadline in the object.
     name: kind and name of a controller that was looked up, such as Job/train; "" for a template.
-    is_known: False if it may have a deadline that was not read.
+    deadline_is_known: False if it may have a deadline that was not read.
     problem: why the deadline could not be read, "" if it was read or not needed.
     shared: the number of pods over which the object spreads one model, with this pod; None if the object does not say.
     is_whole: whether no other pods of the object can share the model.
@@ -22,7 +22,7 @@ class Owner(msgspec.Struct, frozen=True):
     deadline: int | None = None
     path: str = ""
     name: str = ""
-    is_known: bool = True
+    deadline_is_known: bool = True
     problem: str = ""
     shared: int | None = 1
     is_whole: bool = False

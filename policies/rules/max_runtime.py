@@ -130,7 +130,7 @@ def _bound(
         yield from _above(own, maximum, PATH)
         return
     seconds = wish or owner.deadline
-    if seconds is None and owner.is_known:
+    if seconds is None and owner.deadline_is_known:
         seconds = default
     elif seconds is None and owner.problem:
         seconds = maximum  # shortens nothing: a longer deadline of the owner would be denied

@@ -23,10 +23,10 @@ from webhook.cluster.leader import LeaderElector, LeaseTimings
 from webhook.cluster.objects import BUDGETS, CAPACITY, CATALOGUES
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.controller.controller import Options, make_manager
 from webhook.controller.gpu_use import Measuring
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.wiring import Options, make_manager
 
 ROOT = Path(__file__).parents[2]
 QUICK_LEASE = LeaseTimings(lease=5, renew=4, retry=1)
@@ -137,7 +137,7 @@ class Running:
 
     def catalogue_version(self, team: Namespace) -> str:
         """Return by what this controller counts the quota of the namespace, or is about to."""
-        own = self.manager.informers.usage.own
+        own = self.manager.informers.usage.own_counter
         return str(CatalogueVersion(own.digest, team.ledger_object().unclassified_pods))
 
     def stop(self) -> None:

@@ -13,10 +13,10 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import urllib3
 
@@ -55,7 +55,8 @@ class ControlPlane:
     pods, each made by the service account of its own controller, and ServiceAccount admission is on; without,
     it is off. `scheduler` binds pods to nodes. Nothing ever runs the pods: there is no kubelet. ResourceClaims
     are served by every version, unless `claims` is false. With `client_name` the API server presents webhooks a
-    client certificate of that common name, issued by `callers_ca`. Arguments in `apiserver_args` come last and win.
+    client certificate of that common name, issued by `callers_ca`. Arguments in `apiserver_args` come last and win;
+    `scheduler_config` are fields of a KubeSchedulerConfiguration.
 
     Raises ControlPlaneUnavailable when there are no binaries, ControlPlaneFailed when they do not come up.
     """
@@ -74,6 +75,7 @@ class ControlPlane:
         claims: bool = True,
         client_name: str | None = None,
         apiserver_args: Sequence[str] = (),
+        scheduler_config: Mapping[str, Any] | None = None,
     ) -> None:
         self.binaries = locate()
         self._components = ["etcd", API_SERVER, *[CONTROLLERS] * controllers, *[SCHEDULER] * scheduler]
@@ -84,6 +86,7 @@ class ControlPlane:
         self._serve_claims = claims
         self._client_name = client_name
         self._apiserver_args = apiserver_args
+        self._scheduler_config = scheduler_config
         self._users = {
             "admin": User(groups=["system:masters"]),
             "system:kube-controller-manager": User(groups=[]),
@@ -377,6 +380,7 @@ class ControlPlane:
         pem = self.processes.folder / "apiserver.pem"
         return [
             f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}",
+            *self._scheduler_configuration(),
             "--bind-address=127.0.0.1",
             f"--secure-port={self._scheduler_port}",  # for /readyz
             "--permit-port-sharing=true",
@@ -384,6 +388,24 @@ class ControlPlane:
             f"--tls-private-key-file={pem}",
             *ALONE_AND_FAST,
         ]
+
+    def _scheduler_configuration(self) -> list[str]:
+        if self._scheduler_config is None:
+            return []
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            # With a configuration the scheduler leaves the flags of the same meaning unread.
+            "clientConnection": {
+                "kubeconfig": str(self.kubeconfig("system:kube-scheduler")),
+                "qps": 2000,
+                "burst": 4000,
+            },
+            **self._scheduler_config,
+        }
+        path = self.processes.folder / "scheduler.json"
+        path.write_text(json.dumps(document))
+        return [f"--config={path}"]
 
     def _scheduler_ready(self) -> bool:
         return self._answers(f"https://127.0.0.1:{self._scheduler_port}/readyz")

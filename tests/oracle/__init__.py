@@ -29,9 +29,12 @@ class World(msgspec.Struct, rename="camel"):
     """One pod and what decides about it, all objects of v1 as one writes them."""
 
     pod: JSON
+    """Or a workload of Kubernetes' own kinds: if the API server takes it, the answer is about the pod of its controller."""
     namespace: str = "team"
     limit_ranges: list[JSON] = []
-    """Of the namespace. The API server applies several in an order of its own: `Oracle.answers` has every order."""
+    """Of the namespace. Several give their defaults in an order of chance: `Oracle.answers` has every order."""
+    resource_quotas: list[JSON] = []
+    """Of the namespace, each with the `status` that its controller would write: `hard`, and what others have `used`."""
     nodes: list[JSON] = []
     bound: list[JSON] = []
     """The pods on the nodes, of any namespace, each with its `spec.nodeName`."""
@@ -46,9 +49,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class Answer(msgspec.Struct):
     code: int
-    """201, 400 (it cannot be decoded), 403 (a LimitRange refuses it) or 422 (validation refuses it)."""
+    """201, 400 (it cannot be decoded), 403 (a LimitRange or ResourceQuota refuses it) or 422 (validation refuses it)."""
     message: str
     """The API server's; "" with 201."""
+    instead: list[str] | None
+    """Those of the other LimitRanges that refuse the pod: the API server checks them in any order, and stops at the first."""
     reviewed: JSON | None
     """The pod as mutating webhooks see it. None: it cannot be decoded."""
     pod: JSON | None

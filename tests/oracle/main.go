@@ -2,8 +2,8 @@
 //
 // Each line of the input is a world, each line of the output its answer, both JSON:
 //
-//	{"namespace", "pod", "limitRanges": [], "nodes": [], "bound": []}   bound: pods with a spec.nodeName
-//	{"code", "message", "reviewed", "pod", "nodes": {name: null | {"filter", "reasons": []}}}
+//	{"namespace", "pod", "limitRanges": [], "resourceQuotas": [], "nodes": [], "bound": []}
+//	{"code", "message", "instead": [], "reviewed", "pod", "nodes": {name: null | {"filter", "reasons": []}}}
 //
 // tests/oracle/__init__.py says what the fields mean, and builds it by the module of the control plane.
 package main
@@ -21,16 +21,18 @@ import (
 )
 
 type World struct {
-	Namespace   string            `json:"namespace"`
-	Pod         json.RawMessage   `json:"pod"`
-	LimitRanges []json.RawMessage `json:"limitRanges"`
-	Nodes       []*v1.Node        `json:"nodes"`
-	Bound       []*v1.Pod         `json:"bound"`
+	Namespace      string             `json:"namespace"`
+	Pod            json.RawMessage    `json:"pod"`
+	LimitRanges    []json.RawMessage  `json:"limitRanges"`
+	ResourceQuotas []v1.ResourceQuota `json:"resourceQuotas"`
+	Nodes          []*v1.Node         `json:"nodes"`
+	Bound          []*v1.Pod          `json:"bound"`
 }
 
 type Answer struct {
 	Code     int32               `json:"code"`
 	Message  string              `json:"message"`
+	Instead  []string            `json:"instead"`
 	Reviewed *v1.Pod             `json:"reviewed"`
 	Pod      *v1.Pod             `json:"pod"`
 	Nodes    map[string]*Refusal `json:"nodes"`
@@ -68,7 +70,7 @@ func answered(ctx context.Context, server *Server, scheduler *Scheduler, line []
 	answer := &Answer{Code: 201}
 	answer.Reviewed, answer.Pod, err = server.create(ctx, world, limitRanges)
 	if err != nil {
-		answer.Code, answer.Message = status(err)
+		answer.Code, answer.Message, answer.Instead = status(err)
 		return answer, nil
 	}
 	answer.Nodes, err = scheduler.refusals(ctx, answer.Pod, world.Nodes, world.Bound)

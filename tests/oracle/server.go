@@ -10,18 +10,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	evaluator "k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	"k8s.io/kubernetes/pkg/registry/core/limitrange"
 	"k8s.io/kubernetes/pkg/registry/core/pod"
 	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
 	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
 	"k8s.io/kubernetes/plugin/pkg/admission/priority"
+	"k8s.io/utils/clock"
 )
 
 // Server admits as the API server does between the request and its storage: defaults, the plugins that change pods by default
@@ -30,12 +34,14 @@ type Server struct {
 	limits      limitranger.DefaultLimitRangerActions
 	priority    *priority.Plugin
 	tolerations *defaulttolerationseconds.Plugin
+	usage       quota.Evaluator
 }
 
 func newServer() *Server {
 	server := &Server{
 		priority:    priority.NewPlugin(),
 		tolerations: defaulttolerationseconds.NewDefaultTolerationSeconds(),
+		usage:       evaluator.NewPodEvaluator(nil, clock.RealClock{}), // lists nothing to measure one pod
 	}
 	server.priority.SetExternalKubeInformerFactory(informers.NewSharedInformerFactory(nil, 0)) // no PriorityClasses
 	server.tolerations.InspectFeatureGates(utilfeature.DefaultFeatureGate)
@@ -43,12 +49,18 @@ func newServer() *Server {
 }
 
 // create returns the pod as webhooks see it, and as it is stored; the latter is nil, with the API server's error, if it is refused.
+// Of a workload it is the pod that its controller makes.
 func (s *Server) create(ctx context.Context, world World, limitRanges []*v1.LimitRange) (*v1.Pod, *v1.Pod, error) {
 	object, err := decoded(world.Pod, world.Namespace, "Pod")
 	if err != nil {
 		return nil, nil, err
 	}
-	created := object.(*core.Pod)
+	created, isPod := object.(*core.Pod)
+	if !isPod {
+		if created, err = podOf(ctx, object); err != nil {
+			return nil, nil, err
+		}
+	}
 	attributes := admission.NewAttributesRecord(
 		created, nil, v1.SchemeGroupVersion.WithKind("Pod"), world.Namespace, created.Name,
 		v1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{}, false, nil,
@@ -67,10 +79,17 @@ func (s *Server) create(ctx context.Context, world World, limitRanges []*v1.Limi
 	if err := before(ctx, pod.Strategy, created); err != nil {
 		return reviewed, nil, err
 	}
+	var refused refusedByLimits
 	for _, each := range limitRanges {
 		if err := s.limits.ValidateLimit(each, "pods", created); err != nil {
-			return reviewed, nil, admission.NewForbidden(attributes, err)
+			refused = append(refused, admission.NewForbidden(attributes, err))
 		}
+	}
+	if len(refused) > 0 {
+		return reviewed, nil, refused
+	}
+	if _, err := resourcequota.CheckRequest(world.ResourceQuotas, attributes, s.usage, nil); err != nil {
+		return reviewed, nil, err
 	}
 	kept := external(created, &v1.Pod{})
 	legacyscheme.Scheme.Default(kept) // as whatever is read from the storage
@@ -84,7 +103,10 @@ func (s *Server) limitRanges(ctx context.Context, world World) ([]*v1.LimitRange
 		if err != nil {
 			return nil, err
 		}
-		if err := before(ctx, limitrange.Strategy, object.(*core.LimitRange)); err != nil {
+		if _, ok := object.(*core.LimitRange); !ok {
+			return nil, fmt.Errorf("%T is no LimitRange", object)
+		}
+		if err := before(ctx, limitrange.Strategy, object); err != nil {
 			return nil, err
 		}
 		all = append(all, external(object, &v1.LimitRange{}))
@@ -92,15 +114,16 @@ func (s *Server) limitRanges(ctx context.Context, world World) ([]*v1.LimitRange
 	return all, nil
 }
 
-// decoded returns the object with defaults, in the internal version, as the handler of a POST makes it.
+// decoded returns the object with defaults, in the internal version, as the handler of a POST makes it; `kind` is one of v1 that
+// is meant where the object names none.
 func decoded(body json.RawMessage, namespace, kind string) (runtime.Object, error) {
 	gvk := v1.SchemeGroupVersion.WithKind(kind)
 	object, found, err := legacyscheme.Codecs.UniversalDecoder().Decode(body, &gvk, nil)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, gvk.Version, kind, err))
-	}
-	if *found != gvk {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not a %s", found, kind))
+		if found != nil {
+			gvk = *found
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", gvk.Kind, gvk.Version, gvk.Kind, err))
 	}
 	accessor := object.(metav1.ObjectMetaAccessor).GetObjectMeta()
 	rest.WipeObjectMetaSystemFields(accessor)
@@ -127,9 +150,21 @@ func external[T runtime.Object](object runtime.Object, into T) T {
 	return made
 }
 
-func status(err error) (int32, string) {
-	if refused, ok := err.(apierrors.APIStatus); ok {
-		return refused.Status().Code, refused.Status().Message
+// refusedByLimits has the error of each LimitRange that refuses the pod. LimitRanger stops at the first, in an order of a Go map.
+type refusedByLimits []error
+
+func (r refusedByLimits) Error() string { return r[0].Error() }
+
+// status returns the code, the message, and those that the API server may give instead.
+func status(err error) (code int32, message string, instead []string) {
+	if all, ok := err.(refusedByLimits); ok {
+		for _, each := range all[1:] {
+			instead = append(instead, each.Error())
+		}
+		err = all[0]
 	}
-	return 500, err.Error()
+	if refused, ok := err.(apierrors.APIStatus); ok {
+		return refused.Status().Code, refused.Status().Message, instead
+	}
+	return 500, err.Error(), nil
 }

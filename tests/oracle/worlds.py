@@ -1,11 +1,11 @@
-"""Random worlds as clusters have them: cordons, taints, nodes that share or are cut into slices, LimitRanges, pods in use.
+"""Random worlds as clusters have them: cordons, taints, nodes that share or are cut into slices, LimitRanges, ResourceQuotas.
 
     draw = Draw(seed)
     world = draw_world(draw)        # tests.oracle.World; the same seed draws the same world
     draw.features                   # what it has, by name; a test adds its own with `draw.has("quota full", 0.3)`
 
-`draw_nodes`, `draw_limit_range` and `draw_pod` draw the parts alone. Every LimitRange is one that the API server takes; pods
-may be refused. Each feature comes often enough that 5,000 worlds have each pair of them at least 100 times (`scarce`).
+`draw_nodes`, `draw_limit_range`, `draw_resource_quota` and `draw_pod` draw the parts alone. A cluster can be like each world;
+pods may be refused. Each feature comes often enough that 5,000 worlds have each pair of them at least 100 times (`scarce`).
 """
 
 from collections import Counter
@@ -89,9 +89,10 @@ def draw_world(draw: Draw) -> World:
     limit_ranges = []
     if draw.has("LimitRange", 0.55):
         limit_ranges.append(draw_limit_range(draw, "limits"))
-        if draw.has("two LimitRanges", 0.3):
+        if draw.has("two LimitRanges", 0.4):
             limit_ranges.append(draw_limit_range(draw, "more-limits"))
-    return World(draw_pod(draw, nodes), NAMESPACE, limit_ranges, nodes, bound)
+    quotas = [draw_resource_quota(draw)] if draw.has("ResourceQuota", 0.28) else []
+    return World(draw_pod(draw, nodes), NAMESPACE, limit_ranges, quotas, nodes, bound)
 
 
 # ---- nodes, and who uses them
@@ -132,7 +133,7 @@ def _offered(draw: Draw, card: Card, count: int) -> tuple[dict[str, str], dict[s
         return {"accelerator": card.accelerator, "amd.com/gpu.product-name": card.product}, {AMD: count}
     labels, product = {"nvidia.com/gpu.count": str(count)}, card.product
     resources = {GPU: count}
-    if draw.has("node without its devices", 0.06):
+    if draw.has("node without its devices", 0.08):
         resources = {}
     elif card.has_slices and draw.has("node of slices", 0.2):
         labels |= {"nvidia.com/mig.strategy": "mixed", f"{SLICE}.count": str(4 * count)}
@@ -153,7 +154,7 @@ def draw_bound(draw: Draw, node: JSON) -> list[JSON]:
     """Return the pods that use a node: none, some, or as many as it has devices for."""
     offered = {key: int(amount) for key, amount in node["status"]["allocatable"].items() if key not in ROOM}
     used = 0 if not offered or draw.random() < 0.7 else draw.randint(1, sum(offered.values()))
-    if offered and draw.has("full node", 0.06):
+    if offered and draw.has("full node", 0.08):
         used = sum(offered.values())
     if used:
         draw.features.add("node in use")
@@ -217,6 +218,40 @@ def _amounts(draw: Draw, resource: str, fields: Collection[str]) -> JSON:
     return found
 
 
+# ---- ResourceQuotas
+
+
+HARD = (
+    ("requests.nvidia.com/gpu", 0.7, (1, 2, 4, 8)),
+    ("requests.nvidia.com/mig-1g.10gb", 0.2, (1, 4)),
+    ("requests.cpu", 0.2, (4, 16, 64)),
+    ("limits.memory", 0.1, (64, 256)),
+    ("pods", 0.2, (1, 10)),
+)
+
+
+def draw_resource_quota(draw: Draw) -> JSON:
+    """Return a ResourceQuota with what others use of it: nothing, some, or all."""
+    chosen = [each for each in HARD if draw.random() < each[1]] or [HARD[0]]
+    units = {"limits.memory": "Gi"}
+    hard = {name: draw.choice(amounts) for name, _, amounts in chosen}
+    is_full = draw.has("full ResourceQuota", 0.7)
+    used = {name: amount if is_full else draw.randint(0, amount - 1) for name, amount in hard.items()}
+    written = {name: f"{amount}{units.get(name, '')}" for name, amount in hard.items()}
+    status = {
+        "hard": written,
+        "used": {name: f"{amount}{units.get(name, '')}" for name, amount in used.items()},
+    }
+    metadata = {"name": "native", "namespace": NAMESPACE}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {"hard": written},
+        "status": status,
+    }
+
+
 # ---- pods
 
 
@@ -226,14 +261,19 @@ def draw_pod(draw: Draw, nodes: Sequence[JSON] = ()) -> JSON:
     if draw.has("several containers", 0.25):
         containers.append(_asking(draw, "second"))
     spec: JSON = {"containers": containers}
-    if draw.has("init container", 0.2):
+    if draw.has("init container", 0.22):
         sidecar = {"restartPolicy": "Always"} if draw.has("sidecar", 0.75) else {}
         spec["initContainers"] = [{**_asking(draw, "init"), **sidecar}]
     labels = [each["metadata"]["labels"] for each in nodes] or [{}]
     if draw.has("nodeSelector", 0.22):
         spec["nodeSelector"] = dict([_label(draw, draw.choice(labels))])
     if draw.has("node affinity", 0.2):
-        terms = [{"matchExpressions": _requirements(draw, labels)} for _ in range(draw.choice((1, 1, 2)))]
+        terms: list[JSON] = [
+            {"matchExpressions": _requirements(draw, labels)} for _ in range(draw.choice((1, 1, 2)))
+        ]
+        if nodes and draw.random() < 0.2:
+            only = draw.choice(nodes)["metadata"]["name"]
+            terms[0]["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": [only]}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         spec["affinity"] = {"nodeAffinity": required}
     if draw.has("tolerations", 0.4):
@@ -251,7 +291,7 @@ ASKED = (
     ("requests GPUs", 0.4, GPU, (1, 1, 1, 1, 2, 2, 4, 8, 16)),
     ("requests shares", 0.15, SHARED, (1, 1, 2, 5)),
     ("requests slices", 0.15, SLICE, (1, 1, 2)),
-    ("requests AMD GPUs", 0.1, AMD, (1, 8)),
+    ("requests AMD GPUs", 0.15, AMD, (1, 8)),
     ("requests what is no amount of GPUs", 0.12, GPU, (0, "500m", "1500m", "-1", "many")),
 )
 

@@ -36,11 +36,11 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
 from webhook.controller.canary import Canary
 from webhook.controller.certificate_loop import CertificateLoop
-from webhook.controller.controller import Options, make_manager
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.wiring import Options, make_manager
 from webhook.prometheus.client import Prometheus
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError

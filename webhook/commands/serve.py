@@ -190,7 +190,7 @@ def build(
         policies = source.configuration.policies
         waits = api is not None and (
             policies.has_selectors
-            or policies.has_queues
+            or policies.lets_pods_wait
             or policies.needs & {Need.OWNER, Need.LIMIT_RANGES}
             or may_name_claims(request.body)
         )

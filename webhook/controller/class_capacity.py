@@ -71,7 +71,7 @@ class CapacityWriter:
 
         Nothing is written while a watch is silent, so that readers see how old the figures are.
         """
-        counter = self.usage_cache.own
+        counter = self.usage_cache.own_counter
         if any(each.age > STALE_SECONDS for each in counter.informers.values()):
             return
         classes = counted_classes(counter)
@@ -131,7 +131,7 @@ def granted_and_allocatable(
     Nothing without a ClusterGPUQuota: namespaces alone may be granted more than there is. With 2,000 nodes and 2,000 quotas it
     takes some 0.1 s of CPU, at each scrape.
     """
-    records, counter = teams.all(), usage_cache.own
+    records, counter = teams.all(), usage_cache.own_counter
     outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
     in_nodes = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}

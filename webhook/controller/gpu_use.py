@@ -192,7 +192,7 @@ class GPUUse(Collector):
         return largest
 
     def _found(self, largest: Mapping[tuple[str, str], list[float]], now: datetime) -> _Result:
-        own = self.usage_cache.own
+        own = self.usage_cache.own_counter
         activities = dict.fromkeys(Activity, 0)
         holders = defaultdict[tuple[str, str], list[tuple[CountedRecord, Vector]]](list)
         working = set[tuple[str, str]]()

@@ -17,13 +17,16 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 class LedgerChanges:
-    """Observes ledgers, and queues the names of those that must be counted, by changes of all that a ledger depends on."""
+    """Records ledgers as the watch shows them in ObservedLedgers, and queues the names of those that must be counted.
 
-    def __init__(self, informers: SharedInformers, queue: WorkQueue, metrics: ControllerMetrics) -> None:
+    Hears: quotas, ledger objects, namespaces, teams and their namespaces, counts, idle holders.
+    """
+
+    def __init__(
+        self, informers: SharedInformers, gpu_use: GPUUse | None, queue: WorkQueue, metrics: ControllerMetrics
+    ) -> None:
         self._observed, self._usage = informers.observed, informers.usage
         self._queue, self._metrics = queue, metrics
-
-    def subscribe(self, informers: SharedInformers, gpu_use: GPUUse | None) -> None:
         informers.quotas.subscribe(self.quota_changed)
         informers.ledger_objects.subscribe(self.ledger_object_changed)
         informers.namespaces.informer.subscribe(self.namespace_changed)
@@ -48,11 +51,11 @@ class LedgerChanges:
 
     def namespace_changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
         """Look again where pods wait: another policy may be in force by other labels."""
-        if (changed := after or before) and self._usage.own.sums.waiting(changed.key):
+        if (changed := after or before) and self._usage.waiting(changed.key):
             self._queue.add(changed.key)
 
     def count_changed(self, namespace: str, frees: bool) -> None:
-        if not self._observed.knows(namespace) and not self._usage.own.sums.waiting(namespace):
+        if not self._observed.knows(namespace) and not self._usage.waiting(namespace):
             return
         if frees:  # a user or a pod may wait for it
             self._queue.hurry(namespace)

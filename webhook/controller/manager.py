@@ -81,7 +81,7 @@ class Manager:
         """Whether this process is the leader, and its informers are synced. Work that reads no informer asks only the elector."""
         return self._elector.is_leader() and not self.informers.unready()
 
-    def led_namespaces(self) -> Collection[str]:
+    def namespaces_to_recount(self) -> Collection[str]:
         """Return the namespaces with a ledger; none unless this process is the ready leader."""
         return self.informers.observed.ledgers() if self.is_ready_leader() else ()
 
@@ -97,7 +97,7 @@ class Manager:
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
     def _group_of(self, name: str) -> str:
-        """Return the work-queue key: the GPUQuotaLedger that is written for the name.
+        """Return the GPUQuotaLedger that is written for the name.
 
         That is the object that has its ledger, or the object of the team that the namespace is to join.
         """
@@ -137,10 +137,10 @@ class Manager:
             if seconds is not None:
                 self.queue.add(name, seconds)
 
-    def _retry_pause(self, namespace: str) -> float:
-        """Count a failure. Return the seconds until the next reconciliation of the namespace."""
+    def _retry_pause(self, name: str) -> float:
+        """Count a failure. Return the seconds until the next reconciliation of the name."""
         self._metrics.failures.inc()
-        self._failures[namespace] = min(self._failures.get(namespace, 0) + 1, 10)
+        self._failures[name] = min(self._failures.get(name, 0) + 1, 10)
         first, longest = RETRY_SECONDS
-        pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
+        pause = min(longest, first * 2.0 ** (self._failures[name] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

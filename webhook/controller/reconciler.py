@@ -252,7 +252,7 @@ class QuotaReconciler:
         A count under another catalogue version migrates to ours without a pause, if all replicas can read both catalogues.
         Otherwise the ledger is counted in full, and denies requests until all reservations under the other version are gone.
         """
-        own = self.usage_cache.own
+        own = self.usage_cache.own_counter
         target = CatalogueVersion(own.digest, ledger.unclassified_pods)
         if self.usage_cache.publish(own) or ledger.class_catalogue == str(target):
             moving = begin_transition(ledger, str(target))

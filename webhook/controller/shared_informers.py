@@ -42,7 +42,7 @@ class SharedInformers:
         self.usage = UsageCache(api, namespace, configuration, awaited=observed.full, clock=clock)
 
     def start(self, stopping: threading.Event) -> None:
-        self.usage.own.start()
+        self.usage.own_counter.start()
         for informer in self._watched():
             informer.start(stopping)
 
@@ -58,14 +58,14 @@ class SharedInformers:
         If it raises `errors.ApiError`, usage is still counted by the old one.
         """
         self._configuration = configuration
-        namespaces = self.usage.own.sums.waiting_namespaces()
+        namespaces = self.usage.own_counter.sums.waiting_namespaces()
         if self.usage.configure(configuration):
             namespaces |= {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}
         return namespaces
 
     def all(self) -> dict[str, Informer[Any]]:
         own = {informer.resource.plural: informer for informer in self._watched()}
-        return {**own, **self.usage.own.informers}
+        return {**own, **self.usage.own_counter.informers}
 
     def unready(self) -> str:
         """Return which kinds are not listed yet; empty if all are.
@@ -84,7 +84,7 @@ class SharedInformers:
         """Return why counts may lag, empty if they do not."""
         silent = [
             f"no message about {name} for {informer.age:.0f} s"
-            for name, informer in self.usage.own.informers.items()
+            for name, informer in self.usage.own_counter.informers.items()
             if informer.age > STALE_SECONDS
         ]
         return "; ".join(silent)

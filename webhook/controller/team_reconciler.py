@@ -17,11 +17,13 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
+from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON, Counting, QuotaReconciler
 from webhook.controller.team_sizes import THE_SPEC, TeamSizes
 from webhook.controller.teams import TeamMembership, desired_ledger
+from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.work_queue import WorkItem
 from webhook.quota.cluster_store import CALL_SECONDS, ClusterStore
 from webhook.quota.ledger_objects import VersionedTeamLedgers, is_team_object, team_name
@@ -46,9 +48,12 @@ class TeamReconciler:
         sizes: TeamSizes,
         moves: TeamMoves,
         quotas: QuotaReconciler,
+        line: WaitingLine,
+        metrics: ControllerMetrics,
     ) -> None:
         self._store, self._observed, self._membership = store, observed, membership
         self._sizes, self._moves, self._quotas = sizes, moves, quotas
+        self._line, self._metrics = line, metrics
         self._contended: set[str] = set()
 
     def reconcile_group(self, item: WorkItem) -> Mapping[str, Outcome]:
@@ -71,7 +76,7 @@ class TeamReconciler:
         stored = self._observed.team(team_object)
         leaving = stored.team_ledgers.leaving if stored and team_object in names else ()
         ledgers = stored.team_ledgers.ledgers if stored else {}
-        waiting = (name for name in ledgers if ledgers[name].marks or self._quotas.line.has_waiting(name))
+        waiting = (name for name in ledgers if ledgers[name].marks or self._line.has_waiting(name))
         outcomes: dict[str, Outcome] = dict.fromkeys([*names, *leaving, *waiting])
         here, to_join = list[str](), list[str]()
         for namespace in [name for name in outcomes if name != team_object]:
@@ -135,7 +140,7 @@ class TeamReconciler:
             except LedgerConflict:
                 # Others write this object faster than the watch shows it, so read it. Counts of unchanged ledgers stay valid.
                 self._contended.add(team_object)
-                self._quotas.metrics.conflicts.inc()
+                self._metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
                 continue
             if not again:
@@ -191,9 +196,9 @@ class TeamReconciler:
         before = counted = after = stored.team_ledgers
         for namespace, (former, counting) in known.items():
             if not isinstance(counting.result, Refused):
-                ledger = self._quotas.line.credited(namespace, former, counting.result.ledger)
+                ledger = self._line.credited(namespace, former, counting.result.ledger)
                 counted = counted.with_ledger(namespace, ledger)
-        turn = self._quotas.line.take_team_turn(counted, known if has_turns else ())
+        turn = self._line.take_team_turn(counted, known if has_turns else ())
         for namespace, (former, _) in known.items():
             if is_news(former, turn.team_ledgers.ledgers[namespace]):
                 after = after.with_ledger(namespace, turn.team_ledgers.ledgers[namespace])

@@ -24,7 +24,7 @@ class UnmappedResourcesWatch:
         self.changed = Subscribers[[]]("unmapped resources")
 
     def sync(self) -> None:
-        nodes, configuration = self.usage_cache.own.nodes, self.configuration()
+        nodes, configuration = self.usage_cache.own_counter.nodes, self.configuration()
         if not nodes.synced:
             return
         extended = frozenset[str]().union(*(each.resources for each in nodes.all()))

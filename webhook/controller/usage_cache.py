@@ -21,7 +21,7 @@ from webhook.cluster.objects import timestamp
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_counter import UsageCounter, UsageEvents
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
-from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory
+from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory, PodRecord
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -49,16 +49,20 @@ class UsageCache:
             UsageCounter, api, events=self.events, history=ClaimHistory(), awaited=awaited, clock=clock
         )
         self._lock = threading.Lock()
-        self.own = self._new_counter(catalogues)
-        self._counters = {self.own.digest: self.own}
+        self.own_counter = self._new_counter(catalogues)
+        self._counters = {self.own_counter.digest: self.own_counter}
         self._published = PublishedCatalogues(api, namespace, self.own_catalogues)
 
+    def waiting(self, namespace: str) -> list[PodRecord]:
+        """Return the pods of a namespace that wait for quota."""
+        return self.own_counter.sums.waiting(namespace)
+
     def own_catalogues(self) -> Catalogues:
-        return self.own.catalogues
+        return self.own_counter.catalogues
 
     def configure(self, catalogues: Catalogues) -> bool:
         """Replace our own catalogue, and return whether it changed. Keeps the old one if it raises `errors.ApiError`."""
-        if catalogue_digest(catalogues) == self.own.digest:
+        if catalogue_digest(catalogues) == self.own_counter.digest:
             return False  # only policies changed, on which demand does not depend
         self._add(catalogues, is_own=True)
         return True
@@ -88,7 +92,7 @@ class UsageCache:
     def pending_gpus(self, ledgers: Callable[[], Mapping[str, QuotaLedger]]) -> dict[str, Fraction]:
         """Return by namespace the GPUs of pods that have held quota without a node for LONG_PENDING_SECONDS."""
         before = timestamp(datetime.now(UTC) - timedelta(seconds=LONG_PENDING_SECONDS))
-        own = self.own
+        own = self.own_counter
         return {
             namespace: own.sums.unbound_gpus(namespace, ledger.unclassified_pods, before)
             for namespace, ledger in ledgers().items()
@@ -111,7 +115,7 @@ class UsageCache:
         """Remove counters and sums that no ledger needs. The leader writes the catalogues. Raises `errors.ApiError`."""
         ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
-            named = ledger_digests | {self.own.digest}
+            named = ledger_digests | {self.own_counter.digest}
             gone = [self._counters.pop(each) for each in self._counters.keys() - named]
         for counter in gone:
             counter.stop()
@@ -138,7 +142,7 @@ class UsageCache:
         with self._lock:
             registered = self._counters.setdefault(counter.digest, counter)
             if is_own:  # under the lock, because `prune` would stop a counter that no ledger names
-                self.own = registered
+                self.own_counter = registered
         if registered is counter:
             registered.start()
         return registered
@@ -153,11 +157,11 @@ def recount(
     usage_cache: UsageCache,
     metrics: ControllerMetrics,
     namespaces: Callable[[], Collection[str]],
-    recounted: Callable[[str], object],
+    requeue: Callable[[str], object],
     period: float,
     stopping: threading.Event,
 ) -> None:
-    """Recount the namespaces, evenly spread over the period, until `stopping`. Call `recounted` after each namespace."""
+    """Recount the namespaces, evenly spread over the period, until `stopping`. Call `requeue` after each namespace."""
     queue: deque[str] = deque()
     last = monotonic()
     while not stopping.is_set():
@@ -181,4 +185,4 @@ def recount(
             continue
         if namespace in namespaces():
             metrics.recount_time.labels(namespace).set(time())
-            recounted(namespace)
+            requeue(namespace)

@@ -28,7 +28,7 @@ POLL_SECONDS = 1.0
 
 
 class UsageLog:
-    """Writes lines while `is_ready_leader` returns true."""
+    """Writes lines while `is_ready_leader` returns true. Hears: begun and ended holdings, removed gates."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class UsageLog:
 
     def began(self, digest: str, holding: Holding) -> None:
         """Write a line soon, for an object that begins to hold demand. `run` writes it, so that many do not come at once."""
-        if digest == self._usage_cache.own.digest and self._is_ready_leader():
+        if digest == self._usage_cache.own_counter.digest and self._is_ready_leader():
             self._new.append(holding)
 
     def ended(self, digest: str, holding: Holding) -> None:
-        own = self._usage_cache.own
+        own = self._usage_cache.own_counter
         # Until our own counter has its first list, only an older one sees what ends.
         if (digest == own.digest or not own.synced) and self._is_ready_leader():
             self._line(holding, "released")
@@ -76,7 +76,7 @@ class UsageLog:
             self._held(self._taken(), stopping, first=True)
             if monotonic() >= due:
                 due = monotonic() + HELD_SECONDS
-                self._held(self._usage_cache.own.holdings(), stopping)
+                self._held(self._usage_cache.own_counter.holdings(), stopping)
         if counted_at:
             self._counting(counted_at)
 

@@ -75,8 +75,10 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 class WaitingLine:
     """Thread-safe, but only one thread at a time may take the turn of a namespace, or of the namespaces of a team.
 
-    `queue_of` returns `spec.queue` of the quota of a namespace, and `queues` says whether its pods may wait. `again` is called
+    `queue_of` returns `spec.queue` of the quota of a namespace, and `queues` says whether its pods may wait. `requeue` is called
     with a namespace whose line needs another turn, and after how many seconds.
+
+    Hears: ends of pods and claims that held quota.
     """
 
     def __init__(
@@ -88,10 +90,10 @@ class WaitingLine:
         reports: WaitingReports,
         queue_of: Callable[[str], QueueSpec],
         queues: Callable[[str], bool],
-        again: Callable[[str, float], object],
+        requeue: Callable[[str, float], object],
     ) -> None:
         self._api, self._usage_cache, self._gangs, self._owners = api, usage_cache, gangs, owners
-        self._reports, self._queue_of, self._queues, self._again = reports, queue_of, queues, again
+        self._reports, self._queue_of, self._queues, self._requeue = reports, queue_of, queues, requeue
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
         self._lock = threading.Lock()
         self._lifting: set[str] = set()
@@ -102,7 +104,7 @@ class WaitingLine:
         usage_cache.events.ended.subscribe(self._holder_ended)
 
     def _holder_ended(self, digest: str, holding: Holding) -> None:
-        own = self._usage_cache.own
+        own = self._usage_cache.own_counter
         if digest == own.digest:
             self.ended(holding.record, own.pods.changed_after)
 
@@ -187,7 +189,7 @@ class WaitingLine:
 
     def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_Waiting | None":
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
-        stored = self._usage_cache.own.sums.waiting(namespace)
+        stored = self._usage_cache.waiting(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
         is_needed = pods or ledger.marks or ledger.credits or ledger.reservations.lifts
         if ledger.class_catalogue is None or not is_needed:
@@ -202,7 +204,7 @@ class WaitingLine:
         owner_of = self._credited_owner(namespace, ledger)
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
-            self._again(namespace, AGAIN_SECONDS)
+            self._requeue(namespace, AGAIN_SECONDS)
         waiters = [
             Waiter(
                 uid=pod.uid,
@@ -218,12 +220,12 @@ class WaitingLine:
         waiters += mark_waiters(ledger)
         line = line_up(ledger, waiters, gangs, self._queue_of(namespace), _now(), in_team=in_team)
         if line.matching and line.matching.held_for_replacements:
-            self._again(namespace, line.matching.held_for_ms / 1000)
+            self._requeue(namespace, line.matching.held_for_ms / 1000)
         return _Waiting(pods, demands, line)
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
         """Remove the gates of these pods, in other threads, unless that returns something true before."""
-        pods = {pod.uid: pod for pod in self._usage_cache.own.sums.waiting(namespace)}
+        pods = {pod.uid: pod for pod in self._usage_cache.waiting(namespace)}
         with self._lock:
             lifted = self._lifted.get(namespace, {})
             for uid in lifted.keys() - pods.keys():
@@ -238,10 +240,10 @@ class WaitingLine:
 
     def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
         """Remove all gates of a namespace."""
-        self.start(namespace, [pod.uid for pod in self._usage_cache.own.sums.waiting(namespace)], unless)
+        self.start(namespace, [pod.uid for pod in self._usage_cache.waiting(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:
-        return bool(self._usage_cache.own.sums.waiting(namespace))
+        return bool(self._usage_cache.waiting(namespace))
 
     def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
         """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""
@@ -294,7 +296,7 @@ class WaitingLine:
             return {}, {}
         keys: dict[str, str] = {}
         gangs: dict[str, Gang] = {}
-        pods = self._usage_cache.own.sums.pods(namespace)
+        pods = self._usage_cache.own_counter.sums.pods(namespace)
         live = (pod.gang_source for pod in pods if not pod.is_terminal)
         known_gangs = self._gangs.find(namespace, filter(None, live))
         holders = {pod.holder for pod in waiting}
@@ -317,7 +319,7 @@ class WaitingLine:
         aside, now = self._aside.get(pod.uid), monotonic()
         if aside is None or aside.version < pod.version or aside.until <= now:
             return None
-        self._again(pod.namespace, aside.until - now)  # another event may have come before
+        self._requeue(pod.namespace, aside.until - now)  # another event may have come before
         return Standing.DENIED
 
     def _lift(self, pod: PodRecord, unless: Callable[[], object] = bool) -> None:
@@ -344,7 +346,7 @@ class WaitingLine:
                 self._lifted.setdefault(pod.namespace, {})[pod.uid] = pod.version
             self._reports.started(pod)
         except (errors.Conflict, errors.NotFound):
-            self._again(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
+            self._requeue(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
         except errors.Invalid as error:
             # Usually a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
             before = self._aside.get(pod.uid)
@@ -353,17 +355,17 @@ class WaitingLine:
             else:
                 with self._lock:
                     self._aside[pod.uid] = _Aside(pod.version, 0.0, monotonic())
-                self._again(pod.namespace, FIRST_PAUSE)
+                self._requeue(pod.namespace, FIRST_PAUSE)
         except (errors.Unreachable, errors.Unavailable) as error:
             # Nobody denied it: the API server or a webhook does not answer. The pod keeps its place, and what is held for it.
             log.warning("%s/%s: its scheduling gate is not removed yet: %s", pod.namespace, pod.name, error)
             self._reports.delayed(pod)
-            self._again(pod.namespace, FIRST_PAUSE)
+            self._requeue(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
             self._stand_aside(pod, str(error), pod.version)
         except Exception:  # a bug, which the pool would not log
             log.exception("%s/%s: its scheduling gate was not removed", pod.namespace, pod.name)
-            self._again(pod.namespace, LONGEST_PAUSE)
+            self._requeue(pod.namespace, LONGEST_PAUSE)
         finally:
             with self._lock:
                 self._lifting.discard(pod.uid)
@@ -379,7 +381,7 @@ class WaitingLine:
             self._aside[pod.uid] = _Aside(version, pause, now + pause)
         self._reports.denied(pod, problem)
         log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, problem)
-        self._again(pod.namespace, 0.0)  # what is held for it goes to those behind it
+        self._requeue(pod.namespace, 0.0)  # what is held for it goes to those behind it
 
 
 def _now() -> int:

@@ -1,7 +1,8 @@
 """The work queue of the controller, for any number of workers. Names for which somebody waits come first, up to a rate.
 
-The namespaces of a team are one group, because their ledgers stand in one object: who takes one of them takes all that are due,
-and counts them in one write. A group rests after that, so that the others that write the object meet few of these writes.
+A name is that of a namespace, or of the object of a team. A group is the names whose ledgers stand in one GPUQuotaLedger, and has
+its name. A worker that takes one name of a group takes all that are due, and counts them in one write. A group rests after that,
+so that the others that write the object meet few of these writes.
 """
 
 import threading

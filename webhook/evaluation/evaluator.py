@@ -13,7 +13,12 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import DeviceClassNames, decode_claim_template, requested_by, without_other_claims
+from policies.gpus.claims import (
+    DeviceClassNames,
+    decode_claim_template,
+    requested_by,
+    with_accelerator_claims_only,
+)
 from policies.pods.injected import as_submitted, restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
@@ -97,12 +102,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
             return owner
         if self.facts.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
-            return replace(owner, is_known=False)
+            return replace(owner, deadline_is_known=False)
         name = f"{kind}/{reference.name}"
         try:
             deadline = self.facts.owner_deadline(policy.namespace, reference, row)
         except OwnerUnread as unread:
-            return replace(owner, name=name, is_known=False, problem=str(unread))
+            return replace(owner, name=name, deadline_is_known=False, problem=str(unread))
         if deadline is None:
             return owner  # without its name, which would keep equal pods from one decision
         return replace(owner, name=name, deadline=deadline, path=row.deadline)
@@ -130,7 +135,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return a pass of the rules, with all that they may look at."""
         configuration, pod = self.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
-        seen, claimed = without_other_claims(pod, claims, configuration.resource_mapping)
+        seen, claimed = with_accelerator_claims_only(pod, claims, configuration.resource_mapping)
         context = Context(
             phase=phase,
             namespace=policy.namespace,
@@ -167,7 +172,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
-        is_timeless = policy.paused(self.now) is None and not policy.exemptions
+        is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
         limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
@@ -212,11 +217,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
         if checked.allowed and (ledger := self._ledger(policy)) is not None:
-            yield self._never_fits(policy, checked, ledger, admitted).violations
+            yield self._never_fits(checked, ledger, admitted).violations
 
-    def _never_fits(
-        self, policy: EffectivePolicy, decision: Decision, ledger: QuotaLedger, pod: Pod
-    ) -> Decision:
+    def _never_fits(self, decision: Decision, ledger: QuotaLedger, pod: Pod) -> Decision:
         """Return the decision with the denial of a pod that would not even fit the unused quota."""
         quota = ReadOnlyQuota(ledger, self.configuration, is_unused=True)
         demand = quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
@@ -316,7 +319,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""
-        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
+        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused_until_at(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
     def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:

@@ -34,16 +34,17 @@ _CACHE_PATH = "/gpu-admission/models"
 _SOURCE_PATH = "/gpu-admission/source"
 _CREDENTIALS_PATH = "/gpu-admission/credentials"
 
-_KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+_KEY_FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 
-# The variables of each source. Without the first, the others are not credentials.
-_AWS = ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
-_VARIABLES = {"s3": _AWS, "hf": (HF_TOKEN,)}
+_SECRET_VARIABLE = {"s3": "AWS_SECRET_ACCESS_KEY", "hf": HF_TOKEN}
+"""The variable that makes the variables of a source credentials."""
+_AWS = ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_FURTHER_VARIABLES = {"s3": _AWS, "hf": ()}
 
 
-class ServerCredentials(msgspec.Struct, frozen=True):
-    """Variables, whole Secrets, and the mount of a key file."""
+class FetchCredentials(msgspec.Struct, frozen=True):
+    """Credentials of the init container: variables, whole Secrets, and the mount of a key file."""
 
     env: tuple[EnvVar, ...] = ()
     env_from: tuple[EnvFromSource, ...] = ()
@@ -62,7 +63,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     resources: Resources | None
     run_as_user: int | None
     servers: tuple[Container, ...]
-    """Their credentials are used if the policy names no Secret."""
+    """The pod's containers that serve the model. Their credentials are used if the policy names no Secret."""
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
@@ -106,12 +107,12 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def may_have_token(self) -> bool:
-        """Whether the policy or a server has credentials for the source, or may have them."""
+        """Whether the fetch has credentials for the source, or a Secret of a server may have them."""
         has_own = self.source.credentials_secret or HF_TOKEN in self.source.env
-        return bool(has_own) or self._of_servers != ServerCredentials()
+        return bool(has_own) or self._servers_credentials != FetchCredentials()
 
     @cached_property
-    def _of_servers(self) -> ServerCredentials:
+    def _servers_credentials(self) -> FetchCredentials:
         """The credentials of the first server with credentials for the source.
 
         References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
@@ -120,20 +121,20 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         credentials = (
             _key_file(each) if scheme == "gs" else _variables(scheme, each) for each in self.servers
         )
-        return next(filter(None, credentials), ServerCredentials())
+        return next(filter(None, credentials), FetchCredentials())
 
     @cached_property
-    def _credentials(self) -> ServerCredentials:
-        """Credentials in the policy's Secret, or else of the servers, unless others could read their token."""
+    def _credentials(self) -> FetchCredentials:
+        """Credentials in the policy's Secret, or else of the servers, but never if the endpoint is plain http."""
         secret = self.source.secret_for(self.uri)
         if secret is None:
             is_exposed = self.source.exposes_token(self.uri.scheme)
-            return ServerCredentials() if is_exposed else self._of_servers
+            return FetchCredentials() if is_exposed else self._servers_credentials
         if self.uri.scheme == "gs":  # Google's client reads a key file. The other clients read variables.
-            file = EnvVar(name=_KEY_FILE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
+            file = EnvVar(name=_KEY_FILE_VARIABLE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
             mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
-            return ServerCredentials((file,), mount=mount)
-        return ServerCredentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
+            return FetchCredentials((file,), mount=mount)
+        return FetchCredentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
 
     @property
     def _args(self) -> tuple[str, ...]:
@@ -163,23 +164,25 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(mounts)
 
 
-def _variables(scheme: str, server: Container) -> ServerCredentials | None:
-    names = _VARIABLES.get(scheme, ())
+def _variables(scheme: str, server: Container) -> FetchCredentials | None:
+    if scheme not in _SECRET_VARIABLE:
+        return None
+    names = (_SECRET_VARIABLE[scheme], *_FURTHER_VARIABLES[scheme])
     # $(NAME) refers to other variables of the server.
     env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
-    if names and names[0] in {each.name for each in env}:
-        return ServerCredentials(env)
+    if _SECRET_VARIABLE[scheme] in {each.name for each in env}:
+        return FetchCredentials(env)
     # The content of Secrets is not known. The server may have its credentials from them.
-    secrets = tuple(each for each in server.env_from or () if each.secret_ref) if names else ()
-    return ServerCredentials(env, secrets) if secrets else None
+    secrets = tuple(each for each in server.env_from or () if each.secret_ref)
+    return FetchCredentials(env, secrets) if secrets else None
 
 
-def _key_file(server: Container) -> ServerCredentials | None:
-    path = next((each.value for each in server.env or () if each.name == _KEY_FILE), None) or ""
+def _key_file(server: Container) -> FetchCredentials | None:
+    path = next((each.value for each in server.env or () if each.name == _KEY_FILE_VARIABLE), None) or ""
     for mount in server.volume_mounts or ():
         folder = mount.mount_path.rstrip("/")
         if mount.sub_path_expr is None and (path == folder or path.startswith(f"{folder}/")):
             copy = replace(mount, mount_path=_CREDENTIALS_PATH, read_only=True)
-            variable = EnvVar(name=_KEY_FILE, value=_CREDENTIALS_PATH + path.removeprefix(folder))
-            return ServerCredentials((variable,), mount=copy)
+            variable = EnvVar(name=_KEY_FILE_VARIABLE, value=_CREDENTIALS_PATH + path.removeprefix(folder))
+            return FetchCredentials((variable,), mount=copy)
     return None

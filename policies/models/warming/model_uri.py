@@ -23,7 +23,7 @@ SCHEMES = ("s3", "gs", "hf", "https", "pvc")
 _USABLE = "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path"
 
 # No spaces or control characters; no `$`, because Kubernetes expands $(NAME) in the values of variables.
-_PLAIN = re.compile(r"[!#%-;=?-\[\]_a-z~]+", re.IGNORECASE)
+_URI_CHARACTERS = re.compile(r"[A-Za-z0-9!#%&'()*+,./:;=?@\[\]_~-]+")
 _HOST: dict[str, Callable[[str], object]] = {
     "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}").fullmatch,
     "gs": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}").fullmatch,
@@ -31,9 +31,16 @@ _HOST: dict[str, Callable[[str], object]] = {
     "https": re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?").fullmatch,
     "pvc": is_dns_subdomain,
 }
-_USER = re.compile(r"[^/?#]*@|(?!\[|[^/?#:]*:[0-9]{1,5}([/?#]|$))[^/?#:]*:.*@")
-"""A user, or user:password, before the host. The password may have a slash, as AWS keys do."""
-_HUB_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?")
+_USER = re.compile(
+    r"""
+    [^/?#]*@  # user@host, user:password@host
+    | (?!\[ | [^/?#:]*:[0-9]{1,5}([/?#]|$))  # neither [::1]/path@v nor host:443/path@v
+      [^/?\#:]*:.*@  # user:pass/word@host: the password may have a slash, as AWS keys do
+    """,
+    re.VERBOSE,
+)
+"""A user, or user:password, before the host."""
+_NAME_AND_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?")
 _GATED = re.compile(r"meta-llama/|google/(code)?gemma-(2b|7b|1\.1|2|3n?)\b")
 """Models of the hub that need a token: all of Meta's, and Gemma 1 to 3n. Other models are gated, too, but any owner can change
 that. These have been gated since their first release (huggingface.co/docs/hub/models-gated: "Gated model")."""
@@ -42,7 +49,10 @@ _SECRET_PARAMETER = re.compile(r"sig|token|secret|passw|credential|key|auth", re
 
 
 class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid URI. `text` is for the init container only. `shown` is for people and logs."""
+    """A valid URI. `text` is for the init container only. `shown` is for people and logs.
+
+    host: the part before the first slash: a bucket (s3, gs), an owner (hf), a host with its port (https), a claim (pvc).
+    """
 
     scheme: str
     host: str
@@ -91,7 +101,7 @@ def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
 
 
 def _problems(text: str) -> Iterator[tuple[str, str]]:
-    """Yield message and remedy of each problem. Each is certain only without the problems before it."""
+    """Yield message and remedy of each problem. Take only the first: later ones presume that it is absent."""
     scheme, separator, rest = text.partition("://")
     if separator and scheme == "http":
         yield "is plain http, over which anyone on the way can replace the model", "use https://"
@@ -105,7 +115,7 @@ def _problems(text: str) -> Iterator[tuple[str, str]]:
         yield "holds a signature or token in its query, which everyone who may see the pod can read", remedy
     if len(text) > LONGEST:
         yield f"is longer than {LONGEST} characters", "use a shorter path"
-    if not _PLAIN.fullmatch(text):
+    if not _URI_CHARACTERS.fullmatch(text):
         remedy = "write such characters %-encoded in an https:// URI, or rename the object"
         yield "holds a space, a quote, $ or another character that no URI may hold", remedy
     yield from _problems_of_place(scheme, rest)
@@ -117,7 +127,7 @@ def _problems_of_place(scheme: str, rest: str) -> Iterator[tuple[str, str]]:
     if not _HOST[scheme](host):
         what = {"s3": "bucket", "gs": "bucket", "hf": "owner", "https": "host", "pvc": "claim"}[scheme]
         yield f"does not name a valid {what}", f"write {scheme}://{what}/…"
-    if scheme == "hf" and not _HUB_MODEL.fullmatch(path):
+    if scheme == "hf" and not _NAME_AND_REVISION.fullmatch(path):
         yield "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
     if scheme == "https" and path.rpartition("/")[2] == "":
         yield "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"

@@ -13,7 +13,7 @@ from policies.gpus.claims import (
     decode_claim,
     device_class_names,
     requested_by,
-    without_other_claims,
+    with_accelerator_claims_only,
 )
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
@@ -124,7 +124,7 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
     a_gpu_and_perhaps_more=({"a": classes(GPU_CLASS, WHAT_CLASS)}, ["a"], (GPU_CLASS,)),
 )
 def test_the_claims_that_rules_see(known: Known, left: list[str], claimed: tuple[str, ...]) -> None:
-    seen, found = without_other_claims(claiming("a"), known, MAPPING)
+    seen, found = with_accelerator_claims_only(claiming("a"), known, MAPPING)
 
     assert found == claimed
     assert [each.name for each in seen.spec.resource_claims or ()] == left
@@ -147,7 +147,7 @@ IGNORING = ResourceMapping(
     ignored=(IGNORING, classes(WHAT_CLASS), classes(GPU_CLASS, WHAT_CLASS)),
 )
 def test_a_claim_beside_one_of_a_gpu_is_not_seen(mapping: ResourceMapping, of_a: Any, of_b: Any) -> None:
-    seen, claimed = without_other_claims(claiming("a", "b"), {"a": of_a, "b": of_b}, mapping)
+    seen, claimed = with_accelerator_claims_only(claiming("a", "b"), {"a": of_a, "b": of_b}, mapping)
 
     assert claimed == (GPU_CLASS,)
     assert seen == claiming("b")
@@ -157,7 +157,7 @@ def test_lists_of_containers_that_are_missing_stay_missing() -> None:
     """What a rule adds to an empty list is added behind its last item, and a list that is not there has none."""
     document = pod(resourceClaims=[{"name": "a", "resourceClaimName": "mine"}])
 
-    seen, _ = without_other_claims(view(document), {"a": classes(NIC_CLASS)}, MAPPING)
+    seen, _ = with_accelerator_claims_only(view(document), {"a": classes(NIC_CLASS)}, MAPPING)
 
     assert seen.spec.init_containers is None
 
@@ -165,5 +165,5 @@ def test_lists_of_containers_that_are_missing_stay_missing() -> None:
 def test_a_pod_without_claims_is_itself() -> None:
     plain = view(pod())
 
-    assert without_other_claims(plain, {}, MAPPING) == (plain, ())
-    assert without_other_claims(plain, {}, MAPPING)[0] is plain
+    assert with_accelerator_claims_only(plain, {}, MAPPING) == (plain, ())
+    assert with_accelerator_claims_only(plain, {}, MAPPING)[0] is plain

@@ -53,7 +53,7 @@ def run(annotations: JSON | None = None, **spec: Any) -> JSON:
     bounded_by_its_job=(run(activeDeadlineSeconds=None), Owner("Job", completes=True, deadline=60), BOTH),
     what_the_author_says_stays=(run({KARPENTER: "false"}), NO_OWNER, {KARPENTER: "false", AUTOSCALER: "false"}),
     not_bounded=(run(activeDeadlineSeconds=None), Owner("Job", completes=True), {}),
-    not_known_to_be_bounded=(run(activeDeadlineSeconds=None), Owner("Job", completes=True, is_known=False), {}),
+    not_known_to_be_bounded=(run(activeDeadlineSeconds=None), Owner("Job", completes=True, deadline_is_known=False), {}),
     a_bounded_server=(run(restartPolicy="Always"), NO_OWNER, {}),
     a_bounded_notebook=(pod(gpu_container(ports=PORTS), **BOUNDED), NO_OWNER, {}),
     no_gpu=(pod(container(), **BOUNDED), NO_OWNER, {}),

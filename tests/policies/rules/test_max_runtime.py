@@ -31,7 +31,9 @@ BY_CLASS = MaxRuntimeOptions(
     by_class={"nvidia-t4": Runtimes(max="4h"), "nvidia-a100": Runtimes(default="24h", max="168h")},
 )
 JOB = Owner(kind="Job", completes=True)
-UNREAD = Owner(kind="Job", completes=True, name="Job/train", is_known=False, problem="no time was left")
+UNREAD = Owner(
+    kind="Job", completes=True, name="Job/train", deadline_is_known=False, problem="no time was left"
+)
 EIGHT, THREE_DAYS = 28_800, 259_200
 PORTS = [{"containerPort": 8888}]
 PROBE = {"tcpSocket": {"port": 8888}}
@@ -78,7 +80,7 @@ def bounded(document: JSON, options: MaxRuntimeOptions, owner: Owner = NO_OWNER,
     a_virtual_machine=(run(), BOTH, Owner("VirtualMachineInstance"), None),
     an_exempt_kind=(run(), MaxRuntimeOptions(max="1h", exempt=Exempt(kinds=("Job",))), JOB, None),
     no_kind_is_exempt=(run(), MaxRuntimeOptions(max="1h", exempt=Exempt(kinds=())), Owner("RayCluster"), 3_600),
-    an_owner_that_nobody_read=(run(), BOTH, Owner("Job", completes=True, is_known=False), None),
+    an_owner_that_nobody_read=(run(), BOTH, Owner("Job", completes=True, deadline_is_known=False), None),
     the_maximum_where_its_job_cannot_be_read=(run(), ONLY_MAX, UNREAD, THREE_DAYS),
     its_annotation_where_its_job_cannot_be_read=(run("4h"), BOTH, UNREAD, 14_400),
     nothing_configured_and_its_job_cannot_be_read=(run(), NOTHING, UNREAD, None),

@@ -375,7 +375,7 @@ def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:
 def test_a_line_needs_a_controller(tmp_path: Path) -> None:
     write(tmp_path, p=policy("\n  rules: {gpu-quota: {onExceeded: Queue}}"))
 
-    assert load_directory(tmp_path).policies.has_queues
+    assert load_directory(tmp_path).policies.lets_pods_wait
     with pytest.raises(ConfigurationError) as caught:
         load_directory(tmp_path, standalone=True)
 

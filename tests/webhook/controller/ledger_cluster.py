@@ -61,7 +61,7 @@ class Cluster:
             count=lambda _namespace, ledger, *_: self._counted(next(counts), ledger),
         )
         self.usage_cache: Any = SimpleNamespace(
-            own=self.counter,
+            own_counter=self.counter,
             of=lambda _digest: self.counter,
             publish=lambda _: True,
             deleted=lambda _: frozenset(),

@@ -57,7 +57,9 @@ def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = 
     counter: Any = SimpleNamespace(
         synced=True, sums=SimpleNamespace(waiting=lambda _: [], demand_if_started=lambda *_: GPU)
     )
-    found: Any = cache or SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
+    found: Any = cache or SimpleNamespace(
+        own_counter=counter, waiting=counter.sums.waiting, of=lambda _: counter, events=UsageEvents()
+    )
     nothing: Any = SimpleNamespace(
         find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
     )

@@ -264,7 +264,9 @@ class Controller:
             lambda *_: None,
         )
         self.quotas = quotas
-        self.teams = TeamReconciler(store, self.observed, membership, self.sizes, self.moves, self.quotas)
+        self.teams = TeamReconciler(
+            store, self.observed, membership, self.sizes, self.moves, self.quotas, NO_LINE, metrics
+        )
 
     def reconcile(self, name: str) -> None:
         """Reconcile a namespace, or a team's object, until it asks for no more."""

@@ -84,7 +84,7 @@ class Api:
 
 class World:
     def __init__(self) -> None:
-        self.own, self.api = Counter([node("x", A100)], []), Api()
+        self.own_counter, self.api = Counter([node("x", A100)], []), Api()
         configuration: Any = SimpleNamespace(documents=[SimpleNamespace(kind=CLASS, name=T4)])
         self.writer = CapacityWriter(
             self.api,  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_it_writes_what_changed_and_the_rest_once_a_minute() -> None:
     world = World()
     assert world.wrote(0) == [CONFIG_MAP, OF_T4]
     assert world.wrote(10) == []
-    world.own = Counter([node("x", A100), node("y", A100)], [])
+    world.own_counter = Counter([node("x", A100), node("y", A100)], [])
     assert world.wrote(20) == [CONFIG_MAP]
     assert world.wrote(60) == [OF_T4]
     assert world.wrote(80) == [CONFIG_MAP]
@@ -112,7 +112,7 @@ def test_it_writes_what_changed_and_the_rest_once_a_minute() -> None:
 
 def test_what_it_writes() -> None:
     world = World()
-    world.own = Counter([node("x", A100), node("t", T4)], [pod("a", 3, on="t"), pod("b", 1, of=T4)])
+    world.own_counter = Counter([node("x", A100), node("t", T4)], [pod("a", 3, on="t"), pod("b", 1, of=T4)])
     world.writer.write(NOW)
     (_, config_map), (_, status) = world.api.patches
     shown = {"observed": "2026-11-26T22:00:00Z", "nodes": 1, "gpus": "8", "free": "5", "pending": "1"}
@@ -125,7 +125,7 @@ def test_what_it_writes() -> None:
 
 def test_while_a_watch_is_silent_nothing_is_written() -> None:
     world = World()
-    world.own.informers["nodes"].age = 151.0
+    world.own_counter.informers["nodes"].age = 151.0
     assert world.wrote(0) == []
 
 
@@ -185,7 +185,7 @@ def test_what_is_granted_beside_what_there_is(
     granting: Any = SimpleNamespace(
         all=lambda: [_quota(namespace, gpus) for namespace, gpus in quotas.items()]
     )
-    usage_cache: Any = SimpleNamespace(own=counter)
+    usage_cache: Any = SimpleNamespace(own_counter=counter)
     registry = CollectorRegistry()
     registry.register(GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting)))
 

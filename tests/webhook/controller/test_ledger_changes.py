@@ -37,7 +37,7 @@ class World:
         self.added, self.shown = dict[str, int](), dict[str, float]()
         self.teams_shown, self.forgotten = list[str](), list[str]()
         gone: Any = SimpleNamespace(forget=self.forgotten.append)
-        LedgerChanges(self.informers, cast("WorkQueue", self), gone).subscribe(self.informers, None)
+        LedgerChanges(self.informers, None, cast("WorkQueue", self), gone)
         nothing: Any = None
         parts: Any = SimpleNamespace(changed=Subscribers("a part"))
         statuses: Any = QuotaStatusWriter(

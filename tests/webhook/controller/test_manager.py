@@ -60,13 +60,11 @@ def manager() -> Manager:
 
 @pytest.fixture
 def changes(manager: Manager) -> LedgerChanges:
-    found = LedgerChanges(manager.informers, manager.queue, ControllerMetrics(CollectorRegistry()))
-    found.subscribe(manager.informers, None)
-    return found
+    return LedgerChanges(manager.informers, None, manager.queue, ControllerMetrics(CollectorRegistry()))
 
 
 def test_pods_of_full_namespaces_are_awaited(manager: Manager) -> None:
-    assert manager.informers.usage.own.pods.awaited() == ["full"]
+    assert manager.informers.usage.own_counter.pods.awaited() == ["full"]
 
 
 def item(name: str) -> WorkItem:

@@ -253,7 +253,7 @@ def test_silent_watches_are_shown_on_every_quota_without_a_change_of_it(world: W
 )
 def test_how_long_watches_may_be_silent(ages: dict[str, float], want: str) -> None:
     informers: Any = unstarted()
-    informers.usage.own = SimpleNamespace(
+    informers.usage.own_counter = SimpleNamespace(
         informers={name: SimpleNamespace(age=age) for name, age in ages.items()}
     )
     assert informers.stale() == want

@@ -48,7 +48,8 @@ def test_a_namespace_in_which_pods_wait_has_its_turn_with_any_other() -> None:
             take_team_turn=take_turn,
             start=lambda namespace, uids: started.append((namespace, uids)),
         )
-        scene.controller.quotas.line, scene.controller.quotas.enforces = line, lambda _: True
+        scene.controller.quotas.line = scene.controller.teams._line = line
+        scene.controller.quotas.enforces = lambda _: True
         scene.reconcile("cv")
         found = scene.team()
         assert found.ledgers["nlp"].waiting_for_team == 3
@@ -73,7 +74,8 @@ def test_nobody_has_a_turn_beside_one_that_must_be_counted_again() -> None:
             start=lambda *_: None,
         )
         quotas = scene.controller.quotas
-        quotas.line, quotas.enforces, quotas.refused = line, lambda _: True, lambda *_: Revisions(pods=1)
+        quotas.line = scene.controller.teams._line = line
+        quotas.enforces, quotas.refused = lambda _: True, lambda *_: Revisions(pods=1)
         quotas.seconds_until_next = lambda *_: 300.0
         scene.refused = ["nlp"]
         assert scene.reconcile("cv") == {"cv": 300.0, "nlp": 300.0}

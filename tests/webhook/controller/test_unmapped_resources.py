@@ -33,7 +33,7 @@ def test_names_of_nodes(allocatable: JSON, want: tuple[str, ...]) -> None:
     ]
     informer = SimpleNamespace(synced=False, all=lambda: nodes)
     watch = UnmappedResourcesWatch(
-        cast("Any", SimpleNamespace(own=SimpleNamespace(nodes=informer))), lambda: configuration
+        cast("Any", SimpleNamespace(own_counter=SimpleNamespace(nodes=informer))), lambda: configuration
     )
     watch.changed.subscribe(lambda: changes.append(tuple(watch.names or ())))
 
@@ -51,7 +51,8 @@ def test_device_classes_are_named_as_such() -> None:
     )
     nodes = SimpleNamespace(synced=True, all=list)
     watch = UnmappedResourcesWatch(
-        cast("Any", SimpleNamespace(own=SimpleNamespace(nodes=nodes))), lambda: cast("Any", configuration)
+        cast("Any", SimpleNamespace(own_counter=SimpleNamespace(nodes=nodes))),
+        lambda: cast("Any", configuration),
     )
 
     watch.sync()

@@ -46,8 +46,8 @@ def test_a_new_configuration_is_kept_though_no_ledger_names_it_yet(
 
     assert usage_cache.configure(NEXT)
 
-    kept = usage_cache.of(usage_cache.own.digest)
-    assert kept is usage_cache.own, "its informers are stopped, and it never counts anything"
+    kept = usage_cache.of(usage_cache.own_counter.digest)
+    assert kept is usage_cache.own_counter, "its informers are stopped, and it never counts anything"
 
 
 def test_the_counter_of_each_configuration_is_started_once(
@@ -55,7 +55,7 @@ def test_the_counter_of_each_configuration_is_started_once(
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(UsageCounter, "start", lambda counter: started.append(counter.digest))
-    usage_cache.own.start()
+    usage_cache.own_counter.start()
     for configured in (NEXT, OURS, NEXT):
         assert usage_cache.configure(configured)
 
@@ -79,7 +79,10 @@ class Counter:
 
 def test_all_counters_are_verified_kept_and_stopped(usage_cache: Any) -> None:
     own, named, unnamed = Counter("a" * 16), Counter("b" * 16, synced=False), Counter("c" * 16)
-    usage_cache.own, usage_cache._counters = own, {each.digest: each for each in (own, named, unnamed)}
+    usage_cache.own_counter, usage_cache._counters = (
+        own,
+        {each.digest: each for each in (own, named, unnamed)},
+    )
     usage_cache.recount("team", since=1.0, nodes_since=2.0)
     verified = [("refresh", "team", 1.0, 2.0), ("recount", "team")]
     assert [each.called for each in (own, named, unnamed)] == [verified, [], verified]
@@ -139,13 +142,13 @@ def test_a_follower_believes_nothing_of_what_it_published_while_it_led(tmp_path:
 
     with ApiServer(tmp_path, answer) as server:
         usage_cache = caching(server.client())
-        assert usage_cache.publish(usage_cache.own)
-        assert usage_cache.publish(usage_cache.own)
+        assert usage_cache.publish(usage_cache.own_counter)
+        assert usage_cache.publish(usage_cache.own_counter)
         assert len(reads) == 1
 
         usage_cache.prune({}, is_leader=False)
 
-        assert usage_cache.publish(usage_cache.own)
+        assert usage_cache.publish(usage_cache.own_counter)
         assert len(reads) == 2, "the leader in between may have removed it"
 
 

@@ -67,7 +67,7 @@ class Counters:
     def __init__(self, *, synced: bool = True) -> None:
         self.events, self.gate_removed = UsageEvents(), Subscribers[[PodRecord]]("waiting pods")
         self.held: list[Holding] = []
-        self.own = SimpleNamespace(digest=OWN, synced=synced, holdings=lambda: self.held)
+        self.own_counter = SimpleNamespace(digest=OWN, synced=synced, holdings=lambda: self.held)
 
 
 def usage_log_of(
@@ -83,7 +83,7 @@ def usage_log_of(
 @contextmanager
 def running(log: UsageLog, holdings: list[Holding]) -> Iterator[None]:
     stopping = threading.Event()
-    log._usage_cache.own.holdings = lambda: iter(holdings)  # type: ignore[method-assign]
+    log._usage_cache.own_counter.holdings = lambda: iter(holdings)  # type: ignore[method-assign]
     thread = threading.Thread(target=log.run, args=(stopping,))
     thread.start()
     try:

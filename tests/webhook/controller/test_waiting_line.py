@@ -118,7 +118,7 @@ def test_a_bug_is_logged_and_the_pod_is_tried_again(world: World, caplog: pytest
 )
 def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: int) -> None:
     cache: Any = SimpleNamespace(
-        own=SimpleNamespace(sums=SimpleNamespace(pods=lambda _: pods)), events=UsageEvents()
+        own_counter=SimpleNamespace(sums=SimpleNamespace(pods=lambda _: pods)), events=UsageEvents()
     )
     gangs: Any = SimpleNamespace(
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
@@ -210,7 +210,9 @@ def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
             demand_if_started=lambda *_: {"gpus": Fraction(1)},
         ),
     )
-    cache: Any = SimpleNamespace(own=counter, of=lambda _: counter, events=UsageEvents())
+    cache: Any = SimpleNamespace(
+        own_counter=counter, waiting=counter.sums.waiting, of=lambda _: counter, events=UsageEvents()
+    )
     line = a_line(cache)
     line.ended(replace(owned("ended", kind), namespace="a"), 5)
     ledger = replace(COUNTED, used=GPU)

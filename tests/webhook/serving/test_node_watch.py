@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from policies.placement.hardware import LabelKeys
@@ -263,6 +264,20 @@ def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want:
 
     assert facts
     assert facts.pools == (NodeOffer(want, OPEN, "gpu"),)
+
+
+def test_startup_taints_of_a_node_pool_of_karpenter_are_read(tmp_path: Path) -> None:
+    starting = {"key": "example.com/checks", "value": "running", "effect": "NoSchedule"}
+    pool = {"metadata": {"name": "gpu"}, "spec": {"template": {"spec": {"startupTaints": [starting]}}}}
+    there = {**node("a", accelerator="t4"), "spec": {"taints": [starting]}, "status": {"capacity": GPUS}}
+    cluster = Collections(nodes=[there], nodepools=[pool])
+    cluster.answers["/apis/karpenter.sh"] = group("v1", "v1beta1")
+    with watching(tmp_path, cluster) as (watch, _):
+        facts = eventually(watch.facts)
+
+    assert facts
+    assert facts.pools[0].startup_taints == (msgspec.convert(starting, Toleration),)
+    assert [state.taints for states in facts.states.values() for state in states] == [()]
 
 
 def test_pools_that_may_not_be_seen_leave_everything_unsaid(

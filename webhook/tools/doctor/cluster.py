@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by, without_other_claims
+from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by, with_accelerator_claims_only
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.team_spec import Teams
@@ -201,7 +201,7 @@ class InstalledCluster:
         """Whether the pod requests a GPU, or devices that may be GPUs."""
         mapping = self.usable_configuration.resource_mapping
         if pod.spec.resource_claims:
-            pod, _ = without_other_claims(pod, requested_by(pod, namespace, self.claims.get), mapping)
+            pod, _ = with_accelerator_claims_only(pod, requested_by(pod, namespace, self.claims.get), mapping)
         return mapping.pod_requests_gpus(pod)
 
     def gpu_pods(self, path: str, **query: str) -> list[ObjectMeta]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claims import ClaimName, DeviceClassNames, without_other_claims
+from policies.gpus.claims import ClaimName, DeviceClassNames, with_accelerator_claims_only
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
@@ -321,7 +321,8 @@ def _requests_gpus(evaluation: Evaluation, evaluator: Evaluator) -> bool:
     mapping = evaluator.configuration.resource_mapping
     pods = (each.submitted for each in evaluation.pods)
     seen = (
-        without_other_claims(pod, evaluator.claims_of(evaluation.namespace, pod), mapping)[0] for pod in pods
+        with_accelerator_claims_only(pod, evaluator.claims_of(evaluation.namespace, pod), mapping)[0]
+        for pod in pods
     )
     return any(map(mapping.pod_requests_gpus, seen))
 

@@ -245,7 +245,9 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     counter = SimpleNamespace(
         digest=catalogue_version.digest, synced=True, is_listed=lambda *_: True, refresh=refresh, count=count
     )
-    usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
+    usage_cache: Any = SimpleNamespace(
+        own_counter=counter, publish=lambda _: True, deleted=lambda _: frozenset()
+    )
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())
     store: Any = SimpleNamespace(raise_epoch=lambda _seconds: None)

@@ -205,7 +205,7 @@ def _exceeded_by_metrics(teams: list[JSON], nodes: list[JSON]) -> list[str]:
     records = [decode_team(msgspec.json.encode(each)) for each in teams]
     membership: Any = SimpleNamespace(all=lambda: records)
     counter: Any = Counter([{**each, "metadata": {**each["metadata"], "uid": "u"}} for each in nodes], [])
-    usage_cache: Any = SimpleNamespace(own=counter)
+    usage_cache: Any = SimpleNamespace(own_counter=counter)
     no_quotas: Any = SimpleNamespace(all=list)
     found = granted_and_allocatable(usage_cache, membership, no_quotas)
     return [key for key, (granted, there) in found.items() if granted > there]

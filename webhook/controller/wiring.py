@@ -1,4 +1,8 @@
-"""The quota controller: makes its parts, each with what it reads, and adds them to the manager."""
+"""The quota controller: makes its parts, each with what it reads, and adds them to the manager.
+
+A part subscribes in its constructor: `Hears:` in its class says to what.
+The process has further parts, which read no informer: `webhook/commands/controller.py` adds them.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -75,7 +79,7 @@ def make_manager(
     """Make all parts of a controller, and return its manager, which does not run yet. Raises `errors.ApiError`.
 
     `clock` returns ms since 1970, and never runs backwards. The order is that of the dependencies: a part gets only parts that
-    were made before it.
+    were made before it, and subscribes to them when it is made.
     """
     clock = clock or anchored_clock()
     informers = SharedInformers(api, configuration, options.namespace, observed or ObservedLedgers(), clock)
@@ -132,8 +136,8 @@ def make_manager(
             recount,
             usage_cache,
             metrics,
-            namespaces=manager.led_namespaces,
-            recounted=manager.queue.add,
+            namespaces=manager.namespaces_to_recount,
+            requeue=manager.queue.add,
             period=options.recount_seconds,
         ),
     )
@@ -155,7 +159,7 @@ def _add_reconcilers(
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
-    LedgerChanges(informers, manager.queue, metrics).subscribe(informers, gpu_use)
+    LedgerChanges(informers, gpu_use, manager.queue, metrics)
     enforcement = Enforcement(configuration, informers.namespaces)
     line = WaitingLine(
         api=api,
@@ -165,7 +169,7 @@ def _add_reconcilers(
         reports=reports,
         queue_of=informers.queue_spec,
         queues=enforcement.lets_wait,
-        again=manager.queue.add,
+        requeue=manager.queue.add,
     )
     store = ClusterStore(api, namespace, partial(team_listed_now, api), informers.team_objects)
     membership = informers.membership
@@ -185,7 +189,7 @@ def _add_reconcilers(
         membership=membership,
         gpu_use=gpu_use,
     )
-    teams = TeamReconciler(store, observed, membership, sizes, moves, quotas)
+    teams = TeamReconciler(store, observed, membership, sizes, moves, quotas, line, metrics)
     manager.add_workers(teams.reconcile_group)
 
 
