@@ -10,10 +10,11 @@ from functools import cached_property
 from itertools import chain
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.placement.named_nodes import Labels, NodeState
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import Pod
+from policies.pods.pod import Pod, Toleration
 
 LabelRequirement = tuple[str, str, frozenset[str]]
 """Key, operator and values of a node selector requirement."""
@@ -33,6 +34,8 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Other labels with one of these prefixes can also have any value."""
     pool: str = ""
     """The name of the autoscaler's node pool; "" for an existing node."""
+    startup_taints: tuple[Toleration, ...] = ()
+    """Taints that nodes of the pool have only while they start."""
     states: frozenset[NodeState] | None = None
     """The states of the schedulable nodes with these labels. None if they are not known."""
 
@@ -132,11 +135,13 @@ def node_facts(
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
     label_sets, states, is_known = set[Labels](), defaultdict[Labels, set[NodeState]](set), True
+    startup_taints = {(taint.key, taint.effect) for pool in pools for taint in pool.startup_taints}
     for labels, state in nodes:
         label_sets.add(labels)
         is_known = is_known and state is not None
         if state is not None and state.is_schedulable:
-            states[labels].add(state)
+            lasting = (each for each in state.taints if (each.key, each.effect) not in startup_taints)
+            states[labels].add(replace(state, taints=tuple(lasting)) if startup_taints else state)
     known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
     return NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=pools, states=known)
 

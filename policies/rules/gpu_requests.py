@@ -31,7 +31,7 @@ from policies.gpus.amount import (
     larger,
     number,
 )
-from policies.gpus.cards import gpu_requests
+from policies.gpus.cards import gpu_requests, vendor
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import (
     FRACTION_CONTAINER,
@@ -254,13 +254,20 @@ def mixture(
     requests: Mapping[GPUResource, Sequence[Amount]], availability: Availability
 ) -> Iterator[Finding]:
     """Report GPUs of several vendors, which no class has together. It is certain where the pod is pinned to a class of one."""
-    offered = {resource: availability.offering(resource) for resource in requests}
-    known = {resource: classes for resource, classes in offered.items() if classes}
-    if len(known) < 2 or frozenset.intersection(*known.values()):  # noqa: PLR2004 - one cannot be mixed
-        return
+    known = {each: classes for each in requests if (classes := availability.offering(each))}
+    others = {
+        each: [
+            other
+            for other in known
+            if vendor(other.name) != vendor(each.name) and known[other].isdisjoint(known[each])
+        ]
+        for each in known
+    }
+    mixed = [each for each in known if others[each]]
     pinned = frozenset(each.name for each in availability.pinned)
-    kept = [each for each, classes in known.items() if classes & pinned] or list(known)
-    others = {each: [other for other in known if not known[other] & known[each]] for each in kept}
+    kept = [each for each in mixed if known[each] & pinned] or mixed
+    if not kept:
+        return
     amount, modal = requests[others[kept[0]][0]][0], "must" if pinned else "should"
     yield amount.finding(
         OTHER_VENDOR,

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
 
-from policies.finding import Edit, Finding, Reason, Severity, either, flow, plain, together
+from policies.finding import Edit, Finding, Reason, Severity, either, together
 from policies.gpus.cards import gpu_requests, vendor
 from policies.placement.availability import NO_NODE
 from policies.placement.class_choice import REQUIRED_AFFINITY, class_matches
@@ -30,6 +30,7 @@ from policies.pods.tolerations import (
     covers,
     describe_toleration,
     tolerates,
+    tolerating,
     toleration_of,
     toleration_problems,
 )
@@ -122,12 +123,12 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
     names = " and ".join(sorted(requested))
     if untolerated and all(untolerated):
         fewest = min(untolerated, key=len)
-        missing = tuple(map(toleration_of, fewest))
+        missing = list(dict.fromkeys(map(tolerating, fewest)))
         yield _warning(
             message=f"each node with {names} that the pod selects has a taint that it does not "
             f"tolerate, such as {describe_toleration(fewest[0])}, so the pod stays pending",
             choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
-            remedy=f"add {' and '.join(flow(plain(each)) for each in missing)} if the pod may run there",
+            remedy=f"add {' and '.join(map(toleration_of, dict.fromkeys(fewest)))} if the pod may run there",
         )
     elif not fitting and any(requested.keys() <= state.resources for state in states):
         yield from _too_few(pod, requested, states, context)

@@ -301,17 +301,7 @@ def _document(draw: Draw, nodes: list[JSON]) -> JSON:
     notes = {key: draw.choice(values) for key, chance, values in NOTES if draw.has(key, chance)}
     if notes:
         pod["metadata"]["annotations"] = notes
-    main = pod["spec"]["containers"][0]
-    if draw.has("processes", 0.12):
-        flag = draw.choice(("--tensor-parallel-size", "--nproc_per_node"))
-        main["command"] = ["torchrun", f"{flag}={draw.choice((1, 2, 4, 8))}"]
-    if draw.has("variables", 0.1):
-        main["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": draw.choice(("all", "0", "void"))}]
-    if draw.has("privileged", 0.05):
-        main["securityContext"] = {"privileged": True}
-    if draw.has("a misspelt resource", 0.05):
-        limits = main.setdefault("resources", {}).setdefault("limits", {})
-        limits[draw.choice(("nvidia.com/gpus", "nvidia/gpu", "gpu"))] = "1"
+    _fill(draw, pod["spec"]["containers"][0])
     if draw.has("runs to completion", 0.3):
         pod["spec"]["restartPolicy"] = "Never"
         if draw.has("a deadline", 0.5):
@@ -323,6 +313,20 @@ def _document(draw: Draw, nodes: list[JSON]) -> JSON:
         owner = {"apiVersion": "batch/v1", "kind": kind, "name": name, "uid": "u", "controller": True}
         pod["metadata"]["ownerReferences"] = [owner]
     return pod
+
+
+def _fill(draw: Draw, main: JSON) -> None:
+    """Give a container what findings are about besides its GPUs."""
+    if draw.has("processes", 0.12):
+        flag = draw.choice(("--tensor-parallel-size", "--nproc_per_node"))
+        main["command"] = ["torchrun", f"{flag}={draw.choice((1, 2, 4, 8))}"]
+    if draw.has("variables", 0.1):
+        main["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": draw.choice(("all", "0", "void"))}]
+    if draw.has("privileged", 0.05):
+        main["securityContext"] = {"privileged": True}
+    if draw.has("a misspelt resource", 0.05):
+        limits = main.setdefault("resources", {}).setdefault("limits", {})
+        limits[draw.choice(("nvidia.com/gpus", "nvidia/gpu", "gpu"))] = "1"
 
 
 def _workload(draw: Draw, pod: JSON) -> JSON:

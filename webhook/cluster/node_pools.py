@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 
 from policies.placement.nodes import NodeOffer
+from policies.pods.pod import Toleration
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata, fields_of
@@ -39,6 +40,7 @@ class _Requirement(msgspec.Struct, frozen=True):
 
 _REQUIREMENTS = msgspec.json.Decoder(tuple[_Requirement, ...] | None)
 _LABELS = msgspec.json.Decoder(dict[str, str] | None)
+_TAINTS = msgspec.json.Decoder(tuple[Toleration, ...] | None)
 
 
 def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodeOffer]:
@@ -59,4 +61,7 @@ def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
         labels[requirement.key] = None if named is None else frozenset(named)
     given = _LABELS.decode(metadata.get("labels", b"null")) or {}
     labels.update({key: frozenset((value,)) for key, value in given.items()})
-    return NodeOffer({key: values for key, values in labels.items() if key in keys}, OPEN, name)
+    startup_taints = _TAINTS.decode(spec.get("startupTaints", b"null")) or ()
+    return NodeOffer(
+        {key: values for key, values in labels.items() if key in keys}, OPEN, name, startup_taints
+    )

@@ -13,26 +13,10 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
+from webhook.cluster.taints import is_lasting
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
 WHOLE_NODES = Resource("/api/v1", "nodes")
-
-_HARD = frozenset({"NoSchedule", "NoExecute"})
-TEMPORARY = (
-    # Conditions of a node, its cordon (spec.unschedulable says it, too), and its start (k8s.io/api core/v1 well_known_taints.go)
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    # cluster-autoscaler: nodes that go, or are starting (utils/taints)
-    "ToBeDeletedByClusterAutoscaler",
-    "DeletionCandidateOfClusterAutoscaler",
-    "startup-taint.cluster-autoscaler.kubernetes.io/",
-    "ignore-taint.cluster-autoscaler.kubernetes.io/",
-    # Karpenter: karpenter.sh/unregistered, karpenter.sh/disrupted
-    "karpenter.sh/",
-)
-"""Prefixes of the keys of taints that come and go by themselves."""
-STARTING = "/agent-not-ready"
-"""Suffix of the taints that agents of storage and networks remove (ebs.csi.aws.com, efs.csi.aws.com, node.cilium.io)."""
 
 
 class _NodeSpec(msgspec.Struct):
@@ -82,12 +66,6 @@ class StoredNode(PartialObject, frozen=True):
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode
-
-
-def is_lasting(taint: Toleration) -> bool:
-    """Whether a taint keeps pods away for as long as the node exists."""
-    key = taint.key or ""
-    return taint.effect in _HARD and not key.startswith(TEMPORARY) and not key.endswith(STARTING)
 
 
 def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:

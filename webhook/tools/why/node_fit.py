@@ -1,17 +1,18 @@
 """Which GPU nodes a pod fits on, and what is against the others, for `why`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import NodeSelectorTerm, Pod
+from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues
 from webhook.cluster.capacity import GPUNode
+from webhook.cluster.taints import is_lasting
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.why.explanation import NodeFit
 
@@ -31,16 +32,27 @@ def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str
     return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_known else ()
 
 
-def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:
-    """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first."""
+def node_fits(
+    pod: Pod,
+    nodes: Iterable[GPUNode],
+    requested: dict[str, Fraction],
+    startup_taints: Collection[Toleration] = (),
+) -> tuple[NodeFit, ...]:
+    """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first.
+
+    startup_taints: of all node pools.
+    """
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
-    fits = (_node_fit(pod, node, requested) for node in nodes)
+    fits = (_node_fit(pod, node, requested, startup_taints) for node in nodes)
     return tuple(sorted(fits, key=lambda each: (len(each.against), each.name)))
 
 
-def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFit:
-    free, obstacles = node.free, [] if pod.spec.node_name else list(_obstacles(pod, node, requested))
+def _node_fit(
+    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
+) -> NodeFit:
+    is_bound, free = bool(pod.spec.node_name), node.free
+    obstacles = [] if is_bound else list(_obstacles(pod, node, requested, startup_taints))
     return NodeFit(
         name=node.name,
         kind=node.kind,
@@ -56,7 +68,9 @@ Obstacle = tuple[str, str]
 """The predicate of a sentence about a node that cannot take a pod, and what to write or wait for ("" for nothing)."""
 
 
-def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
+def _obstacles(
+    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
+) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
     lacking = dict(_lacking(node, requested))
     if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
@@ -73,13 +87,7 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
         yield "is not Ready", ""
     if not node.is_schedulable:
         yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
-    for taint in node.taints:
-        is_hard = taint.effect in {"NoSchedule", "NoExecute"}
-        if is_hard and not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations or ()):
-            yield (
-                f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
-                f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}",
-            )
+    yield from _untolerated(pod, node, startup_taints)
     for key, value in sorted(pod.node_selector.items()):
         if node.labels.get(key) != value:
             label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
@@ -88,6 +96,18 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
     if terms and not any(_is_met(term, node) for term in terms):
         yield "does not match the required node affinity", ""
     yield from lacking.items()
+
+
+def _untolerated(pod: Pod, node: GPUNode, startup_taints: Collection[Toleration]) -> Iterator[Obstacle]:
+    for taint in node.taints:
+        is_hard = taint.effect in {"NoSchedule", "NoExecute"}
+        if is_hard and not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations or ()):
+            text = f"has the taint {describe_toleration(taint)}"
+            if is_lasting(taint, startup_taints):
+                edit = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
+                yield f"{text}, which the pod does not tolerate", edit
+            else:
+                yield f"{text}, which goes by itself", f"wait until Node {node.name} has lost this taint"
 
 
 def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
