@@ -208,7 +208,7 @@ def _checked(
     return results, manifests
 
 
-def _taken(texts: Iterable[str]) -> dict[int, int]:
+def _taken(texts: Sequence[str]) -> dict[int, int]:
     """Return the choice that the user takes for each finding, by its number. An empty text takes none."""
     taken: dict[int, int] = {}
     for text in filter(None, texts):
