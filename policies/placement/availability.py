@@ -112,30 +112,24 @@ class Availability:
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the pod is pinned to classes of another vendor than the resource's."""
         requested = vendor(resource.name)
-        of_classes = {each.resource for each in self.classes}
-        if (
-            not self.pinned
-            or self._is_annotated
-            or any(vendor(each) == requested for each in of_classes)
-            or any(place.amount_paths(each) for place in self.pod.places for each in of_classes)
-        ):
-            return None
-        of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
-        if not of_vendor:
+        if not self.pinned or any(vendor(c.resource) == requested for c in self.classes):
             return None
         resources = sorted({gpu_class.resource for gpu_class in self.classes})
-        offered = " or ".join(resources)
+        offered, places = " or ".join(resources), self.pod.places
+        message = f"must be {offered}: the pod is pinned to {self._description}"
+        if any(place.amount_paths(name) for place in places for name in resources):
+            edits = (Edit(path) for place in places for path in place.amount_paths(resource.name))
+            return Complaint(OTHER_VENDOR, message, f"remove {NAME}", choices=together(*edits))
+        of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
+        if not of_vendor or self._is_annotated:
+            return None
         return Complaint(
             OTHER_VENDOR,
-            f"must be {offered}: the pod is pinned to {self._description}",
+            message,
             f"request {offered}{self._or_pin(of_vendor, resource)}",
             names=tuple(resources),
             choices=self._pins(of_vendor, resource),
         )
-
-    def offering(self, resource: GPUResource) -> frozenset[str]:
-        """Return the names of the classes that have the resource."""
-        return frozenset(each.name for each in self._catalogue if offers(each, resource, self._catalogue))
 
     def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
         """Complain if no class on which the pod can run lists the profile of this slice.

@@ -31,7 +31,7 @@ from policies.gpus.amount import (
     larger,
     number,
 )
-from policies.gpus.cards import gpu_requests, vendor
+from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import (
     FRACTION_CONTAINER,
@@ -159,7 +159,6 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
                 *size_findings(counted, bounds),
             ]
         yield from variable_findings(place, context)
-    yield from mixture(requests, availability)
     yield from total_findings(pod, requests, bounds)
     yield from annotation_findings(pod, context)
 
@@ -248,36 +247,6 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
             severity=Severity.WARNING,
             amount=1,
         )
-
-
-def mixture(
-    requests: Mapping[GPUResource, Sequence[Amount]], availability: Availability
-) -> Iterator[Finding]:
-    """Report GPUs of several vendors, which no class has together. It is certain where the pod is pinned to a class of one."""
-    known = {each: classes for each in requests if (classes := availability.offering(each))}
-    others = {
-        each: [
-            other
-            for other in known
-            if vendor(other.name) != vendor(each.name) and known[other].isdisjoint(known[each])
-        ]
-        for each in known
-    }
-    mixed = [each for each in known if others[each]]
-    pinned = frozenset(each.name for each in availability.pinned)
-    kept = [each for each in mixed if known[each] & pinned] or mixed
-    if not kept:
-        return
-    amount, modal = requests[others[kept[0]][0]][0], "must" if pinned else "should"
-    yield amount.finding(
-        OTHER_VENDOR,
-        f"{modal} not stand beside {kept[0].name}: no GPU class has both",
-        severity=Severity.DENIAL if pinned else Severity.WARNING,
-        choices=tuple(
-            tuple(edit for other in others[each] for of in requests[other] for edit in of.set_to(None))
-            for each in kept
-        ),
-    )
 
 
 def total_findings(
