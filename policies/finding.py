@@ -80,7 +80,7 @@ Value = Any
 
 
 class Json(msgspec.Struct, frozen=True):
-    """A value that is no struct of ours."""
+    """A value in JSON, where there is no struct for it."""
 
     text: str
 

@@ -159,13 +159,8 @@ def named(edits: Edits, sentence: str) -> bool:
     edit = edits[0]
     last = str(path_parts(edit.path)[-1])
     field = "tolerations" if last == "-" else last
-    value = (
-        ""
-        if edit.value is None
-        else edit.value.key
-        if isinstance(edit.value, Toleration)
-        else str(edit.value)
-    )
+    written = edit.value.key if isinstance(edit.value, Toleration) else edit.value
+    value = str("" if written is None else written)
     return field in sentence and re.search(rf"(?<![\w.]){re.escape(value)}(?![\w.])", sentence) is not None
 
 

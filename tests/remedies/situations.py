@@ -19,7 +19,7 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.team import Team, TeamState
 from tests.builders import quota_ledger
 from tests.oracle import JSON, Answer, World, oracle
-from tests.oracle.worlds import GPU, NAMESPACE, Draw, draw_limit_range, draw_nodes, draw_pod
+from tests.oracle.worlds import GPU, NAMESPACE, PASSING, Draw, draw_limit_range, draw_nodes, draw_pod
 from webhook.cluster.node_pools import OPEN
 from webhook.cluster.nodes import state_reader
 from webhook.configuration.documents import Document
@@ -219,7 +219,15 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 msgspec.json.encode([each for change in changes for each in change.operations])
             )
             pod = jsonpatch.apply_patch(pod, operations)
-        return oracle().ask(World(pod, NAMESPACE, list(self.limit_ranges), list(self.nodes or ()), []))
+        nodes = [_settled(node) for node in self.nodes or ()]
+        return oracle().ask(World(pod, NAMESPACE, limit_ranges=list(self.limit_ranges), nodes=nodes))
+
+
+def _settled(node: JSON) -> JSON:
+    """Return the node after the taints that go by themselves have gone."""
+    passing = {each["key"] for each in PASSING}
+    taints = [each for each in node["spec"].get("taints", ()) if each["key"] not in passing]
+    return {**node, "spec": {**node["spec"], "taints": taints}}
 
 
 def pod_of(document: JSON) -> JSON:
