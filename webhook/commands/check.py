@@ -10,12 +10,9 @@ from functools import cache, partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import track as rich_track
 
 from policies.finding import VALUE_LENGTH, in_words, truncate
 from policies.gpus.amount import FRACTIONAL_GPU, INVALID_QUANTITY
@@ -31,12 +28,13 @@ from webhook.commands.output import (
     counted,
     echo,
     echo_document,
-    end_with,
     fail,
-    print_json,
+    lacking,
+    print_value,
+    progress,
 )
 from webhook.configuration.files import Source, replace_file
-from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.configuration.loader import load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
@@ -47,8 +45,6 @@ from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
 from webhook.tools.check.run_context import CheckedCluster, device_classes, is_quota, wrong_paths
 from webhook.tools.check.sources import read_stdin, sentences
-
-T = TypeVar("T")
 
 STYLES = {
     ManifestVerdict.REFUSED: "bold red",
@@ -68,8 +64,6 @@ SUMMARY = {
     ManifestVerdict.CHANGED: "would change",
     ManifestVerdict.ACCEPTED: "ok",
 }
-LARGE = 100
-"""From this number of files or objects on, a terminal shows a progress bar."""
 NOT_PRINTED = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
 """Verdicts of objects that `-o yaml` and `-o diff` do not print, but list on stderr."""
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
@@ -101,12 +95,10 @@ class _FixTakesOnlyEquals(click.Command):
 )
 @options.config_option("the cluster's documents, or the built-in defaults")
 @options.named_cluster_options
-@click.option(
-    "-n",
-    "--namespace",
-    help="Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`.",
+@options.namespace_option(
+    "Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`."
 )
-@options.output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
+@options.output_option("lines", "diff", "sarif", "junit")
 @click.option(
     "--fix",
     "chosen",
@@ -120,6 +112,7 @@ class _FixTakesOnlyEquals(click.Command):
     is_flag=True,
     help="With --fix: write without asking; of stdin print the fixed documents instead of the diff.",
 )
+@options.verbose_option
 @click.option("--strict", is_flag=True, help="Exit with 1 also if there are warnings.")
 @options.now_option("Evaluate exemptions and pauses as of this time")
 def check(
@@ -158,9 +151,8 @@ def check(
         ignore=ignore,
         is_whole=output == "yaml",
         stdin=cache(read_stdin),
-        track=track,
     )
-    with cluster.client() if cluster.is_named else nullcontext() as api:
+    with progress("checking manifests"), cluster.client() if cluster.is_named else nullcontext() as api:
         checking = partial(_checked, reading, CheckedCluster(api, config) if api else None, config, now)
         results, manifests = checking()
         try:
@@ -190,21 +182,21 @@ def _checked(
     texts: Mapping[str, str] | None = None,
 ) -> tuple[list[ManifestResult], Manifests]:
     load = cluster.configuration if cluster else partial(load_directory, config)
-    try:
-        configuration = load()
-        if cluster and cluster.unread_documents:
-            rights = ", ".join(cluster.unread_documents)
-            advice = "use --config, or ask the platform team for the chart's tenants.readPolicies"
-            fail(f"{advice}: you may not {rights}, by which manifests are evaluated")
-        manifests = reading(kinds=configuration.workload_kinds, texts=texts)
-        if classes := device_classes(manifests.manifests):
-            configuration = load(device_classes=classes)
-    except ConfigurationError as error:
-        end_with(error.problems, " in the configuration; nothing was checked")
+    configuration = load()
+    if cluster and cluster.unread_documents:
+        rights = ", ".join(cluster.unread_documents)
+        advice = "use --config, or ask the platform team for the chart's tenants.readPolicies"
+        fail(f"{advice}: you may not {rights}, by which manifests are evaluated")
+    manifests = reading(kinds=configuration.workload_kinds, texts=texts)
+    if classes := device_classes(manifests.manifests):
+        configuration = load(device_classes=classes)
     run = Run(manifests.manifests, DecisionCache(configuration), now, cluster)
-    results = run.results(lambda items: track(items, "checking"))
+    results = run.results()
     manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)
-    manifests.notes += cluster.notes() if cluster else ()
+    if cluster:
+        missing = cluster.missing_rights
+        manifests.notes += [lacking(missing, "evaluated")] if missing else []
+        manifests.notes += cluster.notes()
     return results, manifests
 
 
@@ -283,14 +275,6 @@ def _summary_of_fixes(fixes: Fixes) -> str:
         f"{counted(len(fixes.repaired), 'finding')} can be fixed in {counted(len(fixes.texts), 'file')}"
     )
     return f"{repaired if fixes.repaired else 'nothing to fix'}, {counted(len(left), 'denial')} left"
-
-
-def track(items: Sequence[T], doing: str, console: Console | None = None) -> Iterable[T]:
-    """Return the items. On a terminal, show a progress bar if there are many."""
-    console = console or Console(stderr=True)
-    if len(items) < LARGE or not console.is_terminal:
-        return items
-    return rich_track(items, doing, console=console, transient=True)
 
 
 def print_lines(results: Sequence[ManifestResult], manifests: Manifests) -> None:
@@ -449,8 +433,10 @@ PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Manifests], None]] = {
     "text": print_text,
     "lines": print_lines,
     "yaml": print_yaml,
-    "json": lambda results, manifests: print_json(json_document(results, manifests)),
+    "json": lambda results, manifests: print_value("json", json_document(results, manifests)),
     "diff": print_diff,
-    "sarif": lambda results, manifests: print_json(sarif_log(results, manifests, version("gpu-admission"))),
+    "sarif": lambda results, manifests: print_value(
+        "json", sarif_log(results, manifests, version("gpu-admission"))
+    ),
     "junit": lambda results, manifests: echo(junit_report(results, manifests)),
 }

@@ -247,7 +247,7 @@ CLAIMING = IN_ML + "  resourceClaims: [{name: gpu, resourceClaimName: mine}]\n"
         ["you may not get gpuquotas.gpu-admission.dev -n ml: what depends on it is not evaluated"]),
     labels=({POLICIES: [OF_A], "/api/v1/namespaces/ml": FORBIDDEN}, stream(TWO, GOOD.replace("gpu: 1", "x: 1")),
         ["unknown", "unknown"],
-        ["you may not get namespaces/ml, get namespaces/default: what depends on it is not evaluated"]),
+        ["not evaluated: what needs 2 rights that you lack; --verbose lists them"]),
     device_classes=({**CLAIMS, f"{DRA}/deviceclasses": FORBIDDEN}, CLAIMING, ["changed"],
         ["you may not list deviceclasses.resource.k8s.io: what depends on it is not evaluated"]),
     labels_that_no_policy_asks_for=({"/api/v1/namespaces/ml": FORBIDDEN}, IN_ML, ["changed"], []),
