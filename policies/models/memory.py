@@ -1,9 +1,6 @@
 """GPU memory of the model that a pod declares by its annotations, on the cards that the pod requests."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from fractions import Fraction
 from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
@@ -11,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from policies.finding import Edit
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping
@@ -18,7 +16,8 @@ from policies.models import shapes
 from policies.models.estimate import Estimate, class_fit, estimate, gib
 from policies.models.shapes import Attention, EstimateError, ModelShape
 from policies.pods import annotations
-from policies.pods.annotations import FLAGS, MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
+from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
 
@@ -48,9 +47,6 @@ _FIELDS: Mapping[str, _Field] = {
 """By field of `ModelShape` or `Attention`, and for the family."""
 _KEYS = frozenset(field.annotation for field in _FIELDS.values())
 _ATTENTION = ("layers", "kv_heads", "head_size")
-
-_SEPARATORS = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
-_NUMBER = re.compile(r"(?<![-.\d])([0-9]{1,10}(?:\.[0-9]{1,3})?)([kmbt]?)")
 
 MAX_WAYS = 3
 """Numbers of cards in one remedy, the smallest ones."""
@@ -99,6 +95,11 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
     def weights_fit(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
         """Whether the cards, or the slice, hold at least the weights, which are certain."""
         return self.estimate.weights_fit(self.memory_gib(gpu_class, catalogue), self.gpus)
+
+
+def enough_cards(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...]:
+    """Return the numbers of GPUs of one node, of some of the classes, that hold the model."""
+    return tuple(each.gpus for each in class_fit(need.estimate, classes, need.gpus).in_one_node[-MAX_WAYS:])
 
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
@@ -153,33 +154,24 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
             try:
                 fields[field] = parse(text)
             except EstimateError as error:
-                remedy = f'set for example {key}: "{example}"'
-                bad.append(BadAnnotation(key, text, str(error), remedy, _meant(text, parse)))
+                bad.append(
+                    BadAnnotation(key, text, str(error), f'set for example {key}: "{example}"', example)
+                )
     if bad:
         return tuple(bad)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
     if 0 < len(attention) < len(_ATTENTION):
         missing = " and ".join(_FIELDS[field].annotation for field in _ATTENTION if field not in attention)
         key = _FIELDS[next(iter(attention))].annotation
+        every = [(annotation_path(_FIELDS[field].annotation), field) for field in _ATTENTION]
+        added = tuple(Edit(path, _FIELDS[field].example) for path, field in every if field not in attention)
+        removed = tuple(Edit(path) for path, field in every if field in attention)
         message = f"must stand beside {missing}"
-        return (BadAnnotation(key, pod.annotations[key], message, "set all three, or none"),)
+        value = pod.annotations[key]
+        return (BadAnnotation(key, value, message, "set all three, or none", "", (added, removed)),)
     if attention:
         fields["attention"] = Attention(**attention)
     family: ModelShape | None = fields.pop("family", None)
     if family is not None:
         return replace(family, **fields)
     return ModelShape(**fields) if "params" in fields else None
-
-
-def _meant(text: str, parse: Callable[[str], Any]) -> str:
-    """Return what the author of an invalid value probably means: `fp16` of fp-16, `70b` of 70 billion, `4096` of 4k."""
-    plain = _SEPARATORS.sub("", text.lower())
-    candidates = [plain, FLAGS.get(plain, "")]
-    if number := _NUMBER.search(plain):
-        thousands = str(int(Fraction(number[1]) * 1024)) if number[2] == "k" else ""
-        candidates += [number[0], thousands, number[1]]
-    for each in candidates:
-        with suppress(EstimateError):
-            parse(each)
-            return each
-    return ""

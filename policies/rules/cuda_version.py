@@ -18,7 +18,7 @@ from itertools import islice
 
 import msgspec
 
-from policies.finding import Finding, Reason, Severity, truncate
+from policies.finding import Asked, Finding, Reason, Severity, truncate
 from policies.gpus.cards import vendor
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import CUDA, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, BadAnnotation
@@ -98,9 +98,9 @@ def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requ
             return None
         version = _parsed(text.strip())
         if version is None:
-            meant = _ANYWHERE.search(text)
-            example = f'set for example {CUDA}: "12.4"'
-            return BadAnnotation(CUDA, text, "must be a CUDA version", example, meant[0] if meant else "")
+            found = _ANYWHERE.search(text)
+            remedy, meant = f'set for example {CUDA}: "12.4"', found[0] if found else ""
+            return BadAnnotation(CUDA, text, "must be a CUDA version", remedy, "12.4", meant=meant)
         major, minor = version
         is_exact = options.exact_version or major < _MINOR_VERSIONS_COMPATIBLE
         return _Requested((major, minor if is_exact else 0), annotation_path(CUDA), text, is_exact)
@@ -213,6 +213,7 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
         message=message,
         remedy=remedy,
         ask=ask,
+        asks=(Asked("Node"),),
     )
 
 

@@ -18,7 +18,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Edit, Finding, Reason, Severity, either, together
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
@@ -159,6 +159,7 @@ def _unread(default: int, maximum: int | None, owner: Owner) -> Finding:
     return _warning(
         reason=OWNER_UNREAD,
         path=PATH,
+        choices=either(Edit(PATH, default), Edit(annotation_path(MAX_RUNTIME), duration_text(default))),
         remedy=f"set it, or annotation {MAX_RUNTIME}",
         message=f"{in_place} default ({duration_text(default)}) is added, because {owner.name} could not be read: "
         f"{owner.problem}",
@@ -197,8 +198,8 @@ def _wish(pod: Pod) -> int | BadAnnotation | None:
     if text is None:
         return None
     seconds, meant = duration_seconds(text.strip()), meant_seconds(text.strip())
-    written = duration_text(meant) if meant else ""
-    return seconds or BadAnnotation(MAX_RUNTIME, text, MUST, f'set for example {MAX_RUNTIME}: "8h"', written)
+    remedy, written = f'set for example {MAX_RUNTIME}: "8h"', duration_text(meant) if meant else ""
+    return seconds or BadAnnotation(MAX_RUNTIME, text, MUST, remedy, "8h", meant=written)
 
 
 def _ineffective(pod: Pod, why: str) -> Finding:

@@ -7,6 +7,7 @@ import msgspec
 
 from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
 from policies.pods.pod import ResourceList, Toleration
+from policies.pods.quantity import readable
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
@@ -55,8 +56,11 @@ class StoredNode(PartialObject, frozen=True):
     @property
     def state(self) -> NodeState:
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
-        has = (name for name, amount in self.status.capacity.items() if "/" in name and amount != "0")
-        return NodeState(not self.spec.unschedulable, lasting_taints(self.spec.taints), frozenset(has))
+        extended = {name: str(amount) for name, amount in self.status.capacity.items() if "/" in name}
+        has = {name: readable(amount) for name, amount in extended.items() if amount != "0"}
+        amounts = tuple(sorted((name, amount.value) for name, amount in has.items() if amount))
+        lasting = lasting_taints(self.spec.taints)
+        return NodeState(not self.spec.unschedulable, lasting, frozenset(has), amounts)
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode

@@ -39,7 +39,7 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check import fixing
-from webhook.tools.check.fixing import Fixes, Repair
+from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
@@ -104,8 +104,8 @@ class _FixTakesOnlyEquals(click.Command):
     "chosen",
     multiple=True,
     metavar="[=FINDING:CHOICE]",
-    help="Show a diff that fixes the findings, and write it after you confirm. It takes none of several choices unasked: a "
-    "terminal asks, else it lists them, and --fix=1:2 takes the second of finding 1. Can be repeated.",
+    help="Show a diff that fixes the findings, and write it after you confirm. Of several choices it takes none, but lists "
+    "them: --fix=1:2 takes the second of finding 1. Can be repeated.",
 )
 @click.option(
     "--yes",
@@ -138,11 +138,10 @@ def check(
     """
     if not (named or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
-    choices = _choices(chosen)
-    fix = bool(chosen)
-    if fix and output != "text":
+    taken = _taken(chosen)
+    if chosen and output != "text":
         raise click.UsageError(f"--fix cannot be used with -o {output}")
-    if yes and not fix:
+    if yes and not chosen:
         raise click.UsageError("--yes requires --fix")
     reading = partial(
         read_manifests,
@@ -156,13 +155,14 @@ def check(
     with progress("checking manifests"), cluster.client() if cluster.is_named else nullcontext() as api:
         checking = partial(_checked, reading, CheckedCluster(api, config) if api else None, config, now)
         results, manifests = checking()
-        choose = partial(_choose, choices, asks=not yes and sys.stdin.isatty() and sys.stdout.isatty())
-        fixes = fixing.fix((results, manifests), lambda texts: checking(texts=texts), choose) if fix else None
-    if choices:
-        finding, choice = min(choices.items())
-        raise click.UsageError(
-            f"--fix={finding}:{choice}: fewer than {finding} findings have several choices"
-        )
+        try:
+            fixes = (
+                fixing.fix((results, manifests), lambda texts: checking(texts=texts), taken)
+                if chosen
+                else None
+            )
+        except LookupError as error:
+            raise click.UsageError(str(error)) from None
     if fixes is None:
         PRINTERS[output](results, manifests)
     elif _write_fixes(fixes, yes=yes):
@@ -200,33 +200,15 @@ def _checked(
     return results, manifests
 
 
-def _choices(texts: Sequence[str]) -> dict[int, int]:
+def _taken(texts: Sequence[str]) -> dict[int, int]:
     """Return the choice that the user takes for each finding, by its number. An empty text takes none."""
-    choices: dict[int, int] = {}
+    taken: dict[int, int] = {}
     for text in filter(None, texts):
         finding, _, choice = text.partition(":")
         if not (finding.isdecimal() and choice.isdecimal() and int(choice)):
             raise click.UsageError(f"--fix={text} must be FINDING:CHOICE, two numbers such as --fix=1:2")
-        choices[int(finding)] = int(choice)
-    return choices
-
-
-def _choose(choices: dict[int, int], number: int, repair: Repair, *, asks: bool) -> int:
-    """Return the choice that the user takes for a finding with several, from 1; 0 for none. Drop it from `choices`."""
-    finding, screen = repair.violation.finding, Screen(stderr=True)
-    choice = choices.pop(number, 0)
-    if choice > len(finding.choices):
-        raise click.UsageError(
-            f"--fix={number}:{choice}: finding {number} has {len(finding.choices)} choices"
-        )
-    if choice or not asks:
-        return choice
-    screen.paragraph(f"{_place(repair.manifest, finding.path)}: {finding.sentence()}")
-    for index, edits in enumerate(finding.choices, 1):
-        screen.line(f"  {index}  {truncate(in_words((edits,)))}")
-    asked = click.IntRange(0, len(finding.choices))
-    answer: int = click.prompt("Take which one? (0: none)", type=asked, default=0, err=True)
-    return answer
+        taken[int(finding)] = int(choice)
+    return taken
 
 
 def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:

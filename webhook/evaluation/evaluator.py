@@ -20,7 +20,7 @@ from policies.gpus.claims import (
     requested_by,
     with_accelerator_claims_only,
 )
-from policies.pods.injected import restore
+from policies.pods.injected import as_submitted, restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, decode_limit_range
@@ -36,7 +36,7 @@ from policies.quota.line_findings import UNWANTED_GATE, queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
-from policies.registry import QUOTA_RULE
+from policies.registry import QUOTA_RULE, ways_of
 from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
@@ -46,7 +46,8 @@ from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
 from webhook.evaluation.limit_ranges import naming_limit_ranges, with_default_gpus
 from webhook.evaluation.rule_pass import RulePass
-from webhook.quota.enforcer import NamespaceQuota
+from webhook.evaluation.tried_choices import with_tried_choices
+from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
@@ -67,6 +68,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the answer may be written now. If not, it must be found again."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
+    tries_choices: bool = True
+    """Whether choices of findings are tried. False in such a trial."""
 
     @property
     def configuration(self) -> Configuration:
@@ -198,11 +201,42 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             decision = naming_limit_ranges(
                 decision, pod, limits, mapping, partial(self.evaluate, phase, policy)
             )
+        if self.tries_choices and not is_update:
+            findings_of = partial(self._findings_of, phase, policy, by_daemonset=by_daemonset, owner=owner)
+            by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+            others = partial(ways_of, by_author, rules.context)
+            decision = with_tried_choices(decision, by_author, findings_of, others)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
         return decision
+
+    def _findings_of(
+        self, phase: Phase, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, owner: Owner
+    ) -> Iterator[tuple[Violation, ...]]:
+        """Yield what each phase finds of a pod that is created now, or of a template, without trying its choices."""
+        evaluate = partial(
+            replace(self, tries_choices=False).evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner
+        )
+        pod = self.as_given(policy, pod)
+        first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
+        yield first.violations
+        refused = self._refused(policy, first.pod or pod)
+        yield Decision.of_findings(policy, refused, Mode.ENFORCE).violations
+        if phase is Phase.TEMPLATE:
+            return
+        admitted = first.pod or pod
+        checked = evaluate(Phase.VALIDATE, pod=admitted)
+        yield checked.violations
+        if first.allowed and checked.allowed and (ledger := self._ledger(policy)) is not None:
+            yield self._never_fits(checked, ledger, admitted).violations
+
+    def _never_fits(self, decision: Decision, ledger: QuotaLedger, pod: Pod) -> Decision:
+        """Return the decision with the denial of a pod that would not even fit the unused quota."""
+        quota = ReadOnlyQuota(ledger, self.configuration, is_unused=True)
+        demand = quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
+        return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(decision, demand)
 
     def _limits(self, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:
         """Return the LimitRanges of the namespace; None if nothing depends on them, or they cannot be read."""

@@ -25,6 +25,9 @@ from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
 
+MAX_TRIED = 4
+"""Templates of one object of which the choices of findings are tried."""
+
 
 class EvaluatedPod(msgspec.Struct, frozen=True):
     """A pod or one template, and the decisions of the phases in their order; paths of findings start at the object."""
@@ -104,9 +107,10 @@ def _templates(
     """Decide on each template, until there are more findings than anybody reads."""
     pods: list[EvaluatedPod] = []
     findings = 0
-    for written, template in places:
+    for number, (written, template) in enumerate(places):
         place, pod = given(by, policy, written, template)
-        decision = by.check_template(policy, kind, pod, place.owner, is_partial=place.is_partial)
+        deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
+        decision = deciding.check_template(policy, kind, pod, place.owner, is_partial=place.is_partial)
         decision = decision.located(place.located)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)

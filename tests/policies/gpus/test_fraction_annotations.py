@@ -12,7 +12,7 @@ NO_FRACTION = (
 )
 
 
-ALONE = "write the number of MiB alone"
+ALONE = 'set for example gpu-memory: "8192" (MiB)'
 
 
 def found(annotations: dict[str, str]) -> list[tuple[str, str]]:

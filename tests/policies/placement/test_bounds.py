@@ -127,7 +127,7 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
         ],
     ),
     init_steps_run_before=(pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]), []),
-    each_by_itself=(pod(gpu_container("4", "a", resource="amd.com/gpu"), gpu_container("4", "b")), []),
+    each_by_itself=(pod(gpu_container("4", "a", resource="google.com/tpu"), gpu_container("4", "b")), []),
     memory_is_not_counted=(pod(gpu_container("90000", resource="nvidia.com/gpumem")), []),
     what_cannot_be_counted_has_no_total=(
         pod(gpu_container("5", "a"), gpu_container("many", "b")),
@@ -152,14 +152,14 @@ MOST_6 = f"request {GPU}: 6 or less; must be at most 6 per pod by policy"
     what_is_larger=(
         container(**resources("2", "8")),
         [
-            ("requests", "8", f"set {GPU}: 2, or omit the request; {UNEQUAL.format(2)}"),
+            ("requests", "8", f"set {GPU}: 2; {UNEQUAL.format(2)}"),
             ("requests", "8", MOST_6),
         ],
     ),
     beside_a_limit_of_zero=(
         container(**resources("0", "8")),
         [
-            ("requests", "8", f"set {GPU}: 0, or omit the request; {UNEQUAL.format(0)}"),
+            ("requests", "8", f"set {GPU}: 0; {UNEQUAL.format(0)}"),
             ("requests", "8", MOST_6),
         ],
     ),

@@ -82,7 +82,7 @@ NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
         f"set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or {SMALLER} 0.333 of one",
     ),
     and_a_half=("1.5", '"1.5"', f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them"),
-    negative=("-1n", '"-1n"', f"set {GPU}: 1, or omit it; must not be negative"),
+    negative=("-1n", '"-1n"', f"set {GPU}: 1, or remove {GPU}; must not be negative"),
     no_number=("one", '"one"', NOT_A_QUANTITY),
     quoted_in_part=("9" * 300, f'"{"9" * 60}…"', NOT_A_QUANTITY),
 )
@@ -158,7 +158,7 @@ def test_request_and_limit_that_differ(limit: Any, request_: Any) -> None:
 
     assert finding.sentence() == (
         f'spec.containers[0].resources.requests[{GPU}] (container "main") = '
-        f'"{"null" if request_ is None else request_}": set {GPU}: {limit}, or omit the request; must equal '
+        f'"{"null" if request_ is None else request_}": set {GPU}: {limit}; must equal '
         f"limits[{GPU}] ({limit}): GPUs cannot be overcommitted"
     )
 
@@ -193,10 +193,16 @@ COMPLETE = GPURequestsOptions(complete_limits=True)
         [{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {GPU: "2"}}],
     ),
     beside_other_limits=(
-        pod(container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "amd.com/gpu": "2"}})),
+        pod(
+            container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "nvidia.com/mig-1g.10gb": "1"}})
+        ),
         [
             {"op": "add", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu", "value": 1},
-            {"op": "add", "path": "/spec/containers/0/resources/limits/amd.com~1gpu", "value": "2"},
+            {
+                "op": "add",
+                "path": "/spec/containers/0/resources/limits/nvidia.com~1mig-1g.10gb",
+                "value": "1",
+            },
         ],
     ),
     init_container=(
@@ -291,7 +297,7 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
     "container",
     one_resource=gpu_container("1"),
     two_resources_of_one_container=(
-        {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}
+        {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "google.com/tpu": "1"}}}
     ),
 )
 def test_a_fraction_beside_whole_gpus(container: JSON) -> None:

@@ -16,7 +16,7 @@ from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from tests.builders import JSON, deployment, gpu_container, pod, quota_ledger
+from tests.builders import JSON, container, deployment, gpu_container, pod, quota_ledger
 from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import keys_to_know, load_objects
@@ -82,8 +82,8 @@ def pending(resource: str, advice: str) -> list[str]:
 
 
 CORDONED = (
-    "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds quota; "
-    "ask the platform team to uncordon one of them [gpu-class]"
+    f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds "
+    "quota; or ask the platform team to uncordon one of them [gpu-class]"
 )
 UNTOLERATED = (
     "spec.tolerations: add {key: reserved, operator: Equal, value: team-a, effect: NoSchedule} if "
@@ -123,8 +123,8 @@ UNTOLERATED = (
         on("nvidia-a100-80gb"),
         [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
         [
-            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending, and holds quota "
-            "[gpu-class]"
+            f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays "
+            "pending, and holds quota [gpu-class]"
         ],
     ),
     a_taint_that_nothing_of_the_policy_tolerates=(
@@ -248,6 +248,27 @@ def test_what_is_offered(
     assert [each.finding.sentence() for each in found if each.outcome is Outcome.DENIED] == want
 
 
+BOTH = {"limits": {"nvidia.com/gpu": 1, "amd.com/gpu": 1}}
+BESIDE = (
+    LIMIT.format("amd.com/gpu")
+    + "remove amd.com/gpu; must be nvidia.com/gpu: the pod is pinned to nvidia-a100-80gb "
+)
+
+
+@cases(
+    ("tweaks", "why"),
+    of_a_selector=({"nodeSelector": {"accelerator": "nvidia-a100-80gb"}}, "nodeSelector accelerator=nvidia-a100-80gb"),
+    of_an_annotation=({"annotations": {CLASS: "nvidia-a100-80gb"}}, f"annotation {CLASS}"),
+)  # fmt: skip
+def test_gpus_of_two_vendors(tweaks: JSON, why: str) -> None:
+    document = pod(container(resources=BOTH), **tweaks)
+
+    (found,) = seen(document, {}, [((("accelerator", "nvidia-a100-80gb"),), None)])
+    assert found.finding.sentence() == f"{BESIDE}({why}) [gpu-requests]"
+    ((edit,),) = found.finding.choices
+    assert not seen(with_edit(document, path_parts(edit.path), None), {}, ())
+
+
 def test_three_gpus_where_a_class_grants_two() -> None:
     """The denial of an unpinned pod that counts for every class names a class on which it fits, through all the rules."""
     hard = {GPUS: Fraction(8), CLASSES + "nvidia-a100": Fraction(2)}
@@ -267,7 +288,8 @@ def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() 
     nodes = (node(T4), node(A100))
 
     assert warned(pod(gpu_container(), annotations=model), *nodes) == [
-        "request 4 GPUs of 80 GiB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
-        "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300 [gpu-class]"
+        'metadata.annotations[gpu-admission.dev/model-params] = "70b": set nvidia.com/gpu: 4; should fit on nvidia-a100-80gb '
+        "(80.0 GiB usable), the largest card of the nodes, or the pod stays pending: 70b bf16 serving needs 195.6 GiB by "
+        "rule of thumb [gpu-class]"
     ]
     assert warned(pod(gpu_container("4"), annotations=model), *nodes) == []

@@ -4,6 +4,7 @@ A finding with several choices is fixed only by the choice that the user takes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -26,8 +27,6 @@ DENIED_THEN = "its edit would be denied ({})"
 Checked = tuple[Sequence[ManifestResult], Manifests]
 Check = Callable[[Mapping[str, str]], Checked]
 """Checks everything again. A file whose name is given has this text."""
-Choose = Callable[[int, "Repair"], int]
-"""Returns which choice of a finding to take, from 1, or 0 for none. Findings with several choices are numbered from 1."""
 
 
 class Repair(NamedTuple):
@@ -113,18 +112,20 @@ def fixed_piece(manifest: Manifest, of_finding: Edits) -> str | None:
         return None
 
 
-def fix(checked: Checked, check: Check, choose: Choose = lambda _number, _repair: 0) -> Fixes:
-    """Fix all denials and warnings, and those that a fix uncovers."""
+def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyType({})) -> Fixes:
+    """Fix all denials and warnings, and those that a fix uncovers. Raises LookupError for a choice that is not there.
+
+    taken: the choices that the user takes, by the number of the finding among those with several. Both count from 1.
+    """
     results, found = checked
     originals = {result.manifest.file: result.manifest.text for result in results}
     fixes = Fixes(results, found, originals, found.sources)
-    chosen: dict[tuple[object, ...], Edits] = {}
-    several = (each for each in _repairs(results) if len(each.violation.finding.choices) > 1)
-    for number, repair in enumerate(several, 1):
-        if choice := choose(number, repair):
-            chosen[repair.key] = repair.violation.finding.choices[choice - 1]
-        else:
-            fixes.open[repair.key] = number
+    several = dict(enumerate(filter(_has_several, _repairs(results)), 1))
+    for number, choice in taken.items():
+        if number not in several or choice > len(several[number].violation.finding.choices):
+            raise LookupError(f"--fix={number}:{choice}: no finding has such a choice")
+    fixes.open = {each.key: number for number, each in several.items() if number not in taken}
+    chosen = {several[n].key: several[n].violation.finding.choices[taken[n] - 1] for n in taken}
 
     def wanted() -> list[Repair]:
         found = (repair for repair in _repairs(fixes.results) if repair.key not in fixes.reasons)
@@ -140,6 +141,10 @@ def fix(checked: Checked, check: Check, choose: Choose = lambda _number, _repair
 
     correct(wanted, attempt)
     return fixes
+
+
+def _has_several(repair: Repair) -> bool:
+    return len(repair.violation.finding.choices) > 1
 
 
 def _repairs(results: Sequence[ManifestResult]) -> Iterator[Repair]:

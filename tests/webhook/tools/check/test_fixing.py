@@ -43,9 +43,9 @@ def test_a_diff_is_shown_and_nothing_is_written_without_yes(tmp_path: Path) -> N
     assert fix(text=text, folder=tmp_path) == (
         1,
         "--- /a.yaml\n+++ /a.yaml\n@@ -6,6 +6,6 @@\n   - name: main\n     image: registry.example/train:1\n"
-        "     resources:\n-      limits: {nvidia.com/gpu: 500m}\n+      limits: {nvidia.com/gpu: 1}\n \n # the end\n",
-        'fix: /a.yaml:9: spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "500m" (0.5): set '
-        "nvidia.com/gpu: 1 [gpu-requests] 1 finding can be fixed in 1 file, 0 denials left nothing is written: add --yes",
+        "     resources:\n-      limits: {amd.com/gpu: 500m}\n+      limits: {amd.com/gpu: 1}\n \n # the end\n",
+        'fix: /a.yaml:9: spec.containers[0].resources.limits[amd.com/gpu] (container "main") = "500m" (0.5): set '
+        "amd.com/gpu: 1 [gpu-requests] 1 finding can be fixed in 1 file, 0 denials left nothing is written: add --yes",
         text,
     )
 
@@ -53,7 +53,7 @@ def test_a_diff_is_shown_and_nothing_is_written_without_yes(tmp_path: Path) -> N
 def test_what_is_written_is_clean_and_all_else_is_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
     (tmp_path / "a.yaml").chmod(0o640)
-    text = f"# one\r\n{HALF}---\n{DEPLOYMENT.replace('COUNT', '3 # no')}"
+    text = f"# one\r\n{HALF}---\n{DEPLOYMENT.replace('COUNT', '3 # no').replace('nvidia', 'amd')}"
     text = text.replace("3 # no}}", "0.5}}  # no")
 
     code, _, remarks, after = fix("--yes", text=text, folder=tmp_path)
@@ -107,13 +107,13 @@ def test_a_device_of_the_node_is_removed_with_its_mounts(tmp_path: Path) -> None
     assert (result.exit_code, result.stdout) == (0, GOOD)
 
 
-ANCHORED = HALF.replace("{nv", "&a {nv") + "      requests: *a\n"
+ANCHORED = HALF.replace("{amd", "&a {amd") + "      requests: *a\n"
 
 
 @cases(
     ("text", "why"),
     no_single_edit=(GOOD.replace("train}", "t, annotations: {gpu-admission.dev/gpu-class: zzz}}"),
-        "3: for you to decide: metadata"),
+        "3: choose: metadata"),
     behind_an_alias=(ANCHORED,
         "9: spec.containers[0].resources.limits is used in other places, too, by its anchor &a: spec"),
 )  # fmt: skip
@@ -149,8 +149,8 @@ def test_no_choice_of_several_is_taken_unasked(tmp_path: Path) -> None:
     ("chosen", "want"),
     no_numbers=("first", "Error: --fix=first must be FINDING:CHOICE, two numbers such as --fix=1:2"),
     choice_zero=("1:0", "Error: --fix=1:0 must be FINDING:CHOICE, two numbers such as --fix=1:2"),
-    another_choice=("1:3", "Error: --fix=1:3: finding 1 has 2 choices"),
-    another_finding=("2:1", "Error: --fix=2:1: fewer than 2 findings have several choices"),
+    another_choice=("1:3", "Error: --fix=1:3: no finding has such a choice"),
+    another_finding=("2:1", "Error: --fix=2:1: no finding has such a choice"),
 )
 def test_a_choice_that_is_not_there(tmp_path: Path, chosen: str, want: str) -> None:
     code, _, remarks, after = fix(f"--fix={chosen}", "--yes", text=ONE_AND_A_HALF, folder=tmp_path)
@@ -159,7 +159,7 @@ def test_a_choice_that_is_not_there(tmp_path: Path, chosen: str, want: str) -> N
 
 DIFF_OF_STDIN = (
     "--- stdin\n+++ stdin\n@@ -6,4 +6,4 @@\n   - name: main\n     image: registry.example/train:1\n     resources:\n"
-    "-      limits: {nvidia.com/gpu: 500m}\n+      limits: {nvidia.com/gpu: 1}\n"
+    "-      limits: {amd.com/gpu: 500m}\n+      limits: {amd.com/gpu: 1}\n"
 )
 FIXED = HALF.replace("500m", "1")
 
@@ -201,11 +201,11 @@ def test_a_chart_and_a_kustomization_are_named(tmp_path: Path) -> None:
     assert "note: 1 Helm chart not checked" in " ".join(result.stderr.split())
 
 
-LIMIT = "limits[nvidia.com/gpu]"
+LIMIT = "limits[amd.com/gpu]"
 INEFFECTIVE = "its edit would not remove it"
 UNCOUNTABLE = (
     f'its edit would be denied (spec.containers[0].resources.{LIMIT} (container "main") = "none": '
-    "set nvidia.com/gpu: 1; must be a quantity that Kubernetes can count [gpu-requests])"
+    "set amd.com/gpu: none; must be a quantity that Kubernetes can count [gpu-requests])"
 )
 
 
@@ -249,7 +249,7 @@ def test_an_edit_that_would_be_denied_says_why(tmp_path: Path) -> None:
     misspelt = "metadata:\n  annotations: {gpu-admission.dev/model-parameters: 1t}\n  name: train\n"
     (tmp_path / "a.yaml").write_text(
         f"apiVersion: v1\nkind: Pod\n{misspelt}spec:\n  containers:\n  - name: main\n    image: x\n"
-        "    resources: {limits: {nvidia.com/gpu: 1}}\n"
+        "    resources: {limits: {amd.com/gpu: 1}}\n"
     )
     said = " ".join(check("--fix", "--yes", str(tmp_path)).stderr.split())
     assert (
@@ -306,7 +306,7 @@ def test_sarif_of_a_stream_has_no_fixes() -> None:
 def test_json_names_what_the_file_has() -> None:
     """The API server takes the request of a Pod from its limit; no file has it, so no tool can change it there."""
     found = json.loads(
-        check("-o", "json", "-", stdin=HALF.replace("nvidia.com/gpu: 500m", "nvidia/gpu: 1")).stdout
+        check("-o", "json", "-", stdin=HALF.replace("amd.com/gpu: 500m", "nvidia/gpu: 1")).stdout
     )
 
     assert [each["fix"] for each in found["objects"][0]["pods"][0]["findings"] if each["fix"]] == [
