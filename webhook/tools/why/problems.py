@@ -60,7 +60,7 @@ class Problem(JsonStruct, frozen=True):
 
 
 class Problems(JsonStruct, frozen=True):
-    """Everything of a namespace, of all if it is "", that is denied, or pending for longer than PENDING_AFTER; the worst first.
+    """Everything of a namespace, of all if it is "", that is denied, waits in line, or is pending for long; the worst first.
 
     since: the first denial that conditions and Events still report, None without any. omitted: what the caller may not read.
     """
@@ -206,14 +206,19 @@ def _naming_old_pods(
 
 
 def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
-    """Yield the pods that do not run for longer than PENDING_AFTER, by owner, with what is true for most of them."""
+    """Yield the pods that do not run for longer than PENDING_AFTER, by owner, with what is true for most of them.
+
+    A pod that waits in line for quota does not just start, so it counts at once.
+    """
     by_owner: dict[tuple[str, str, Answer], list[tuple[datetime, str, str]]] = defaultdict(list)
     for pod in pods:
         meta = pod.metadata
         # A pod that is being deleted is a problem once its grace period is over.
         since = meta.deletion_timestamp if pod.is_terminating else meta.created
         cause = None if pod.has_ended else reasons.pod_cause(pod, now)
-        if cause is not None and since is not None and now - since > PENDING_AFTER:
+        if cause is None or since is None:
+            continue
+        if pod.waits_in_line or now - since > PENDING_AFTER:
             owner = meta.controlled_by or f"Pod/{meta.name}"
             gated = Answer.GATED if pod.gates else Answer.PENDING
             answer = Answer.WAITING if pod.waits_in_line else gated
