@@ -6,7 +6,9 @@ A taint is a `Toleration` without an operator: key, value and effect.
 import re
 from collections.abc import Iterator
 
-from policies.finding import flow
+from msgspec.structs import replace
+
+from policies.finding import flow, plain
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.pod import Toleration
 
@@ -108,6 +110,10 @@ def describe_toleration(toleration: Toleration) -> str:
 
 
 def toleration_of(taint: Toleration) -> str:
-    """Return the toleration of a taint in YAML, to be pasted."""
-    value = {"operator": "Equal", "value": taint.value} if taint.value else {"operator": "Exists"}
-    return flow({"key": taint.key, **value, "effect": taint.effect})
+    """Return the toleration of a taint as people write it in YAML."""
+    return flow(plain(tolerating(taint)))
+
+
+def tolerating(taint: Toleration) -> Toleration:
+    """Return the toleration of a taint."""
+    return replace(taint, operator="Equal" if taint.value else "Exists", value=taint.value or None)

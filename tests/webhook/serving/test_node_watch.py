@@ -66,6 +66,7 @@ def watching(
 
 
 GPUS = {"cpu": "8", "nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}
+EIGHT = (("nvidia.com/gpu", 8),)
 RESERVED = {"key": "reserved", "value": "team-a", "effect": "NoSchedule"}
 SEEN = Toleration(key="reserved", value="team-a", effect="NoSchedule")
 PASSING = (
@@ -78,10 +79,13 @@ PASSING = (
 
 @cases(
     ("spec", "want"),
-    a_plain_node=({}, NodeState(resources=frozenset({"nvidia.com/gpu"}))),
+    a_plain_node=({}, NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=EIGHT)),
     a_cordoned_node=({"unschedulable": True}, None),
-    a_taint=({"taints": [RESERVED]}, NodeState(True, (SEEN,), frozenset({"nvidia.com/gpu"}))),
-    taints_that_go_by_themselves=({"taints": PASSING}, NodeState(resources=frozenset({"nvidia.com/gpu"}))),
+    a_taint=({"taints": [RESERVED]}, NodeState(True, (SEEN,), frozenset({"nvidia.com/gpu"}), EIGHT)),
+    taints_that_go_by_themselves=(
+        {"taints": PASSING},
+        NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=EIGHT),
+    ),
 )
 def test_the_state_of_a_node(tmp_path: Path, spec: dict[str, Any], want: NodeState | None) -> None:
     cluster = Collections(
