@@ -11,7 +11,7 @@ from policies.quota.fit_fixes import Advice, fewer_pods, smaller_pod
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, room_for_update
 from policies.quota.shortage_facts import grants, largest_namespaces
 from policies.quota.spec import hard_field
 
@@ -99,8 +99,7 @@ def _no_surge(fit: FitResult, namespace: str, *, will_queue: bool) -> tuple[str,
     whose, _, free = _limits(fit, namespace)
     effect = "which will wait in line" if will_queue else "and will not finish"
     facts = f"an update needs {_amount(fit)} for a pod beside the others, {effect}: {whose} will have {free}"
-    remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
-    return facts, remedy + (f", or replicas: {fit.starting}" if fit.starting else "")
+    return facts, f"set {room_for_update(fit.starting)}"
 
 
 def _too_little(fit: FitResult, namespace: str) -> str:

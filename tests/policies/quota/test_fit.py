@@ -142,8 +142,8 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
 
     fewer = f", or replicas: {replicas - 1}" if replicas > 1 else ""
     want = (
-        f"spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1{fewer}; an update needs 1 "
-        "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
+        f"spec.strategy: set type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1{fewer}; an update "
+        "needs 1 nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
     )
     assert found == ([want] if stuck else [])
 
