@@ -19,16 +19,14 @@ from policies.pods.pod import Pod
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, total, unit
 from policies.quota.demand import pod_demand
 from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
-from policies.quota.ledger.decide import Shortfall, VerdictReason
+from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest
 from policies.quota.shortage_facts import (
     NAMES_LISTED,
-    RELEASE_SECONDS,
     amounts_in_words,
     largest_namespaces,
-    quota_title,
     shortage_facts,
 )
 from policies.quota.spec import NAME, hard_field
@@ -37,11 +35,6 @@ QUOTA_EXCEEDED = Reason(
     "QuotaExceeded", "the request and the usage of the namespace together exceed the quota"
 )
 QUOTA_CAN_NEVER_FIT = Reason("QuotaCanNeverFit", "the request exceeds the whole quota")
-NOT_STORED = Reason("NotStored", "pods of the namespace were admitted lately, and never stored")
-QUOTA_NOT_COUNTED = Reason("QuotaNotCounted", "the quota, or a dimension of it, has not been counted yet")
-QUOTA_RECALCULATING = Reason("QuotaRecalculating", "the quota is being recalculated under a new catalogue")
-LEDGER_UNREADABLE = Reason("LedgerUnreadable", "the ledger of the quota has reservations that cannot be read")
-LEDGER_FULL = Reason("LedgerFull", "the ledger of the quota cannot hold more reservations")
 
 MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
@@ -194,59 +187,6 @@ def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[Asked]:
         yield Asked(kind, hard_field(each.key), str(needed))
 
 
-_UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
-    VerdictReason.UNCOUNTED: (
-        QUOTA_NOT_COUNTED,
-        "has not been counted yet: it, or a dimension of it, is new",
-        "try again in some seconds",
-        "see its conditions and the log of `gpu-admission controller`",
-    ),
-    VerdictReason.OTHER_CATALOGUE: (
-        QUOTA_RECALCULATING,
-        "is being recalculated: this replica cannot read the GPUClasses or resource names by which it was counted",
-        f"try again in some seconds, at most {RELEASE_SECONDS} while creations are in flight",
-        "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
-    ),
-    VerdictReason.UNREADABLE: (
-        LEDGER_UNREADABLE,
-        "cannot be decided: its ledger has reservations that cannot be read",
-        f"try again in {RELEASE_SECONDS} s, within which the controller drops them",
-        "see its condition Ready and the log of `gpu-admission controller`",
-    ),
-    VerdictReason.FULL: (
-        LEDGER_FULL,
-        "cannot hold more reservations than it has now",
-        f"try again in {RELEASE_SECONDS} s, within which each is counted or dropped",
-        "`gpu-admission controller` is not running",
-    ),
-    VerdictReason.NOT_STORED: (
-        NOT_STORED,
-        "admitted some in the last 10 min that were never stored: now those in creation may take half of what is free",
-        "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota",
-        "see `gpu-admission doctor`",
-    ),
-}
-"""For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
-_MOVING_TEAM = (
-    QUOTA_NOT_COUNTED,
-    "joins or leaves a ClusterGPUQuota, and has not been counted yet",
-    "try again in some seconds",
-    "see the log of `gpu-admission controller`",
-)
-"""Likewise for a ledger without a GPUQuota or a team. The controller will soon count it for a new team, or delete it."""
-
-
-def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Finding:
-    """Return the denial of a request on which the ledger cannot decide."""
-    title = quota_title(namespace, ledger)
-    if reason is VerdictReason.UNCOUNTED and ledger.team_state is not None and not ledger.uncounted:
-        title = team_title(ledger.team_state.team.name)  # only another namespace is not counted
-    is_moving = ledger.team_state is None and not ledger.has_quota
-    kind, message, remedy, if_it_persists = _MOVING_TEAM if is_moving else _UNDECIDED[reason]
-    message = f"{title} {message}; if it persists, {if_it_persists}"
-    return Finding(reason=kind, message=message, remedy=remedy, awaits=Wait(seconds=RELEASE_SECONDS))
-
-
 def _escalation(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> tuple[str, str]:
     """Return what to ask for, and whom: the contact of the team if only the team is exceeded and it names one."""
     own, of_team = (
@@ -378,10 +318,10 @@ def _who_must_release_what(
     who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
     if all(each.denominator == 1 for each in missing.values()):
         return f"{who} {amounts_in_words(missing)}"
-    if request.pod and (own := _only_request(request.pod, request.catalogues.resource_mapping)):
-        slices = max(ceil(missing[each.key] * own.quantity.value / each.requested) for each in shortfalls)
-        if scarcest.requested < own.quantity.value:
-            return f"{who} room for {slices} {own.resource.name}"
+    if request.pod and (only := _only_request(request.pod, request.catalogues.resource_mapping)):
+        slices = max(ceil(missing[each.key] * only.quantity.value / each.requested) for each in shortfalls)
+        if scarcest.requested < only.quantity.value:
+            return f"{who} room for {slices} {only.resource.name}"
     whole = {key: Fraction(ceil(amount)) for key, amount in missing.items()}
     if all(whole[each.key] <= each.used + each.reserved for each in shortfalls):
         return f"{who} {amounts_in_words(whole)}"

@@ -25,7 +25,6 @@ from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
 
-
 MAX_TRIED = 4
 """Templates of one object of which the choices of findings are tried."""
 

@@ -45,7 +45,10 @@ def outcome(
         quota_ledger(hard=limits, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE).using(counted),
         revisions=Revisions(pods=1),
         holders={
-            key: tuple(Holder(*(each if " " in each else f"{each} 6").split()) for each in names.split(", "))
+            key: tuple(
+                Holder(name, amount or "6", since)
+                for name, amount, since in (f"{each}  ".split(" ")[:3] for each in names.split(", "))
+            )
             for key, names in (holders or {}).items()
         },
     )
@@ -406,10 +409,8 @@ def test_who_holds_what_is_asked_decides_for_whom_to_wait(
         ),
         given_spec=PodSpec(restart_policy=restarts),
     )
-    in_team = {"team": "vision"} if "team_state" in fields else {}
-    shortfall = Shortfall(
-        "gpus", *map(Fraction, (1, used, 8 if "reservations" in fields else 0, 8)), **in_team
-    )
+    team, reserved = ("vision" if "team_state" in fields else ""), (8 if "reservations" in fields else 0)
+    shortfall = replace(short("gpus", 1, used, reserved, 8), team=team)
 
     found = denial_by(ledger, [shortfall], author)
 
