@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.conditions import has_ended, true_condition
 from policies.pods.pod import Metadata
 from policies.registry import QUOTA_RULE
 from webhook.cluster.api import ApiClient
@@ -82,7 +83,7 @@ _OWNER = msgspec.json.Decoder(_Owner)
 
 
 def _failure_of(owner: _Owner) -> dict[str, Any] | None:
-    return reasons.true_condition(owner.status or {}, reasons.REPLICA_FAILURE)
+    return true_condition(owner.status or {}, reasons.REPLICA_FAILURE)
 
 
 def _lacks_replicas(owner: _Owner) -> bool:
@@ -94,7 +95,7 @@ def _lacks_pods_of_a_job(owner: _Owner) -> bool:
     wanted = spec.get("parallelism", 1)
     if (completions := spec.get("completions")) is not None:
         wanted = min(wanted, completions - status.get("succeeded", 0))
-    return not (reasons.has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
+    return not (has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
 
 
 _LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], object]]] = {
