@@ -11,7 +11,7 @@ from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, eith
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
-from policies.models.memory import ModelNeed, advice
+from policies.models.memory import ModelNeed, advice, enough_cards
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits
@@ -205,6 +205,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:NAMES_LISTED])
         return advice._replace(ask=ask, asks=asks)
 
+    def requesting(self, count: int) -> Edits:
+        """Return the edits that set the number of GPUs. Empty if several containers request some."""
+        names = {resource.name for resource in self.resources}
+        paths = [path for place in self.pod.places for each in names for path in place.amount_paths(each)]
+        is_one = len({path.partition(".resources.")[0] for path in paths}) == 1 and len(names) == 1
+        return tuple(Edit(path, count) for path in paths) if is_one else ()
+
     def _requesting(self, name: str) -> Edits:
         """Return the edits that request one of a resource in place of all GPU resources."""
         unwanted = {resource.name for resource in self.resources}
@@ -329,8 +336,10 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         path=annotation_path(key),
         value=value,
         message=f"must fit on a class that the pod may use: {need.weights_words}",
+        choices=tuple(filter(None, map(selection.requesting, enough_cards(need, usable)))),
         remedy=(ways := advice(need, usable)),
         ask="" if ways else "for larger cards",
+        asks=() if ways else (Asked("Node"),),
     )
 
 

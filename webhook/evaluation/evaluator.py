@@ -36,7 +36,7 @@ from policies.quota.line_findings import UNWANTED_GATE, queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
-from policies.registry import QUOTA_RULE
+from policies.registry import QUOTA_RULE, ways_of
 from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
@@ -204,7 +204,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if self.tries_choices and not is_update:
             findings_of = partial(self._findings_of, phase, policy, by_daemonset=by_daemonset, owner=owner)
             by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
-            decision = with_tried_choices(decision, by_author, findings_of)
+            others = partial(ways_of, by_author, rules.context)
+            decision = with_tried_choices(decision, by_author, findings_of, others)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
