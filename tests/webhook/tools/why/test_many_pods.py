@@ -1,5 +1,6 @@
 """Why pods of an object are denied by a full quota, in the words of the warning that its author reads at apply."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,9 @@ from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import QUOTA, cluster
-from tests.webhook.tools.why.test_explaining import NOW
 from webhook.tools.why.explaining import explain
 
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 KINDS = {
     "MPIJob": ("kubeflow.org", "v2beta1", "mpijobs"),
     "JobSet": ("jobset.x-k8s.io", "v1alpha2", "jobsets"),
