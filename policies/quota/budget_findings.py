@@ -108,7 +108,9 @@ def _spent(
         message = f"its pods will be denied, the budget is spent: {facts}"
         return finding(path=path, severity=Severity.WARNING, message=message)
     return finding(
-        message=f"exceeded budget: {facts}", awaits=Wait(until=spending.end), remedy=f"wait until then{other}"
+        message=f"exceeded budget: {facts}",
+        awaits=Wait(until=spending.end),
+        remedy=f"wait until {time_of(spending.end)}{other}",
     )
 
 

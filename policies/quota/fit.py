@@ -14,9 +14,19 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.placement.pinning import named_nodes
+from policies.pods.conditions import has_ended
 from policies.pods.field_paths import value_at
 from policies.pods.workload import PodCount, Workload
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, positive_difference, total
+from policies.quota.amounts import (
+    CLASSES,
+    GPUS,
+    NOTHING,
+    Vector,
+    exceeds,
+    maximum,
+    positive_difference,
+    total,
+)
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState
@@ -82,7 +92,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
 
     `pods` need `needed` of `key`. `left` of `hard` is free, so `starting` pods start now. In an empty quota, `fitting` would.
     `path` is the path of their template, empty if there are several. `team_state`: set if the quota of the team is the limit;
-    then `hard` is the maximum that the namespace can have of it.
+    then `hard` is the maximum that the namespace can have of it. `missing`: what must be released for all pods to start.
     """
 
     failure: FitFailure
@@ -94,6 +104,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     starting: int = 0
     fitting: int = 0
     pods: int = 1
+    missing: Vector = {}
     team_state: TeamState | None = None
 
 
@@ -102,20 +113,20 @@ def fit_result(
 ) -> FitResult | None:
     """Return the worst reason why pods of a workload, or of an autoscaler's target, will not start. None if all will.
 
-    is_stored: pods of the workload may exist and count in the quota. If the status does not say how many, only failures that do
-      not depend on the number are found.
+    is_stored: pods of the workload may exist and count in the quota: as many as its status says, or else as may by the holders.
     """
-    requested = demands(workload.target or workload, catalogues, ledger.unclassified_pods)
+    of = workload.target or workload
+    if is_stored and has_ended(_map(value_at(of.data, ("status",)))):
+        return None
+    requested = demands(of, catalogues, ledger.unclassified_pods)
+    own = _held_by(of, requested, ledger) if is_stored or workload.target else {}
     failures = [
         replace(failed, team_state=state)
         for state, hard, held in _levels(ledger)
-        if (
-            failed := _failure(
-                workload, requested, hard, None if ledger.uncounted else held, is_stored=is_stored
-            )
-        )
+        if (failed := _failure(workload, requested, hard, None if ledger.uncounted else held, own))
     ]
-    return min(failures, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
+    worst = min(failures, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
+    return worst and replace(worst, missing=maximum(each.missing for each in failures))
 
 
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vector]]:
@@ -134,18 +145,16 @@ def _failure(
     requested: Sequence[TemplateDemand],
     hard: Vector,
     held: Vector | None,
-    *,
-    is_stored: bool,
+    own: Vector,
 ) -> FitResult | None:
-    """Return the worst failure under a quota of `hard`, of which `held` is used or reserved; None if that is not known."""
+    """Return the worst failure under a quota of `hard`.
+
+    `held` is used or reserved, None if that is not known. `own`: what of that pods of the workload hold.
+    """
     failure = _too_large(requested, hard)
     if failure is not None or held is None:
         return failure
-    if is_stored or workload.target:
-        own = existing(workload.target or workload, requested)
-        if own is None:
-            return None
-        held = positive_difference(held, own)
+    held = positive_difference(held, own)
     written = [(each, each.running) for each in requested]
     largest = [(each, each.count.maximum or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW
@@ -215,6 +224,25 @@ def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector 
     return {key: amount * Fraction(stated, of) for key, amount in running(requested).items()}
 
 
+def _held_by(workload: Workload, requested: Sequence[TemplateDemand], ledger: QuotaLedger) -> Vector:
+    """Return what existing pods of a stored workload hold, by its status, or else at most, by the holders of the quota.
+
+    Controllers name what they make after the object. What is held and no holder is known for may be its own.
+    """
+    known = existing(workload, requested)
+    if known is not None:
+        return known
+    name, held = workload.metadata.name or "", ledger.held
+    most: Vector = {}
+    for key, amount in running(requested).items():
+        holders = ((each.name.partition("/")[2], each.amount) for each in ledger.holders.get(key, ()))
+        others = (
+            Fraction(of) for holder, of in holders if holder != name and not holder.startswith(f"{name}-")
+        )
+        most[key] = min(amount, max(held.get(key, NOTHING) - sum(others, NOTHING), NOTHING))
+    return most
+
+
 def _too_large(requested: Sequence[TemplateDemand], hard: Vector) -> FitResult | None:
     gangs = [(each, each.count.gang) for each in requested if each.count.gang]
     together = [(FitFailure.POD_TOO_LARGE, [(each, 1)]) for each in requested]
@@ -254,6 +282,7 @@ def _shortage(
         starting=sum(number for _, number in _fitting(wanted, left)),
         fitting=sum(number for _, number in _fitting(wanted, hard)),
         pods=sum(pods for _, pods in wanted),
+        missing={key: needed[key] - left[key] for key in over},
     )
 
 

@@ -4,15 +4,15 @@ from functools import partial
 
 from policies.finding import PLATFORM_TEAM, Asked, Edit, Finding, Severity, Wait, either
 from policies.pods.workload import Workload
-from policies.quota.amounts import NOTHING, format_amount, unit
+from policies.quota.amounts import NOTHING, format_amount, texts, unit
 from policies.quota.demand import Catalogues
 from policies.quota.fit import FitFailure, FitResult
 from policies.quota.fit_fixes import Advice, fewer_pods, smaller_pod
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
-from policies.quota.shortage_facts import grants, largest_namespaces
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, room_for_update
+from policies.quota.shortage_facts import amounts_in_words, grants, largest_namespaces
 from policies.quota.spec import hard_field
 
 
@@ -77,17 +77,28 @@ def fit_warning(
             if is_enforced:
                 before = ledger.pods_before if queueing_enabled else None
                 message += f"{';' if is_impossible else ':'} {_starting(fit, workload, before)}"
-            held = ((fit.key, str(fit.hard - fit.left)),)
+            awaits, wait = _awaited(fit, has_choices=bool(choices), will_queue=will_queue)
             return warning(
                 path=path,
                 message=message,
                 choices=choices,
-                awaits=Wait(beside_choice=True, amounts=held) if choices and not fit.starting else None,
-                remedy=remedy,
+                awaits=awaits,
+                remedy=remedy or wait,
                 ask=ask if is_impossible else "",
                 asks=asks if is_impossible else (),
                 details=_largest(fit),
             )
+
+
+def _awaited(fit: FitResult, *, has_choices: bool, will_queue: bool) -> tuple[Wait | None, str]:
+    """Return what must be released for the choice, or without one for all of several pods; the latter also in words."""
+    if has_choices:
+        held = ((fit.key, str(fit.hard - fit.left)),)
+        return (None if fit.starting else Wait(beside_choice=True, amounts=held)), ""
+    if will_queue or fit.needed > fit.hard or fit.pods == 1 or fit.failure is not FitFailure.TOO_LITTLE:
+        return None, ""
+    missing = tuple(texts(fit.missing).items())
+    return Wait(amounts=missing), f"wait until others release {amounts_in_words(fit.missing)}"
 
 
 def _amount(fit: FitResult) -> str:
@@ -99,8 +110,7 @@ def _no_surge(fit: FitResult, namespace: str, *, will_queue: bool) -> tuple[str,
     whose, _, free = _limits(fit, namespace)
     effect = "which will wait in line" if will_queue else "and will not finish"
     facts = f"an update needs {_amount(fit)} for a pod beside the others, {effect}: {whose} will have {free}"
-    remedy = "set type: Recreate, or rollingUpdate.maxUnavailable: 1"
-    return facts, remedy + (f", or replicas: {fit.starting}" if fit.starting else "")
+    return facts, f"set {room_for_update(fit.starting)}"
 
 
 def _too_little(fit: FitResult, namespace: str) -> str:

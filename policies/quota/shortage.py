@@ -19,16 +19,14 @@ from policies.pods.pod import Pod
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, total, unit
 from policies.quota.demand import pod_demand
 from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
-from policies.quota.ledger.decide import Shortfall, VerdictReason
+from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest
 from policies.quota.shortage_facts import (
     NAMES_LISTED,
-    RELEASE_SECONDS,
     amounts_in_words,
     largest_namespaces,
-    quota_title,
     shortage_facts,
 )
 from policies.quota.spec import NAME, hard_field
@@ -37,11 +35,6 @@ QUOTA_EXCEEDED = Reason(
     "QuotaExceeded", "the request and the usage of the namespace together exceed the quota"
 )
 QUOTA_CAN_NEVER_FIT = Reason("QuotaCanNeverFit", "the request exceeds the whole quota")
-NOT_STORED = Reason("NotStored", "pods of the namespace were admitted lately, and never stored")
-QUOTA_NOT_COUNTED = Reason("QuotaNotCounted", "the quota, or a dimension of it, has not been counted yet")
-QUOTA_RECALCULATING = Reason("QuotaRecalculating", "the quota is being recalculated under a new catalogue")
-LEDGER_UNREADABLE = Reason("LedgerUnreadable", "the ledger of the quota has reservations that cannot be read")
-LEDGER_FULL = Reason("LedgerFull", "the ledger of the quota cannot hold more reservations")
 
 MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
@@ -81,7 +74,7 @@ def exceeded(
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
     awaits, by_own = (
         _awaited(request, ledger, shortfalls),
-        _replicas(request.controlled_by, ledger, shortfalls),
+        _replicas(request, ledger, shortfalls),
     )
     largest_that_fits = _largest_that_fits(request, shortfalls) if not smaller and by_own is None else ()
     named, unnamed = (
@@ -129,16 +122,17 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
 
 def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> Wait | None:
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
-    if _replicas(request.controlled_by, ledger, shortfalls) is not None:
+    if _replicas(request, ledger, shortfalls) is not None:
         return None
     too_large = [each for each in shortfalls if each.can_never_fit]
     if too_large:
         used = {each.key: each.used + each.reserved for each in too_large}
         amounts = total([{key: amount} for key, amount in used.items() if amount])
         return Wait(beside_choice=True, amounts=tuple(texts(amounts).items())) if amounts else None
-    missing = _missing(shortfalls)
-    by_own = _only_own_can(request, ledger, missing)
-    return Wait(by_own=by_own, amounts=tuple(texts(missing).items()))
+    by_own = bool(_own_pods(request, ledger, shortfalls))
+    if by_own and _never_end(request):
+        return None
+    return Wait(by_own=by_own, amounts=tuple(texts(_missing(shortfalls)).items()))
 
 
 def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
@@ -150,15 +144,39 @@ def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
     return missing
 
 
-def _only_own_can(request: QuotaRequest, ledger: QuotaLedger, missing: Vector) -> bool:
-    """Whether the others together hold less than is missing, so that pods of the same controller must end."""
-    for key, amount in missing.items():
-        held = {each.name: Fraction(each.amount) for each in ledger.holders.get(key, ())}
-        own = held.pop(request.controlled_by, NOTHING)
-        used = (ledger.used or {}).get(key, NOTHING)
-        if own and amount > max(used - own, sum(held.values())):
-            return True
-    return False
+def _own_pods(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
+    """Return who must release something, if all that others hold is not enough; "" if it is."""
+    if not any(_beside_own(request, ledger, each) for each in shortfalls):
+        return ""
+    missing = _missing(shortfalls)
+    is_enough = all(_held_by_own(request, ledger, each) >= missing[each.key] for each in shortfalls)
+    return "its own pods" if is_enough else "its own pods and others"
+
+
+def _beside_own(request: QuotaRequest, ledger: QuotaLedger, shortfall: Shortfall) -> bool:
+    """Whether the request exceeds the maximum beside what pods of the same controller hold."""
+    own = _held_by_own(request, ledger, shortfall)
+    return bool(own) and own + shortfall.requested > shortfall.maximum_hard
+
+
+def _held_by_own(request: QuotaRequest, ledger: QuotaLedger, shortfall: Shortfall) -> Fraction:
+    """Return what pods of the same controller hold. Those that are being created are known by their names."""
+    owner, key = request.controlled_by, shortfall.key
+    if not owner:
+        return NOTHING
+    names = f"pods/{owner.partition('/')[2]}-"
+    in_creation = (
+        each.demand.get(key, NOTHING) for each in ledger.reservations if each.name.startswith(names)
+    )
+    held = (Fraction(each.amount) for each in ledger.holders.get(key, ()) if each.name == owner)
+    # A stored pod may be counted and still have its reservation, which is not in `reserved` then.
+    return sum(held, NOTHING) + min(sum(in_creation, NOTHING), shortfall.reserved)
+
+
+def _never_end(request: QuotaRequest) -> bool:
+    """Whether the pods of its controller do not end by themselves, so that waiting for them is in vain."""
+    restarts = request.pod is not None and request.pod.spec.restart_policy == "Always"
+    return restarts or request.controlled_by.partition("/")[0] in {*KEEPING, "DaemonSet"}
 
 
 def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[Asked]:
@@ -167,59 +185,6 @@ def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[Asked]:
         kind = "ClusterGPUQuota" if each.team else "GPUQuota"
         needed = each.used + each.reserved + each.requested
         yield Asked(kind, hard_field(each.key), str(needed))
-
-
-_UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
-    VerdictReason.UNCOUNTED: (
-        QUOTA_NOT_COUNTED,
-        "has not been counted yet: it, or a dimension of it, is new",
-        "try again in some seconds",
-        "see its conditions and the log of `gpu-admission controller`",
-    ),
-    VerdictReason.OTHER_CATALOGUE: (
-        QUOTA_RECALCULATING,
-        "is being recalculated: this replica cannot read the GPUClasses or resource names by which it was counted",
-        f"try again in some seconds, at most {RELEASE_SECONDS} while creations are in flight",
-        "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
-    ),
-    VerdictReason.UNREADABLE: (
-        LEDGER_UNREADABLE,
-        "cannot be decided: its ledger has reservations that cannot be read",
-        f"try again in {RELEASE_SECONDS} s, within which the controller drops them",
-        "see its condition Ready and the log of `gpu-admission controller`",
-    ),
-    VerdictReason.FULL: (
-        LEDGER_FULL,
-        "cannot hold more reservations than it has now",
-        f"try again in {RELEASE_SECONDS} s, within which each is counted or dropped",
-        "`gpu-admission controller` is not running",
-    ),
-    VerdictReason.NOT_STORED: (
-        NOT_STORED,
-        "admitted some in the last 10 min that were never stored: now those in creation may take half of what is free",
-        "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota",
-        "see `gpu-admission doctor`",
-    ),
-}
-"""For a ledger that cannot decide: reason, message, remedy, and what to do if it persists."""
-_MOVING_TEAM = (
-    QUOTA_NOT_COUNTED,
-    "joins or leaves a ClusterGPUQuota, and has not been counted yet",
-    "try again in some seconds",
-    "see the log of `gpu-admission controller`",
-)
-"""Likewise for a ledger without a GPUQuota or a team. The controller will soon count it for a new team, or delete it."""
-
-
-def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Finding:
-    """Return the denial of a request on which the ledger cannot decide."""
-    title = quota_title(namespace, ledger)
-    if reason is VerdictReason.UNCOUNTED and ledger.team_state is not None and not ledger.uncounted:
-        title = team_title(ledger.team_state.team.name)  # only another namespace is not counted
-    is_moving = ledger.team_state is None and not ledger.has_quota
-    kind, message, remedy, if_it_persists = _MOVING_TEAM if is_moving else _UNDECIDED[reason]
-    message = f"{title} {message}; if it persists, {if_it_persists}"
-    return Finding(reason=kind, message=message, remedy=remedy, awaits=Wait(seconds=RELEASE_SECONDS))
 
 
 def _escalation(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> tuple[str, str]:
@@ -313,19 +278,24 @@ def _remedies(
             is_full = any(_left(each) < each.maximum_hard for each in too_large)
             yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
         return
-    if (replicas := _replicas(request.controlled_by, ledger, shortfalls)) is not None:
+    if (replicas := _replicas(request, ledger, shortfalls)) is not None:
         if request.controlled_by.startswith("Deployment/"):
-            own = f"rollingUpdate.maxUnavailable: 1 for an update, or replicas: {replicas}"
-            yield f"set {own}, or wait until one of its own pods has ended"
+            update = f"for an update set {room_for_update(replicas - 1)}"
+            yield f"{update}; else set replicas: {replicas}, or wait until an old pod has ended"
         else:
             yield f"set replicas: {replicas} (its own pods hold the quota)"
         return
     if not fits_in_part:
         yield from _at_most(request, _least(shortfalls, _left), shortfalls)
-    if _only_own_can(request, ledger, _missing(shortfalls)):
-        yield "wait until pods of its own have ended"
-        return
-    yield f"wait until {_who_must_release_what(request, shortfalls, now, holders)}"
+    own = _own_pods(request, ledger, shortfalls)
+    if not (own and _never_end(request)):
+        yield f"wait until {_who_must_release_what(request, shortfalls, now, holders, own)}"
+
+
+def room_for_update(fewer: int) -> str:
+    """Return how a rolling update starts without room for one more pod. `fewer`: one replica less, 0 if there is none."""
+    replicas = f", or replicas: {fewer}" if fewer else ""
+    return f"type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1{replicas}"
 
 
 def _who_must_release_what(
@@ -333,26 +303,29 @@ def _who_must_release_what(
     shortfalls: Sequence[Shortfall],
     now: datetime,
     holders: Mapping[str, Sequence[Holder]],
+    own: str,
 ) -> str:
     """Return who must release what: `Job/train releases 2 GPUs`, `others release room for 3 nvidia.com/mig-1g.10gb`.
 
     Amounts are whole cards, or slices of the profile that the pod requests.
+    own: who must, if pods of the same controller are among them.
     """
     missing = _missing(shortfalls)
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
     named = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
     names = _covering(named, missing[scarcest.key], request.controlled_by, now)
-    who = f"{' and '.join(names) or 'others'} release{'s' if len(names) == 1 else ''}"
+    is_one = len(names) == 1 and not own
+    who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
     if all(each.denominator == 1 for each in missing.values()):
         return f"{who} {amounts_in_words(missing)}"
-    if request.pod and (own := _only_request(request.pod, request.catalogues.resource_mapping)):
-        slices = max(ceil(missing[each.key] * own.quantity.value / each.requested) for each in shortfalls)
-        if scarcest.requested < own.quantity.value:
-            return f"{who} room for {slices} {own.resource.name}"
+    if request.pod and (only := _only_request(request.pod, request.catalogues.resource_mapping)):
+        slices = max(ceil(missing[each.key] * only.quantity.value / each.requested) for each in shortfalls)
+        if scarcest.requested < only.quantity.value:
+            return f"{who} room for {slices} {only.resource.name}"
     whole = {key: Fraction(ceil(amount)) for key, amount in missing.items()}
     if all(whole[each.key] <= each.used + each.reserved for each in shortfalls):
         return f"{who} {amounts_in_words(whole)}"
-    return f"{who} all that {'it holds' if len(names) == 1 else 'they hold'}"
+    return f"{who} all that {'it holds' if is_one else 'they hold'}"
 
 
 def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, now: datetime) -> list[str]:
@@ -391,15 +364,12 @@ def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shor
         yield f"request {amounts_in_words({scarcest: Fraction(floor(available[scarcest]))})} or fewer"
 
 
-def _replicas(controlled_by: str, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> int | None:
+def _replicas(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> int | None:
     """Return how many pods of the controller fit, if its running pods are why no further one fits; else None."""
-    if controlled_by.partition("/")[0] not in KEEPING:
+    if request.controlled_by.partition("/")[0] not in KEEPING:
         return None
     replicas = [
-        floor(each.maximum_hard / each.requested)
-        for each in shortfalls
-        for holder in ledger.holders.get(each.key, ())
-        if holder.name == controlled_by and Fraction(holder.amount) + each.requested > each.maximum_hard
+        floor(each.maximum_hard / each.requested) for each in shortfalls if _beside_own(request, ledger, each)
     ]
     return min(replicas, default=None)
 

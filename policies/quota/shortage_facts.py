@@ -91,8 +91,10 @@ def largest_namespaces(team_state: TeamState, key: str, limit: int | None = None
 
     A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. said: an item to omit.
     """
-    namespaces = []
-    for name, amount in team_state.largest(key)[:limit]:
-        is_guaranteed = amount == team_state.team.guaranteed_to(name).get(key)
-        namespaces.append(f"{name} {format_amount(amount)}{' (guaranteed)' if is_guaranteed else ''}")
+    namespaces = (namespace_title(*each) for each in team_state.largest(key)[:limit])
     return ", ".join(each for each in namespaces if each != said)
+
+
+def namespace_title(name: str, amount: Fraction, is_guaranteed: bool) -> str:
+    """Return a namespace of a team and its amount: `vision-prod 40`, `vision-cv 16 (guaranteed)`."""
+    return f"{name} {format_amount(amount)}{' (guaranteed)' if is_guaranteed else ''}"

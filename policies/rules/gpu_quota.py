@@ -46,19 +46,16 @@ from policies.quota.line_findings import (
     why_not_queued,
 )
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from policies.quota.shortage import (
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, ClassPins, exceeded
+from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
+from policies.quota.undecided import (
     LEDGER_FULL,
     LEDGER_UNREADABLE,
     NOT_STORED,
-    QUOTA_CAN_NEVER_FIT,
-    QUOTA_EXCEEDED,
     QUOTA_NOT_COUNTED,
     QUOTA_RECALCULATING,
-    ClassPins,
-    exceeded,
     undecided,
 )
-from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
 from policies.quota.waiting import OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.gpu_class import class_pins

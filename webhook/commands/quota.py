@@ -1,5 +1,6 @@
 """`gpu-admission quota`: the granted, used and reserved GPUs of each namespace, and the pods and claims that use them."""
 
+import re
 from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -20,7 +21,15 @@ from webhook.commands import options, quota_text
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import STRUCTURED, Screen, amount_or_unknown, counted, fail, print_value, since
 from webhook.configuration.loader import Configuration
-from webhook.quota.documents import QUOTAS, READY, QuotaRecord, WaitingPods, decode_quota
+from webhook.quota.documents import (
+    BUDGET_LOW,
+    BUDGET_SPENT,
+    QUOTAS,
+    READY,
+    QuotaRecord,
+    WaitingPods,
+    decode_quota,
+)
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.granted_text import key_order
 from webhook.tools.status.freshness import stale_figures
@@ -39,6 +48,8 @@ IDLE_CELL = ("IDLE", 6)
 NAME_COLUMN = 30
 MAX_QUOTAS = 40
 """Lines of the table: a screen."""
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""Where a word begins in the type of a condition."""
 
 
 class QuotaReport(NamedTuple):
@@ -208,8 +219,9 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
         if record.is_pending:
             warn("spec was changed, and no controller has put it in force yet")
         for condition in record.status.conditions:
-            if (condition.status == TRUE) != (condition.type == READY):
-                warn(f"{condition.type.lower()}: {condition.message}")
+            is_wrong = (condition.status == TRUE) != (condition.type == READY)
+            if is_wrong and condition.type not in {BUDGET_SPENT, BUDGET_LOW}:  # print_budget says them
+                warn(f"{_CAPITAL.sub(' ', condition.type).lower()}: {condition.message}")
         if summary.waiting is not None:
             _waiting(screen, summary.waiting, now)
         quota_text.print_budget(screen, summary.budget, now, indent=2, column=NAME_COLUMN)

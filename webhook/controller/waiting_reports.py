@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 
+from msgspec.structs import replace
+
 from policies.finding import truncate
 from policies.quota.amounts import (
     GPUS,
@@ -38,7 +40,7 @@ LONGEST_DENIAL = 256
 QUEUED, GRANTED, NOT_STARTED = "QuotaQueued", "QuotaGranted", "QuotaNotStarted"
 """Reasons of Events: a pod waits, its gate was removed, its gate could not be removed."""
 
-_ORDINALS = {1: "st", 2: "nd", 3: "rd"}
+_ORDINALS = {1: "next", 2: "2nd", 3: "3rd"}
 _MESSAGES = {
     Standing.STARTING: "it starts now",
     Standing.INCOMPLETE: "{} do not exist yet",
@@ -52,7 +54,7 @@ _MESSAGES = {
 }
 _BLOCKED = frozenset({Standing.NEXT, Standing.BEHIND})
 _MOVING = frozenset({*_BLOCKED, Standing.STARTING})
-"""A pod that only moves up in line gets no new Event."""
+"""A pod that only moves up in line gets no new Event, so no Event has its place."""
 _COMING = frozenset({Standing.INCOMPLETE, Standing.UNREAD_GANG})
 """The pods of a gang come one after another: an Event says that some are missing only after REPEAT_SECONDS."""
 
@@ -72,13 +74,17 @@ class WaitingReports:
         """By namespace and uid: why a pod waits, and when its next Event is due (monotonic)."""
         self._denials: dict[str, str] = {}
         """By uid: why the gate of a pod could not be removed."""
-        self._shown: dict[str, WaitingPods] = {}
+        self._shown: dict[str, tuple[WaitingPods, Sequence[Sequence[PodRecord]], Turn]] = {}
+        """By namespace: what the status says after a turn, the first places, and the turn."""
 
     def shown(self, namespace: str, ledger: QuotaLedger) -> WaitingPods | None:
-        """Return what the status says of the pods that wait; None if none does."""
+        """Return what the status says of the pods that wait, with what is free in this ledger; None if none does."""
         if not ledger.waiting:
             return None
-        return self._shown.get(namespace, WaitingPods(pods=ledger.waiting))
+        if namespace not in self._shown:
+            return WaitingPods(pods=ledger.waiting)
+        shown, first, turn = self._shown[namespace]
+        return replace(shown, next=tuple(self._place(unit, turn, ledger) for unit in first))
 
     def turn(
         self, namespace: str, waiting: Iterable[PodRecord], demands: Mapping[str, Vector], turn: Turn
@@ -91,20 +97,22 @@ class WaitingReports:
         for uid, pod in sorted(pods.items(), key=lambda each: _order(places[each[0]], each[1])):
             units.setdefault(places[uid].gang or uid, []).append(pod)
         demand = total_of_shared(demands.values())
-        keys = turn.ledger.dimensions
+        keys, first = turn.ledger.dimensions, list(units.values())[:PLACES_SHOWN]
         shown = WaitingPods(
             pods=len(pods),
             since=min((pod.since for pod in pods.values()), default=""),
             demand={key: amount for key, amount in demand.items() if key in keys},
-            next=tuple(self._place(unit, turn) for unit in list(units.values())[:PLACES_SHOWN]),
+            next=tuple(self._place(unit, turn, turn.ledger) for unit in first),
         )
-        if shown != self._shown.get(namespace):
-            self._shown[namespace] = shown
+        is_new = namespace not in self._shown or shown != self._shown[namespace][0]
+        self._shown[namespace] = shown, first, turn
+        if is_new:
             self.changed(namespace)
         for uid in due:
             place = places[uid]
             members = len(units[place.gang or uid])
-            self._event(pods[uid], QUEUED, f"waiting for quota: {self._message(uid, members, turn)}")
+            why = self._message(uid, members, turn, turn.ledger, where="in line")
+            self._event(pods[uid], QUEUED, f"waiting for quota: {why}")
 
     def nobody(self, namespace: str) -> None:
         """Forget a namespace in which nobody waits."""
@@ -158,7 +166,7 @@ class WaitingReports:
         for uid in uids:
             self._denials.pop(uid, None)
 
-    def _place(self, unit: Sequence[PodRecord], turn: Turn) -> PlaceInLine:
+    def _place(self, unit: Sequence[PodRecord], turn: Turn, ledger: QuotaLedger) -> PlaceInLine:
         first = unit[0]
         place = turn.places[first.uid]
         return PlaceInLine(
@@ -167,17 +175,20 @@ class WaitingReports:
             pods=len(unit),
             place=place.number,
             since=first.since,
-            demand=_limited(place.needed, turn.ledger),
+            demand=_limited(place.needed, ledger),
             reason=place.standing.value,
-            message=self._message(first.uid, len(unit), turn),
+            message=self._message(first.uid, len(unit), turn, ledger, where=_in_words(place.number)),
         )
 
-    def _message(self, uid: str, members: int, turn: Turn) -> str:
-        """Return why a pod waits: `3rd in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/train 8`."""
-        place, ledger = turn.places[uid], turn.ledger
+    def _message(self, uid: str, members: int, turn: Turn, ledger: QuotaLedger, *, where: str) -> str:
+        """Return why a pod waits: `3rd in line, needs 8 GPUs, 5 of 16 free; largest holders: Job/train 8`.
+
+        `where`: the place in words. That of an Event has no number.
+        """
+        place = turn.places[uid]
         needed = _limited(place.needed, ledger)
         if place.standing in _BLOCKED:
-            return _in_line(place, needed, ledger, datetime.now(UTC))
+            return _in_line(where, place, needed, ledger, datetime.now(UTC))
         if place.standing is Standing.INCOMPLETE:
             detail = f"{place.missing} of the {members + place.missing} pods of its gang {place.gang}"
         elif place.standing is Standing.UNREAD_GANG:
@@ -228,9 +239,8 @@ def _spent(needed: Vector, ledger: QuotaLedger) -> str:
     return f"{how_much(budget, spending, spent)}; it waits until {time_of(spending.end)}"
 
 
-def _in_line(place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
+def _in_line(where: str, place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
     """Return the place of a pod, and what it waits for there, of its quota or of that of the team."""
-    where = "next in line" if place.number == 1 else f"{place.number}{_ordinal(place.number)} in line"
     state, held, of = ledger.team_state if place.for_team else None, ledger.held, ""
     hard = ledger.hard
     if state is not None:
@@ -266,8 +276,9 @@ def _by_holders(ledger: QuotaLedger, key: str, now: datetime) -> tuple[str, ...]
     return idle, largest and f"largest holders: {largest}"
 
 
-def _ordinal(number: int) -> str:
-    return "th" if number % 100 in {11, 12, 13} else _ORDINALS.get(number % 10, "th")
+def _in_words(number: int) -> str:
+    """Return one of the first places in words: `next in line`, `2nd in line`."""
+    return f"{_ORDINALS.get(number, f'{number}th')} in line"
 
 
 def _duration(seconds: float) -> str:

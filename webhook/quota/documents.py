@@ -166,7 +166,10 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
             free={key: max(team_state.free(key, held.get(key, NOTHING)), NOTHING) for key in hard},
             guaranteed_to_others={key: each for key, each in team_state.guaranteed_to_others.items() if each},
             largest={
-                key: tuple(Holder(name, str(amount)) for name, amount in team_state.largest(key))
+                key: tuple(
+                    Holder(name, str(amount), guaranteed=is_guaranteed)
+                    for name, amount, is_guaranteed in team_state.largest(key)
+                )
                 for key in hard
             },
             contact=team_state.team.contact,

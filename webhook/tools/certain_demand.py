@@ -14,16 +14,15 @@ def certain_demand(
     """Return the demand of a pod. If the caller may not list nodes, return only the dimensions that do not depend on the node.
 
     nodes: None if the caller may not list them. A bound pod counts for the class of its node, which is unknown then. So classes
-    are omitted if the pod pins none, and for slices and shares also `gpus`.
+    are omitted if the pod pins none, and `gpus` if it is not the same on all classes on which the pod may be.
     """
     if nodes is not None or not pod.node_name:
         return reader.demand_of_pod(pod, unclassified_pods, nodes or NO_NODES)
     unbound = msgspec.structs.replace(pod, node_name="")
-    demand = reader.demand_of_pod(unbound, UnclassifiedPods.TOTAL_ONLY, NO_NODES)
-    if any(key.startswith(CLASSES) for key in demand):
+    demand, on_any = (
+        reader.demand_of_pod(unbound, each, NO_NODES)
+        for each in (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE)
+    )
+    if len({amount for key, amount in on_any.items() if key.startswith(CLASSES)}) <= 1:
         return demand
-    resources = {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}
-    mapping, equivalents = reader.catalogues.resource_mapping, reader.catalogues.classes.equivalents
-    mapped = (mapping.resource(key.removeprefix(RESOURCES)) for key in resources)
-    depends_on_class = any(each and (each.profile is not None or each.name in equivalents) for each in mapped)
-    return resources if depends_on_class else demand
+    return {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}

@@ -60,11 +60,13 @@ class Holder(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """An object, or the owner of several, with a large part of one dimension: `Job/train`, `8`.
 
     `idle_since`: when all its pods in the namespace became idle (RFC 3339); "" if one is busy, or if that is not known.
+    `guaranteed`: the amount is the guarantee of a namespace, which may use less.
     """
 
     name: str
     amount: str
     idle_since: str = ""
+    guaranteed: bool = False
 
 
 _SPEC = ("quota_uid", "generation", "hard", "unclassified_pods", "max_waiting", "budget")

@@ -77,10 +77,14 @@ class TeamState(msgspec.Struct, frozen=True, kw_only=True):
         guaranteed = self.guaranteed_to_others
         return {key: hard - guaranteed.get(key, NOTHING) for key, hard in self.team.hard.items()}
 
-    def largest(self, key: str) -> list[tuple[str, Fraction]]:
-        """Return the namespaces with the largest amounts of a dimension, used or guaranteed."""
-        amounts = {name: amount for name, taken in self.taken.items() if (amount := taken.get(key, NOTHING))}
-        return sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[:MAX_LARGEST]
+    def largest(self, key: str) -> list[tuple[str, Fraction, bool]]:
+        """Return the namespaces with the largest amounts of a dimension, and whether an amount is guaranteed, not used."""
+        amounts = (
+            (name, amount, amount == self.team.guaranteed_to(name).get(key))
+            for name, taken in self.taken.items()
+            if (amount := taken.get(key, NOTHING))
+        )
+        return sorted(amounts, key=lambda item: (-item[1], item[0]))[:MAX_LARGEST]
 
     def free(self, key: str, held: Fraction) -> Fraction:
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""

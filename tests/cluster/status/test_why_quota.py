@@ -117,7 +117,7 @@ def quota_cause(found: Any) -> JSON:
         "2 of 2 pods run, 2 of them not updated",
         "spec.strategy: an update needs 1 GPU for a pod beside the others, and will not finish: updates will have "
         "0 of 2 free [gpu-quota]",
-        "set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 1",
+        "set type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1, or replicas: 1",
         "QuotaExceeded",
     ),
     a_gang_larger_than_the_quota=(

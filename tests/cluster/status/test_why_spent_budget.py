@@ -49,6 +49,6 @@ def test_a_budget_that_is_spent(cluster: ControlPlane) -> None:
     (reason,) = why
     assert (reason["source"], reason["reason"]) == ("quota", "BudgetSpent")
     assert f"exceeded budget: {TEAM}/default, " in reason["message"]
-    assert "wait until then" in reason["remedy"]
+    assert "wait until 20" in reason["remedy"]
     assert f"  {'GPU-hours':30} {'█' * 24} " in text
     assert (stated["period"], [row["key"] for row in stated["rows"]]) == ("month", ["gpus"])

@@ -59,7 +59,7 @@ def test_a_gang_that_its_team_has_no_room_for_keeps_what_is_free(
     assert prod.waits("more")
     assert eventually(lambda: _said(cv, "gang-0"))
     assert _said(cv, "gang-0")[0].startswith(
-        f"waiting for quota: next in line of its namespace, needs 2 GPUs, 1 of 4 of ClusterGPUQuota {team.name} free"
+        f"waiting for quota: in line of its namespace, needs 2 GPUs, 1 of 4 of ClusterGPUQuota {team.name} free"
     )
 
     cv.delete_pod("holder")

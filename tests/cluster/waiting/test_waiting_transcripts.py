@@ -101,8 +101,8 @@ def queued_events(plane: ControlPlane) -> str:
 
 
 WORDS = {
-    "WAITS_FOR_1": "waiting for quota: next in line, needs 1 GPU, 0 of 4 free; largest holders: Pod/holder 4",
-    "WAITS_FOR_4": "waiting for quota: next in line, needs 4 GPUs, 0 of 4 free; largest holders: Pod/holder 4",
+    "WAITS_FOR_1": "waiting for quota: in line, needs 1 GPU, 0 of 4 free; largest holders: Pod/holder 4",
+    "WAITS_FOR_4": "waiting for quota: in line, needs 4 GPUs, 0 of 4 free; largest holders: Pod/holder 4",
     "WHOLE": "its pods will wait in line until enough of them fit to run together",
 }
 FIX = """

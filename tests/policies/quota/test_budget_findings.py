@@ -51,7 +51,7 @@ def said(
         spending(spent=100.5),
         ONE,
         SPENT,
-        "wait until then",
+        "wait until 2026-12-01T00:00Z",
         "to raise spec.budget.gpuHours",
     ),
     a_class=(
@@ -60,7 +60,7 @@ def said(
         ON_T4,
         "exceeded budget: team/default, 10 of 10 GPU-hours of nvidia-t4 used this month; "
         "the next month begins at 2026-12-01T00:00Z",
-        "wait until then, or request a class that is not spent",
+        "wait until 2026-12-01T00:00Z, or request a class that is not spent",
         "to raise spec.budget.byClass[nvidia-t4]",
     ),
     both=(
@@ -69,7 +69,7 @@ def said(
         ON_T4,
         "exceeded budget: team/default, 100 of 100 GPU-hours and 10 of 10 GPU-hours of nvidia-t4 used today (UTC); "
         "the next day begins at 2026-11-27T00:00Z",
-        "wait until then",
+        "wait until 2026-11-27T00:00Z",
         "to raise spec.budget",
     ),
 )

@@ -2,8 +2,11 @@
 
 from fractions import Fraction
 
+from msgspec.structs import replace
+
 from policies.pods.workload import PodCount, Workload
 from policies.quota.fit import TemplateDemand, able_to_start, starting
+from policies.quota.ledger.quota_ledger import Holder
 from tests.builders import JSON
 from tests.cases import cases
 from tests.policies.quota.fits import (
@@ -73,7 +76,7 @@ from tests.policies.quota.fits import (
             kind="kubeflow.org/PyTorchJob",
         ),
         {"gpus": 4},
-        "needs 16 GPUs; ml-training has 12 of 16 free: 2 of 3 pods will start",
+        "wait until others release 4 GPUs; needs 16 GPUs; ml-training has 12 of 16 free: 2 of 3 pods will start",
     ),
     an_elastic_workload_at_its_maximum=(
         workload(pods(1, running=2, maximum=40), kind="ray.io/RayCluster"),
@@ -94,7 +97,7 @@ from tests.policies.quota.fits import (
             *(pods(1, f"spec.tasks[{n}].template", running=1) for n in range(16)), kind="batch.volcano.sh/Job"
         ),
         {"gpus": 1},
-        "needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start",
+        "wait until others release 1 GPU; needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start",
     ),
     more_templates_than_are_counted=(
         workload(
@@ -142,8 +145,8 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
 
     fewer = f", or replicas: {replicas - 1}" if replicas > 1 else ""
     want = (
-        f"spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1{fewer}; an update needs 1 "
-        "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
+        f"spec.strategy: set type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1{fewer}; an update "
+        "needs 1 nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
     )
     assert found == ([want] if stuck else [])
 
@@ -169,7 +172,11 @@ def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
         workload(pods(1, running=12), kind="batch/Job", status={"active": 3}),
         "spec.parallelism: set parallelism: 9; needs 12 GPUs; ml-training has 9 of 16 free: 9 of 12 pods will start",
     ),
-    unknown_how_many_it_has=(workload(pods(1, running=17), kind="kubeflow.org/PyTorchJob"), None),
+    unknown_how_many_it_has=(workload(pods(1, running=16), kind="kubeflow.org/PyTorchJob"), None),
+    more_than_the_quota_grants_whatever_it_has=(
+        workload(pods(1, running=17), kind="kubeflow.org/PyTorchJob"),
+        f"spec.template: needs 17 GPUs, {NEVER}; 16 of 17 pods will start; {RAISE}",
+    ),
     a_pod_larger_than_the_quota_whatever_it_has=(
         workload(pods(17, running=1), kind="kubeflow.org/PyTorchJob"),
         f"spec.template: set nvidia.com/gpu: 16; a pod needs 17 GPUs, {NEVER}; or {RAISE}",
@@ -179,6 +186,34 @@ def test_a_workload_that_is_changed(subject: Workload, want: str | None) -> None
     found = said(subject, granted({"gpus": 10}), is_update=True)
 
     assert found == ([f"{want}"] if want else [])
+
+
+@cases(
+    ("holders", "status", "want"),
+    others_hold_it=(
+        {"Job/eval": "12"},
+        {},
+        "spec.template: wait until others release 4 GPUs; needs 8 GPUs; ml-training has 4 of 16 free: 1 of 2 pods will start",
+    ),
+    its_own_pods_hold_it=({"MPIJob/chat": "8", "Job/eval": "4"}, {}, None),
+    objects_that_its_controller_made_hold_it=({"Job/chat-w-0": "8", "Job/eval": "4"}, {}, None),
+    another_with_a_similar_name=(
+        {"Job/chats": "12"},
+        {},
+        "spec.template: wait until others release 4 GPUs; needs 8 GPUs; ml-training has 4 of 16 free: 1 of 2 pods will start",
+    ),
+    holders_that_are_not_all=({"Job/eval": "6"}, {}, None),
+    it_has_ended=({"Job/eval": "12"}, {"conditions": [{"type": "Succeeded", "status": "True"}]}, None),
+)
+def test_pods_of_a_changed_workload_whose_status_does_not_count_them(
+    holders: dict[str, str], status: JSON, want: str | None
+) -> None:
+    """Of some kinds, the API server sends only changes, after the pods were denied."""
+    held = tuple(Holder(name, amount) for name, amount in holders.items())
+    ledger = replace(granted({"gpus": 12}), holders={"gpus": held})
+    subject = workload(pods(4, running=2), kind="kubeflow.org/MPIJob", status=status)
+
+    assert said(subject, ledger, is_update=True) == ([want] if want else [])
 
 
 def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:

@@ -103,8 +103,8 @@ PILE_UP = (
         4,
         0,
         [
-            "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 2; an update needs 4 GPUs "
-            "for a pod beside the others, which will wait in line: ml-training will have 0 of 16 free"
+            "spec.strategy: set type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1, or replicas: 2; an "
+            "update needs 4 GPUs for a pod beside the others, which will wait in line: ml-training will have 0 of 16 free"
         ],
     ),
     jobs_of_a_schedule=(workload(pods(1, running=1), kind="batch/CronJob"), 0, 0, [PILE_UP]),

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from policies.finding import Edit, Finding, Reason
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, with_edit
-from policies.pods.pod import Metadata, OwnerReference, Pod
-from policies.quota.amounts import GPUS
+from policies.pods.pod import Metadata, OwnerReference, Pod, PodSpec
+from policies.quota.amounts import GPUS, NOTHING
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
+from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.team import Team, TeamState
 from policies.quota.quota_request import ReservationOutcome, decide_by_own_catalogue, quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded
 from policies.quota.shortage_facts import amounts_in_words
@@ -43,7 +45,10 @@ def outcome(
         quota_ledger(hard=limits, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE).using(counted),
         revisions=Revisions(pods=1),
         holders={
-            key: tuple(Holder(*(each if " " in each else f"{each} 6").split()) for each in names.split(", "))
+            key: tuple(
+                Holder(name, amount or "6", since)
+                for name, amount, since in (f"{each}  ".split(" ")[:3] for each in names.split(", "))
+            )
             for key, names in (holders or {}).items()
         },
     )
@@ -313,7 +318,8 @@ WAIT = "wait until Deployment/chat releases 2 GPUs"
     its_own_replicas_hold_all=(
         ("Deployment", "chat"),
         "4",
-        "set rollingUpdate.maxUnavailable: 1 for an update, or replicas: 2, or wait until one of its own pods has ended",
+        "for an update set type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1, or replicas: 1; "
+        "else set replicas: 2, or wait until an old pod has ended",
     ),
     its_own_replicas_of_a_statefulset=(
         ("StatefulSet", "chat"),
@@ -322,7 +328,7 @@ WAIT = "wait until Deployment/chat releases 2 GPUs"
     ),
     others_hold_what_it_lacks=(("StatefulSet", "chat"), "2", WAIT),
     all_is_held_by_another=(("Deployment", "train"), "4", WAIT),
-    pods_of_a_job_end=(("Job", "chat"), "4", WAIT),
+    pods_of_a_job_end=(("Job", "chat"), "4", "wait until its own pods release 2 GPUs"),
     a_pod_without_controller=(None, "4", WAIT),
 )
 def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: str, want: str) -> None:
@@ -336,6 +342,80 @@ def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: 
     assert found.remedy == want
     names = ", ".join(f"{name} {held}" for name in ("Deployment/chat", "Job/chat", "StatefulSet/chat"))
     assert found.details == (f"largest holders of GPUs: {names}",)
+
+
+OF_TEAM = TeamState(
+    team=Team(name="vision", uid="t", generation=1, hard={"gpus": Fraction(8)}),
+    taken_by_others={"gpus": NOTHING},
+    guaranteed_to_others={"gpus": NOTHING},
+    taken={"team": {"gpus": Fraction(8)}},
+)
+IN_CREATION = Reservations({}).plus(
+    Reservation(str(number), {"gpus": Fraction(1)}, name=f"pods/train-{number}-abcde") for number in range(8)
+)
+
+
+@cases(
+    ("owner", "holders", "used", "fields", "want"),
+    a_job_alone=(("Job", "train"), {"Job/train": "8"}, 8, {}, "wait until its own pods release 1 GPU"),
+    a_job_alone_whose_pods_are_being_created=(
+        ("Job", "train"),
+        {},
+        0,
+        {"reservations": IN_CREATION},
+        "wait until its own pods release 1 GPU",
+    ),
+    pods_of_another_job_are_being_created=(
+        ("Job", "eval"),
+        {},
+        0,
+        {"reservations": IN_CREATION},
+        "wait until others release 1 GPU",
+    ),
+    a_job_alone_in_its_team=(
+        ("Job", "train"),
+        {"Job/train": "8"},
+        8,
+        {"hard": {}, "team_state": OF_TEAM},
+        "wait until its own pods release 1 GPU",
+    ),
+    another_holds_enough=(
+        ("Job", "train"),
+        {"Job/train": "6", "Job/eval": "2"},
+        8,
+        {},
+        "wait until Job/eval releases 1 GPU",
+    ),
+    it_and_another_exceed_the_quota=(
+        ("Job", "train"),
+        {"Job/train": "8", "Job/eval": "9"},
+        17,
+        {},
+        "wait until its own pods and others release 10 GPUs",
+    ),
+    pods_that_do_not_end_by_themselves=(("DaemonSet", "train"), {"DaemonSet/train": "8"}, 8, {}, ""),
+    pods_that_restart=(("RayCluster", "train"), {"RayCluster/train": "8"}, 8, {}, ""),
+)
+def test_who_holds_what_is_asked_decides_for_whom_to_wait(
+    owner: tuple[str, str], holders: dict[str, str], used: int, fields: dict[str, Any], want: str
+) -> None:
+    held = tuple(Holder(name, amount) for name, amount in holders.items())
+    amounts = {"hard": {"gpus": Fraction(8)}, "used": {"gpus": Fraction(used)}, "holders": {"gpus": held}}
+    ledger = replace(COUNTED, **{**amounts, **fields})
+    restarts = "Always" if owner[0] == "RayCluster" else "Never"
+    author = Pod(
+        metadata=Metadata(
+            name="p", owner_references=(OwnerReference(kind=owner[0], name=owner[1], controller=True),)
+        ),
+        given_spec=PodSpec(restart_policy=restarts),
+    )
+    team, reserved = ("vision" if "team_state" in fields else ""), (8 if "reservations" in fields else 0)
+    shortfall = replace(short("gpus", 1, used, reserved, 8), team=team)
+
+    found = denial_by(ledger, [shortfall], author)
+
+    assert found.remedy == want
+    assert (found.awaits is None) == (not want)
 
 
 AMOUNTS = st.integers(0, 12)

@@ -324,8 +324,8 @@ RAISE = "ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-visio
     an_update_for_which_the_team_has_no_room=(
         team_ledger({OWN: {"gpus": 0}, PROD: {"gpus": 62}}),
         workload(pods(1, running=2), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}),
-        "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 1; an update needs 1 GPU for a pod "
-        "beside the others, and will not finish: ClusterGPUQuota team-vision will have 0 of 64 free",
+        "spec.strategy: set type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1, or replicas: 1; an "
+        "update needs 1 GPU for a pod beside the others, and will not finish: ClusterGPUQuota team-vision will have 0 of 64 free",
     ),
     what_fits_both=(team_ledger(USED, own={"gpus": 16}), workload(pods(1, running=2), kind="batch/Job"), ""),
 )

@@ -249,8 +249,8 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         0,
         Mode.ENFORCE,
         [
-            "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1, or replicas: 7; an update needs 1 "
-            "nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
+            "spec.strategy: set type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1, or replicas: 7; an "
+            "update needs 1 nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
         ],
     ),
     none_starts_now_and_some_in_an_empty_quota=(

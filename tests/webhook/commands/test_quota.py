@@ -322,3 +322,30 @@ def test_the_line_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     document = command.document(QuotaReports([report], None, []))
     assert document["quotas"][0]["waiting"]["next"][1]["gang"] == "Job/train"
+
+
+def test_a_condition_is_in_words_and_what_a_budget_says_is_there_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    low = "90 of 100 GPU-hours used this month, enough for the rest if no more is used than now"
+    conditions = (
+        Condition("Ready", "True", "Ready", "counted", "", 1),
+        Condition("BudgetLow", "True", "Low", low, "", 1),
+        Condition("UnmappedResources", "True", "Unknown", "not counted: amd.com/gpu", "", 1),
+    )
+    record = QuotaRecord(
+        namespace="team",
+        uid="",
+        version="",
+        spec=QuotaSpec(hard=Hard(gpus=8)),
+        status=QuotaStatus(used={"gpus": Fraction(8)}, conditions=conditions),
+    )
+    row = BudgetRow(key="gpus", granted=Fraction(100), used=Fraction(90), unknown=Fraction(0))
+    end = AT + timedelta(days=8)
+    budget = BudgetSummary(period="month", start=AT, end=end, until=AT, rows=(row,), message=low)
+    report = QuotaReport(record, msgspec.structs.replace(summary("team"), budget=budget), None)
+
+    command.print_text(Screen(), QuotaReports([report], None, []), AT)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "unmapped resources: not counted: amd.com/gpu" in text
+    assert (text.count(low), "budgetlow" in text) == (1, False)

@@ -141,7 +141,10 @@ def test_what_a_status_says_that_a_namespace_can_still_have(
     held = world.ledgers.ledgers[namespace].held.get(GPUS, Fraction(0))
     assert share.free(GPUS, held) == really
     assert stated.team_state is not None
-    assert dict(stated.team_state.largest(GPUS)) == {"vision-cv": 6, "vision-prod": 4}
+    assert stated.team_state.largest(GPUS) == [
+        ("vision-cv", Fraction(6), False),
+        ("vision-prod", Fraction(4), True),
+    ]
 
 
 COUNTED = "every stored pod and claim of its namespaces is counted"

@@ -236,7 +236,9 @@ def test_why_a_pod_waits(world: World, waiters: list[Waiter], fields: dict[str, 
     world.clock.now += REPEAT_SECONDS
     world.turn(*waiters, **fields)
     events = (
-        {("one", "QuotaQueued", f"waiting for quota: {message}")} if message != "it starts now" else set()
+        {("one", "QuotaQueued", f"waiting for quota: {message.removeprefix('next ')}")}
+        if message != "it starts now"
+        else set()
     )
     assert {*world.said()} == events
 
@@ -250,19 +252,31 @@ def test_a_duration_in_words(seconds: float, want: str) -> None:
     assert waiting_reports._duration(seconds) == want
 
 
-@cases(
-    ("number", "place"),
-    second=(2, "2nd in line"),
-    third=(3, "3rd in line"),
-    fourth=(4, "4th in line"),
-    eleventh=(11, "11th in line"),
-    twenty_first=(21, "21st in line"),
-)
-def test_the_number_of_a_place(world: World, number: int, place: str) -> None:
-    world.turn(*(waiter(f"pod-{each:02}", second=each) for each in range(1, number + 1)))
+def test_the_numbers_of_places_are_in_the_status_and_in_no_event(world: World) -> None:
+    shown = world.turn(*(waiter(f"pod-{each:02}", second=each) for each in range(1, 13)))
 
-    said = {name: message for name, _, message in world.said()}
-    assert said[f"pod-{number:02}"].startswith(f"waiting for quota: {place}, needs 8 GPUs")
+    assert shown is not None
+    assert [each.message.partition(",")[0] for each in shown.next] == [
+        "next in line",
+        "2nd in line",
+        "3rd in line",
+        *(f"{number}th in line" for number in range(4, 11)),
+    ]
+    free = "5 of 16 free; largest holders: Job/llama 8, Deployment/chat 3"
+    assert {message for *_, message in world.said()} == {f"waiting for quota: in line, needs 8 GPUs, {free}"}
+
+
+def test_what_is_free_is_of_the_ledger_that_the_status_shows(world: World) -> None:
+    """One object has both figures: `used` of the ledger now, and what a pod in line lacks of it."""
+    world.turn(ONE)
+    later = replace(LEDGER, used={"gpus": Fraction(16)}, holders={"gpus": (Holder("Job/late", "16"),)})
+
+    shown = world.reports.shown("team", later)
+
+    assert shown is not None
+    assert [each.message for each in shown.next] == [
+        "next in line, needs 8 GPUs, 0 of 16 free; largest holders: Job/late 16"
+    ]
 
 
 def test_a_pod_gets_an_event_at_entry_for_a_new_reason_and_every_ten_minutes(world: World) -> None:
@@ -296,7 +310,7 @@ def test_an_incomplete_gang_gets_an_event_after_ten_minutes(world: World) -> Non
 
     world.turn(first, second, waiter("third", gang="Job/train"), gangs=gangs, hard={"gpus": Fraction(24)})
     assert [message for *_, message in world.said()] == [
-        "waiting for quota: next in line, needs 24 GPUs, 13 of 24 free; largest holders: Job/llama 8, Deployment/chat 3"
+        "waiting for quota: in line, needs 24 GPUs, 13 of 24 free; largest holders: Job/llama 8, Deployment/chat 3"
     ] * 3
 
 
@@ -396,4 +410,4 @@ def test_a_pod_that_waits_for_the_team_reads_so(
     found = next_to_start_in_team(ledgers, {"team": InLine([first], {}), "cv": InLine(ahead, {})})
     world.reports.turn("team", [pod("first")], {"first": first.demand}, found.turns["team"])
 
-    assert [message for *_, message in world.said()] == [f"waiting for quota: {want}"]
+    assert [message for *_, message in world.said()] == [f"waiting for quota: {want.removeprefix('next ')}"]

@@ -128,12 +128,21 @@ def _team_share(status: ShareStatus | None, held: Vector) -> TeamState | None:
     """Return what a namespace that holds so much sees of its team, as a status says it."""
     if status is None:
         return None
-    namespaces: dict[str, Vector] = defaultdict(dict)
+    namespaces, guaranteed = defaultdict[str, Vector](dict), defaultdict[str, Vector](dict)
     for key, largest in status.largest.items():
         for member in largest:
-            namespaces[member.name][key] = parse_amount(member.amount)
+            amount = namespaces[member.name][key] = parse_amount(member.amount)
+            if member.guaranteed:
+                guaranteed[member.name][key] = amount
     return TeamState(
-        team=Team(name=status.name, uid="", generation=0, hard=status.hard, contact=status.contact),
+        team=Team(
+            name=status.name,
+            uid="",
+            generation=0,
+            hard=status.hard,
+            guaranteed=guaranteed,
+            contact=status.contact,
+        ),
         taken_by_others={
             key: max(limit - status.free.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
             for key, limit in status.hard.items()

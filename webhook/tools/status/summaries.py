@@ -107,11 +107,13 @@ class QuotaHolder(JsonStruct, frozen=True):
     """An owner of pods (`Job/train`), or a pod or claim without an owner, and its amounts by the keys of the quota's rows.
 
     idle_since: since when all its GPUs do no work; None if one works, or if that is not known.
+    guaranteed: whether a namespace uses less than its main amount, which is guaranteed to it.
     """
 
     name: str
     held: dict[str, Fraction]
     idle_since: datetime | None = None
+    guaranteed: bool = False
 
     @property
     def main_amount(self) -> tuple[str, Fraction]:
@@ -121,9 +123,10 @@ class QuotaHolder(JsonStruct, frozen=True):
 
     @property
     def amount(self) -> str:
-        """`main_amount` in words: `2`, `2 nvidia-t4`."""
+        """`main_amount` in words: `2`, `2 nvidia-t4`, `2 (guaranteed)`."""
         key, amount = self.main_amount
-        return format_amount(amount) + ("" if key == GPUS else f" {unit(key)}")
+        guaranteed = " (guaranteed)" if self.guaranteed else ""
+        return f"{format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}{guaranteed}"
 
     @property
     def order(self) -> tuple[bool, bool, Fraction, str]:

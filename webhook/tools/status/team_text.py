@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from policies.quota.amounts import NOTHING, format_amount, unit
 from policies.quota.ledger.team import team_title
-from policies.quota.shortage_facts import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words, namespace_title
 from webhook.quota.documents import ShareStatus
 from webhook.tools.granted_text import granted_beyond, granted_in_sum, key_order
 from webhook.tools.status.summaries import TeamSummary
@@ -21,7 +21,9 @@ def team_share(team: ShareStatus) -> str:
         for key in keys
     )
     named = next((each for key in keys if (each := team.largest.get(key))), ())
-    largest = ", ".join(f"{each.name} {format_amount(Fraction(each.amount))}" for each in named[:MAX_NAMES])
+    largest = ", ".join(
+        namespace_title(each.name, Fraction(each.amount), each.guaranteed) for each in named[:MAX_NAMES]
+    )
     more = f"; largest: {largest}" if largest else ""
     contact = f"; contact: {team.contact}" if team.contact else ""
     return f"{team_title(team.name)} has {', '.join(free)}{more}{contact}"

@@ -1,6 +1,5 @@
 """Reads ClusterGPUQuotas, the quotas of teams, and the ledgers that their status describes."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -102,24 +101,23 @@ def team_summary(record: TeamRecord) -> TeamSummary:
     """Return the status of a stored ClusterGPUQuota."""
     status, rows = record.status, limit_rows(record)
     state, message = limits_state(record)
-    held: dict[str, Vector] = defaultdict(dict)
+    largest = []
     for member in status.namespaces.largest:
-        for row in rows:
-            amount = max((member.used or {}).get(row.key, NOTHING), member.guaranteed.get(row.key, NOTHING))
-            if amount:
-                held[member.name][row.key] = amount
+        used = member.used or {}
+        held = {
+            row.key: max(used.get(row.key, NOTHING), member.guaranteed.get(row.key, NOTHING)) for row in rows
+        }
+        if held := {key: amount for key, amount in held.items() if amount}:
+            holder = QuotaHolder(name=member.name, held=held)
+            key, amount = holder.main_amount
+            largest.append(replace(holder, guaranteed=amount > used.get(key, NOTHING)))
     return TeamSummary(
         name=record.name,
         state=state,
         message=message,
         rows=rows,
         namespaces=status.namespaces.count,
-        largest=tuple(
-            sorted(
-                (QuotaHolder(name=name, held=amounts) for name, amounts in held.items()),
-                key=lambda each: each.order,
-            )
-        ),
+        largest=tuple(sorted(largest, key=lambda each: each.order)),
         granted=status.granted,
         guaranteed_idle={key: amount for key, amount in status.guaranteed_idle.items() if amount},
         contact=record.spec.contact if record.spec else "",

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.conditions import has_ended, true_condition
 from policies.pods.pod import Metadata
 from policies.registry import QUOTA_RULE
 from webhook.cluster.api import ApiClient
@@ -60,7 +61,7 @@ class Problem(JsonStruct, frozen=True):
 
 
 class Problems(JsonStruct, frozen=True):
-    """Everything of a namespace, of all if it is "", that is denied, or pending for longer than PENDING_AFTER; the worst first.
+    """Everything of a namespace, of all if it is "", that is denied, waits in line, or is pending for long; the worst first.
 
     since: the first denial that conditions and Events still report, None without any. omitted: what the caller may not read.
     """
@@ -82,7 +83,7 @@ _OWNER = msgspec.json.Decoder(_Owner)
 
 
 def _failure_of(owner: _Owner) -> dict[str, Any] | None:
-    return reasons.true_condition(owner.status or {}, reasons.REPLICA_FAILURE)
+    return true_condition(owner.status or {}, reasons.REPLICA_FAILURE)
 
 
 def _lacks_replicas(owner: _Owner) -> bool:
@@ -94,7 +95,7 @@ def _lacks_pods_of_a_job(owner: _Owner) -> bool:
     wanted = spec.get("parallelism", 1)
     if (completions := spec.get("completions")) is not None:
         wanted = min(wanted, completions - status.get("succeeded", 0))
-    return not (reasons.has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
+    return not (has_ended(status) or spec.get("suspend")) and bool(status.get("active", 0) < wanted)
 
 
 _LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], object]]] = {
@@ -206,14 +207,19 @@ def _naming_old_pods(
 
 
 def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
-    """Yield the pods that do not run for longer than PENDING_AFTER, by owner, with what is true for most of them."""
+    """Yield the pods that do not run for longer than PENDING_AFTER, by owner, with what is true for most of them.
+
+    A pod that waits in line for quota does not just start, so it counts at once.
+    """
     by_owner: dict[tuple[str, str, Answer], list[tuple[datetime, str, str]]] = defaultdict(list)
     for pod in pods:
         meta = pod.metadata
         # A pod that is being deleted is a problem once its grace period is over.
         since = meta.deletion_timestamp if pod.is_terminating else meta.created
         cause = None if pod.has_ended else reasons.pod_cause(pod, now)
-        if cause is not None and since is not None and now - since > PENDING_AFTER:
+        if cause is None or since is None:
+            continue
+        if pod.waits_in_line or now - since > PENDING_AFTER:
             owner = meta.controlled_by or f"Pod/{meta.name}"
             gated = Answer.GATED if pod.gates else Answer.PENDING
             answer = Answer.WAITING if pod.waits_in_line else gated

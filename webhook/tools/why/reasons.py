@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
 from policies.placement.class_choice import UNKNOWN_CLASS
+from policies.pods.conditions import has_ended, true_condition
 from policies.quota.ledger.team import team_title
 from policies.registry import QUOTA_RULE
 from policies.rules.gpu_class import CLASS_CONTRADICTION
@@ -31,8 +32,6 @@ DEFAULT_SCHEDULER = "default-scheduler"
 REPLICA_FAILURE = "ReplicaFailure"
 """The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
 _FAILED = "Failed"
-_ENDED = frozenset({"Complete", "Completed", "Succeeded", _FAILED})
-"""Conditions of Jobs, JobSets and training jobs that have ended."""
 _INSUFFICIENT = re.compile(r"Insufficient (cpu|memory|ephemeral-storage)\b")
 FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE})
 """Reasons of warnings that a pod will find no node."""
@@ -206,16 +205,6 @@ def _failures(situation: Situation) -> Iterator[Cause]:
         number = "1 pod has failed" if len(failed) == 1 else f"{len(failed)} pods have failed"
         remedy = f"kubectl logs {pod.metadata.name}" if pod.failure else ""
         yield Cause(source=Source.POD, message=f"{number}, Pod {pod.metadata.name}: {how}", remedy=remedy)
-
-
-def true_condition(status: Mapping[str, Any], *types: str) -> dict[str, Any] | None:
-    """Return the first condition of a status that is true and of one of these types."""
-    true = (condition for condition in status.get("conditions") or () if condition.get("status") == "True")
-    return next((each for each in true if each.get("type") in types), None)
-
-
-def has_ended(status: Mapping[str, Any]) -> bool:
-    return true_condition(status, *_ENDED) is not None
 
 
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:

@@ -84,7 +84,7 @@ def test_the_five_namespaces_that_have_most_are_named_equal_ones_by_name() -> No
     found = TeamLedgers(team({"gpus": 9}), {name: counted({"gpus": each}) for name, each in used.items()})
 
     largest = found.team_state("a").largest("gpus")
-    assert [(name, int(amount)) for name, amount in largest] == [
+    assert [(name, int(amount)) for name, amount, _ in largest] == [
         ("z", 2),
         *((name, 1) for name in "abcd"),
     ]

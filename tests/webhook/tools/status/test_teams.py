@@ -44,7 +44,7 @@ def test_a_status_says_what_the_namespace_sees_of_its_team() -> None:
         "largest": {
             "gpus": (
                 {"name": PROD, "amount": "40"},
-                {"name": LAB, "amount": "16"},
+                {"name": LAB, "amount": "16", "guaranteed": True},
                 {"name": OWN, "amount": "7"},
             )
         },
@@ -58,7 +58,7 @@ def test_what_a_namespace_reads_of_its_team() -> None:
 
     assert share is not None
     assert team_share(share) == (
-        f"ClusterGPUQuota team-vision has 1 of 64 GPUs free; largest: {PROD} 40, {LAB} 16, {OWN} 7; contact: {LEADS}"
+        f"ClusterGPUQuota team-vision has 1 of 64 GPUs free; largest: {PROD} 40, {LAB} 16 (guaranteed), {OWN} 7; contact: {LEADS}"
     )
     assert team_share(msgspec.structs.replace(share, largest={}, contact="")) == (
         "ClusterGPUQuota team-vision has 1 of 64 GPUs free"
@@ -138,8 +138,9 @@ def test_what_is_shown_of_a_team() -> None:
     ]
     assert found.largest == (
         QuotaHolder(name=PROD, held={"gpus": Fraction(40)}),
-        QuotaHolder(name=LAB, held={"gpus": Fraction(16)}),
+        QuotaHolder(name=LAB, held={"gpus": Fraction(16)}, guaranteed=True),
     )
+    assert [each.amount for each in found.largest] == ["40", "16 (guaranteed)"]
     assert (found.granted, found.guaranteed_idle) == (amounts({"gpus": 120}), amounts({"gpus": 16}))
     assert team_notes(found) == [
         "16 GPUs guaranteed and not used",

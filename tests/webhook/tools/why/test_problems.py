@@ -280,3 +280,13 @@ def test_pods_that_wait_in_line_come_last_and_as_one_problem() -> None:
         ("pending", "Pod/late", 1, "Pod late finds no node: 0/3 nodes are available"),
         ("waiting", "Job/train", 2, "Pod train-0 (and 1 more) waits in line for quota"),
     ]
+
+
+def test_a_pod_that_joined_the_line_just_now_is_named() -> None:
+    """Another pod of its age may just be starting."""
+    gates = {"schedulingGates": [{"name": "gpu-admission.dev/quota"}]}
+    pods = [pod("queued", "08:59:58", spec=gates), pod("starting", "08:59:58", conditions=[UNSCHEDULED])]
+
+    assert [(each.answer.value, each.message) for each in found(pods=pods).problems] == [
+        ("waiting", "Pod queued waits in line for quota")
+    ]
