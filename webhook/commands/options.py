@@ -53,6 +53,8 @@ class ClusterChoice(NamedTuple):
                 yield ApiClient(access)
             except errors.Unreachable as error:
                 raise errors.Unreachable(f"{access.url}: {error}") from None
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise errors.ApiError(f"{access.url}: {errors.UNREADABLE}") from error
 
 
 def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Command]:
