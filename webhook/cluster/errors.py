@@ -104,7 +104,7 @@ _UNTRUSTED = "its authority is not the one that is trusted here"
 
 _UNREADABLE = "sent an answer that cannot be read"
 UNREADABLE = f"the API server {_UNREADABLE}"
-"""What is said of an answer that is not JSON, or not of the form that was asked for."""
+"""Of an answer that cannot be decoded."""
 
 _FAILURES: tuple[tuple[type[BaseException], str], ...] = (
     (failures.ProxyError, "cannot be reached through its proxy"),

@@ -243,82 +243,78 @@ def prometheus_options(purpose: str) -> Callable[[Command], Command]:
     return added
 
 
-def now_option(purpose: str) -> Callable[[F], F]:
-    return click.option("--now", type=Moment(), default=now, help=f"{purpose}. Default: now.")
+class Parsed(click.ParamType[Any]):
+    """A type of what `parse` makes of a text. It raises ValueError with the words of the error."""
 
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
 
-class Moment(click.ParamType[datetime]):
-    """A point in time, ISO 8601 with its time zone."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
             return value
         try:
-            moment = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f'"{value}" is not a valid time: write it as 2027-01-31T18:00:00Z.', param, ctx)
-        if moment.tzinfo is None:
-            self.fail(f'"{value}" must have a time zone: write it as 2027-01-31T18:00:00Z.', param, ctx)
-        return moment.astimezone(UTC)
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
 
 
-class Since(Moment):
-    """A point in time, a date, which is its first moment in UTC, or how long ago: `24h`, `7d`."""
-
-    name = "TIME|DATE|DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        text = str(value)
-        if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-            text = value = f"{text}T00:00:00Z"
-        if isinstance(value, datetime) or "T" in text or "-" in text:
-            return super().convert(value, param, ctx)
-        days, unit, rest = text.partition("d")
-        try:
-            ago = timedelta(days=int(days) if unit else 0)
-            return now() - ago - (parse_duration(rest if unit else text) if rest or not unit else timedelta())
-        except (ValueError, OverflowError):
-            problem = "write how long ago, 24h or 7d, a date, 2027-01-31, or a time, 2027-01-31T18:00:00Z"
-            self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
+def moment(text: str) -> datetime:
+    """Return a point in time, ISO 8601 with its time zone."""
+    example = "write it as 2027-01-31T18:00:00Z"
+    try:
+        parsed = datetime.fromisoformat(text)
+        found = parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f'"{text}" is not a valid time: {example}') from None
+    if parsed.tzinfo is None:
+        raise ValueError(f'"{text}" must have a time zone: {example}')
+    return found
 
 
-class Window(click.ParamType[int]):
-    """A time until now, in hours: `14d`, `36h`; at most a year."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch("([0-9]{1,4})([dh])", str(value))
-        hours = int(match[1]) * (24 if match[2] == "d" else 1) if match else 0
-        if not 1 <= hours <= HOURS_OF_YEAR:
-            self.fail(
-                f'"{str(value)[:40]}" is not valid: write days or hours, 14d or 36h, at most 365d.',
-                param,
-                ctx,
-            )
-        return hours
+def since(text: str) -> datetime:
+    """Return a point in time, a date, which is its first moment in UTC, or how long ago: `24h`, `7d`."""
+    if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        text = f"{text}T00:00:00Z"
+    if "T" in text or "-" in text:
+        return moment(text)
+    days, unit, rest = text.partition("d")
+    try:
+        ago = timedelta(days=int(days) if unit else 0)
+        return now() - ago - (parse_duration(rest if unit else text) if rest or not unit else timedelta())
+    except (ValueError, OverflowError):
+        problem = "write how long ago, 24h or 7d, a date, 2027-01-31, or a time, 2027-01-31T18:00:00Z"
+        raise ValueError(f'"{text[:40]}" is not valid: {problem}') from None
 
 
-class Duration(click.ParamType[timedelta]):
-    """A duration of at least a second, as Go writes it."""
+def window(text: str) -> int:
+    """Return a time until now, in hours: `14d`, `36h`; at most a year."""
+    match = re.fullmatch("([0-9]{1,4})([dh])", text)
+    hours = int(match[1]) * (24 if match[2] == "d" else 1) if match else 0
+    if not 1 <= hours <= HOURS_OF_YEAR:
+        raise ValueError(f'"{text[:40]}" is not valid: write days or hours, 14d or 36h, at most 365d')
+    return hours
 
-    name = "DURATION"
 
-    def __init__(self, at_most: str = "") -> None:
-        self._at_most = at_most
+def duration(text: str, at_most: str = "") -> timedelta:
+    """Return a duration of at least a second, as Go writes it."""
+    try:
+        found = parse_duration(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f'"{text[:40]}" is not a valid duration: write 30m or 1h30m') from None
+    if found < timedelta(seconds=1):
+        raise ValueError(f'"{text}" must be at least 1s')
+    if at_most and found > parse_duration(at_most):
+        raise ValueError(f'"{text}" must be at most {at_most}')
+    return found
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        try:
-            duration = value if isinstance(value, timedelta) else parse_duration(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f'"{str(value)[:40]}" is not a valid duration: write 30m or 1h30m.', param, ctx)
-        if duration < timedelta(seconds=1):
-            self.fail(f'"{value}" must be at least 1s.', param, ctx)
-        if self._at_most and duration > parse_duration(self._at_most):
-            self.fail(f'"{value}" must be at most {self._at_most}.', param, ctx)
-        return duration
+
+SINCE = Parsed("TIME|DATE|DURATION", since)
+DURATION = Parsed("DURATION", duration)
+
+
+def now_option(purpose: str) -> Callable[[F], F]:
+    time = Parsed("TIME", moment)
+    return click.option("--now", type=time, default=now, help=f"{purpose}. Default: now.")
 
 
 def now() -> datetime:

@@ -38,7 +38,7 @@ def policy_names(api: ApiClient) -> list[str]:
 @click.option(
     "--for",
     "duration",
-    type=options.Duration(at_most="24h"),
+    type=options.Parsed("DURATION", partial(options.duration, at_most="24h")),
     required=True,
     help="How long, such as 30m or 1h30m; at most 24h, and a pause can be renewed.",
 )
