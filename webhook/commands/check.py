@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from difflib import unified_diff
@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from policies.finding import VALUE_LENGTH
+from policies.finding import VALUE_LENGTH, in_words, truncate
 from policies.gpus.amount import FRACTIONAL_GPU, INVALID_QUANTITY
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
@@ -39,7 +39,7 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check import fixing
-from webhook.tools.check.fixing import Fixes
+from webhook.tools.check.fixing import Fixes, Repair
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
@@ -69,7 +69,14 @@ NOT_PRINTED = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
 
-@click.command()
+class _FixTakesOnlyEquals(click.Command):
+    """A command whose `--fix` has a value only after `=`, so that a file may follow it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--fix=" if each == "--fix" else each for each in args])
+
+
+@click.command(cls=_FixTakesOnlyEquals)
 @click.option(
     "-f",
     "--filename",
@@ -94,8 +101,11 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 @options.output_option("lines", "diff", "sarif", "junit")
 @click.option(
     "--fix",
-    is_flag=True,
-    help="Show a diff that fixes the findings that have a single fix, and write it after you confirm.",
+    "chosen",
+    multiple=True,
+    metavar="[=FINDING:CHOICE]",
+    help="Show a diff that fixes the findings, and write it after you confirm. It takes none of several choices unasked: a "
+    "terminal asks, else it lists them, and --fix=1:2 takes the second of finding 1. Can be repeated.",
 )
 @click.option(
     "--yes",
@@ -115,7 +125,7 @@ def check(
     cluster: ClusterChoice,
     namespace: str | None,
     output: str,
-    fix: bool,
+    chosen: tuple[str, ...],
     yes: bool,
     strict: bool,
     now: datetime,
@@ -128,6 +138,8 @@ def check(
     """
     if not (named or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
+    choices = _choices(chosen)
+    fix = bool(chosen)
     if fix and output != "text":
         raise click.UsageError(f"--fix cannot be used with -o {output}")
     if yes and not fix:
@@ -144,7 +156,13 @@ def check(
     with progress("checking manifests"), cluster.client() if cluster.is_named else nullcontext() as api:
         checking = partial(_checked, reading, CheckedCluster(api, config) if api else None, config, now)
         results, manifests = checking()
-        fixes = fixing.fix((results, manifests), lambda texts: checking(texts=texts)) if fix else None
+        choose = partial(_choose, choices, asks=not yes and sys.stdin.isatty() and sys.stdout.isatty())
+        fixes = fixing.fix((results, manifests), lambda texts: checking(texts=texts), choose) if fix else None
+    if choices:
+        finding, choice = min(choices.items())
+        raise click.UsageError(
+            f"--fix={finding}:{choice}: fewer than {finding} findings have several choices"
+        )
     if fixes is None:
         PRINTERS[output](results, manifests)
     elif _write_fixes(fixes, yes=yes):
@@ -182,6 +200,35 @@ def _checked(
     return results, manifests
 
 
+def _choices(texts: Sequence[str]) -> dict[int, int]:
+    """Return the choice that the user takes for each finding, by its number. An empty text takes none."""
+    choices: dict[int, int] = {}
+    for text in filter(None, texts):
+        finding, _, choice = text.partition(":")
+        if not (finding.isdecimal() and choice.isdecimal() and int(choice)):
+            raise click.UsageError(f"--fix={text} must be FINDING:CHOICE, two numbers such as --fix=1:2")
+        choices[int(finding)] = int(choice)
+    return choices
+
+
+def _choose(choices: dict[int, int], number: int, repair: Repair, *, asks: bool) -> int:
+    """Return the choice that the user takes for a finding with several, from 1; 0 for none. Drop it from `choices`."""
+    finding, screen = repair.violation.finding, Screen(stderr=True)
+    choice = choices.pop(number, 0)
+    if choice > len(finding.choices):
+        raise click.UsageError(
+            f"--fix={number}:{choice}: finding {number} has {len(finding.choices)} choices"
+        )
+    if choice or not asks:
+        return choice
+    screen.paragraph(f"{_place(repair.manifest, finding.path)}: {finding.sentence()}")
+    for index, edits in enumerate(finding.choices, 1):
+        screen.line(f"  {index}  {truncate(in_words((edits,)))}")
+    asked = click.IntRange(0, len(finding.choices))
+    answer: int = click.prompt("Take which one? (0: none)", type=asked, default=0, err=True)
+    return answer
+
+
 def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
     """Print the diff on stdout and the fixed and remaining findings on stderr. Write the files if the user agrees.
 
@@ -196,11 +243,10 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
     for repair in fixes.repaired:
         place = _place(repair.manifest, repair.violation.finding.path)
-        finding = msgspec.structs.replace(repair.violation.finding, remedy="")
+        taken = (repair.chosen or repair.violation.finding.fix,)
+        finding = msgspec.structs.replace(repair.violation.finding, remedy="", choices=taken)
         remarks.paragraph(f"fix: {place}: {finding.brief(VALUE_LENGTH)}", style="green")
-    for repair, why in fixes.left():
-        line = f"left: {_place(repair.manifest, repair.violation.finding.path)}: {why}: {repair.violation.finding.sentence()}"
-        remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
+    _print_left(remarks, fixes)
     _print_input(fixes.found)
     remarks.paragraph(_summary_of_fixes(fixes), hanging=0, style="bold")
     texts = dict(fixes.texts)
@@ -217,6 +263,16 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
     _write(texts, fixes)
     remarks.paragraph(f"{files} written", hanging=0)
     return True
+
+
+def _print_left(remarks: Screen, fixes: Fixes) -> None:
+    for repair, why in fixes.left():
+        finding = repair.violation.finding
+        line = f"left: {_place(repair.manifest, finding.path)}: {why}: {finding.sentence()}"
+        remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
+        if number := fixes.open.get(repair.key):
+            for index, edits in enumerate(finding.choices, 1):
+                remarks.line(f"  --fix={number}:{index}  {truncate(in_words((edits,)))}")
 
 
 def _write(texts: Mapping[str, str], fixes: Fixes) -> None:

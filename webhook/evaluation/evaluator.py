@@ -1,6 +1,6 @@
 """Decides on pods, claims, templates and workloads, in the same way for reviews, `check`, `scan`, `why` and the console."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
+from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     DeviceClassNames,
@@ -21,7 +22,8 @@ from policies.gpus.claims import (
 )
 from policies.pods.injected import restore
 from policies.pods.label_selector import LabelSelector
-from policies.pods.limit_ranges import NamespaceLimits
+from policies.pods.limit_ranger import as_admitted
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, decode_limit_range
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import Change, Operation, PodPatch
@@ -41,7 +43,8 @@ from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts, OwnerUnread
-from webhook.evaluation.kinds import CLAIM_TEMPLATE
+from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
+from webhook.evaluation.limit_ranges import naming_limit_ranges, with_default_gpus
 from webhook.evaluation.rule_pass import RulePass
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.workloads.gangs import may_be_in_gang
@@ -170,7 +173,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
-        limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
+        limits = self._limits(policy, phase, pod)
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
         if (
@@ -189,11 +192,35 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             case Phase.TEMPLATE:
                 rules.check_template()
         decision = rules.decision()
+        if limits is not None:
+            mapping = self.configuration.resource_mapping
+            decision = with_default_gpus(decision, pod, limits, mapping, phase, self.now)
+            decision = naming_limit_ranges(
+                decision, pod, limits, mapping, partial(self.evaluate, phase, policy)
+            )
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
         return decision
+
+    def _limits(self, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:
+        """Return the LimitRanges of the namespace; None if nothing depends on them, or they cannot be read."""
+        is_told = DEFAULTS_ANNOTATION in pod.annotations
+        is_needed = is_told or phase is Phase.TEMPLATE or Need.LIMIT_RANGES in policy.needs
+        return self.facts.limits_of(policy.namespace) if is_needed else None
+
+    def as_given(self, policy: EffectivePolicy, pod: Pod) -> Pod:
+        """Return a new pod, as its author wrote it, with what LimitRanges give it before webhooks see it."""
+        limits = self.facts.limits_of(policy.namespace)
+        return as_admitted(pod, limits) if limits is not None else pod
+
+    def _refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Iterator[Finding]:
+        """Yield why LimitRanges would refuse the final pod."""
+        limits = self.facts.limits_of(policy.namespace)
+        if limits is not None:
+            mapping = self.configuration.resource_mapping
+            yield from default_gpus.refusal_findings(pod, limits, mapping, is_partial=is_partial)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
@@ -229,13 +256,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if too_long := self.too_long(policy, pod):
             return [too_long]
         mutated = replace(self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
-        final = mutated.pod or pod
+        final = self.as_given(policy, mutated.pod or pod)
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
             configuration, nodes = self.configuration, self.facts.named_nodes()
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
+        validated = validated.with_findings(self._refused(policy, final), Mode.ENFORCE, default_gpus.RULE)
         known = {violation.identity for violation in mutated.violations}
         denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
         rest = tuple(
@@ -246,15 +274,24 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return [mutated, replace(validated, violations=rest)]
 
     def check_template(
-        self, policy: EffectivePolicy, kind: str, pod: Pod, owner: Owner = NO_OWNER
+        self,
+        policy: EffectivePolicy,
+        kind: str,
+        pod: Pod,
+        owner: Owner = NO_OWNER,
+        *,
+        is_partial: bool = False,
     ) -> Decision:
         """Return what is wrong with the pods that a template of an object of this kind makes.
 
-        `owner`: the object with the template, or the one inside it that makes the pods.
+        `owner`: the object with the template, or the one inside it that makes the pods. `is_partial`: it has only a part of them.
         """
-        too_long = self.too_long(policy, pod)
+        if too_long := self.too_long(policy, pod):
+            return too_long
         by_daemonset = kind == "DaemonSet"
-        return too_long or self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
+        decision = self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
+        refused = self._refused(policy, pod, is_partial=is_partial)
+        return decision.with_findings(refused, Mode.ENFORCE, default_gpus.RULE)
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
@@ -268,11 +305,16 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def advise(
         self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
-        """Warn, in every mode, of quota keys that limit nothing or count waiting pods, and of claims that can never fit.
+        """Warn, in every mode, of quota keys that limit nothing, claims that can never fit, and GPUs that a LimitRange gives.
 
         The API server rejects an object that cannot be read.
         """
         try:
+            if kind == LIMIT_RANGE:
+                found = default_gpus.limit_range_findings(
+                    decode_limit_range(document), self.configuration.resource_mapping
+                )
+                return Decision.of_findings(policy, found, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
@@ -353,6 +395,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
                 )
                 decision = decision.with_findings(findings, mode, binding.rule.id)
+                if request.pod is not None and not decision.allowed:
+                    limits = self._limits(policy, Phase.VALIDATE, request.pod)
+                    mapping = self.configuration.resource_mapping
+                    decision = naming_limit_ranges(decision, request.pod, limits, mapping)
         return replace(decision, request=request, reservation=outcome)
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
