@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, Kubeconfig, context_namespace, load_access
+from webhook.cluster.access import Kubeconfig, context_namespace, load_access
 from webhook.cluster.api import METADATA_LIST, ApiClient
 from webhook.cluster.objects import NAMESPACE, decode_metadata
 from webhook.commands.output import STRUCTURED, progress
@@ -28,6 +28,39 @@ HOURS_OF_YEAR = 365 * 24
 
 Command = Callable[..., Any]
 F = TypeVar("F", bound=Command)
+
+
+Completed = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def completed(names: Callable[[click.Context], Iterable[str]]) -> Completed:
+    """Return a completion by these names; where they cannot be read there are none."""
+
+    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+        try:
+            return [name for name in names(context) if name.startswith(begun)]
+        except (errors.ApiError, msgspec.MsgspecError):  # AccessError is an ApiError
+            return []
+
+    return complete
+
+
+def completed_by(read: Callable[[ApiClient], Iterable[str]]) -> Completed:
+    """Return a completion by names that are read from the cluster."""
+
+    def names(context: click.Context) -> Iterable[str]:
+        given = (context.params.get(name) for name in ("kubeconfig", "context"))
+        return read(ApiClient(load_access(*given), read_seconds=2.0))
+
+    return completed(names)
+
+
+def object_names(api: ApiClient, path: str) -> list[str]:
+    return [decode_metadata(raw).name for raw in api.list(path, msgspec.Raw, accept=METADATA_LIST).items]
+
+
+_namespaces = completed_by(functools.partial(object_names, path="/api/v1/namespaces"))
+_contexts = completed(lambda context: Kubeconfig(context.params.get("kubeconfig")).contexts)
 
 
 class ClusterChoice(NamedTuple):
@@ -158,38 +191,6 @@ def namespace_options(
         return checked
 
     return added
-
-
-Completed = Callable[[click.Context, click.Parameter, str], list[str]]
-
-
-def completed(read: Callable[[ApiClient], Iterable[str]]) -> Completed:
-    """Return a completion by names that are read from the cluster; where they cannot be read there are none."""
-
-    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-        given = context.params
-        try:
-            access = load_access(given.get("kubeconfig"), given.get("context"))
-            return [name for name in read(ApiClient(access, read_seconds=2.0)) if name.startswith(begun)]
-        except errors.ApiError:  # AccessError is one
-            return []
-
-    return complete
-
-
-_namespaces = completed(lambda api: object_names(api, "/api/v1/namespaces"))
-
-
-def object_names(api: ApiClient, path: str) -> list[str]:
-    return [decode_metadata(raw).name for raw in api.list(path, msgspec.Raw, accept=METADATA_LIST).items]
-
-
-def _contexts(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    try:
-        names = Kubeconfig(context.params.get("kubeconfig")).contexts
-    except AccessError:
-        return []
-    return [name for name in names if name.startswith(begun)]
 
 
 verbose_option = click.option(
