@@ -80,8 +80,8 @@ class ClusterChoice(NamedTuple):
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
         """Give a client of the cluster, and say meanwhile that it is read. Raises AccessError; Unreachable names the server."""
-        access = load_access(*self)
-        with progress(f"reading {access.url}"):
+        with progress("reading the cluster"):
+            access = load_access(*self)
             try:
                 yield ApiClient(access)
             except errors.Unreachable as error:
