@@ -286,7 +286,7 @@ class ApiClient:
             response.close()  # not released: the next request must not read the rest of the watch
 
     def _answer(self, call: _Call, timeout: float | None = None) -> bytes:
-        return self._open(call, timeout or self._read_seconds).data
+        return self._open(call, self._read_seconds if timeout is None else timeout).data
 
     def _open(self, call: _Call, read_seconds: float, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
         response = self._send(call, read_seconds, preload=preload)
@@ -304,6 +304,8 @@ class ApiClient:
         raise errors.of_response(response.status, answer)
 
     def _send(self, call: _Call, read_seconds: float, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
+        if read_seconds <= 0:  # urllib3 takes no such timeout
+            raise errors.Unreachable(f"{call.method} {call.path}: the API server did not answer in time")
         headers = {"Accept": call.accept, "User-Agent": "gpu-admission"}
         if call.compressed:
             headers["Accept-Encoding"] = "gzip"

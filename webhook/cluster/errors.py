@@ -81,7 +81,8 @@ def of_response(code: int, body: bytes) -> ApiError:
     try:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
-        status = _Status(message=body[:200].decode(errors="replace").strip())
+        text = body[:200].decode(errors="replace").strip()
+        status = _Status(message="" if text.startswith("<") else text)
     message = printable_lines(status.message) or f"HTTP {code}"
     if code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unavailable(message)
@@ -101,6 +102,10 @@ _CERTIFICATES[64] = _CERTIFICATES[62]
 """By OpenSSL's `X509_V_ERR_…`, 64 of an address; all others are about the authority, or the form."""
 _UNTRUSTED = "its authority is not the one that is trusted here"
 
+_UNREADABLE = "sent an answer that cannot be read"
+UNREADABLE = f"the API server {_UNREADABLE}"
+"""Of an answer that cannot be decoded."""
+
 _FAILURES: tuple[tuple[type[BaseException], str], ...] = (
     (failures.ProxyError, "cannot be reached through its proxy"),
     (ssl.SSLError, "does not agree on TLS"),
@@ -115,7 +120,7 @@ _FAILURES: tuple[tuple[type[BaseException], str], ...] = (
     (failures.SSLError, "does not agree on TLS"),
     (failures.TimeoutError, "did not answer in time"),
     (failures.ProtocolError, "cut its answer short"),
-    (failures.HTTPError, "sent an answer that cannot be read"),
+    (failures.HTTPError, _UNREADABLE),
 )
 """What became of a call: the first row that is among the causes."""
 

@@ -83,9 +83,16 @@ TRUE, FALSE = "True", "False"
 """Status of a condition."""
 
 
+class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
+    """What an API server answers to `/version`; of another server it is msgspec.MsgspecError."""
+
+    git_version: str
+
+
 # Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
 _PARTIAL_OBJECT = msgspec.json.Decoder(PartialObject)
 decode_config_map = msgspec.json.Decoder(ConfigMap).decode
+decode_version = msgspec.json.Decoder(ServerVersion).decode
 decode_owned = msgspec.json.Decoder(OwnedObject).decode
 
 

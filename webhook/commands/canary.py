@@ -5,7 +5,7 @@ import sys
 import click
 
 from webhook.canary.probe import CanaryResult, probe
-from webhook.cluster.objects import CANARY_NAMESPACE
+from webhook.cluster.objects import CANARY_NAMESPACE, decode_version
 from webhook.commands.options import ClusterChoice, cluster_options, namespace_option, output_option
 from webhook.commands.output import FAILED, Screen, print_as
 
@@ -23,7 +23,7 @@ def canary(cluster: ClusterChoice, namespace: str, output: str) -> None:
     cluster cannot be used.
     """
     with cluster.client() as api:
-        api.get("/version")
+        decode_version(api.get("/version"))
         result = probe(api, namespace)
     print_as(output, result, lambda screen: show(screen, result))
     sys.exit(0 if result.ok else FAILED)

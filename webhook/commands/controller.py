@@ -24,8 +24,8 @@ from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, service_names
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import (
+    DURATION,
     ClusterChoice,
-    Duration,
     cluster_options,
     config_option,
     prometheus_options,
@@ -85,14 +85,14 @@ def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(min=0.0, min_open=True, max=1.0),
         help="A GPU whose use (0 to 1) stays below this is idle.",
     )
-    @click.option("--idle-after", default="2h", type=Duration(), help="How long it must stay so, such as 2h.")
+    @click.option("--idle-after", default="2h", type=DURATION, help="How long it must stay so, such as 2h.")
     @click.option(
-        "--use-every", default="5m", type=Duration(), help="Time between two queries for the use of GPUs."
+        "--use-every", default="5m", type=DURATION, help="Time between two queries for the use of GPUs."
     )
     @click.option(
         "--use-rules-interval",
         default="1m",
-        type=Duration(),
+        type=DURATION,
         help="Interval of the recording rules: a GPU that lacks a tenth of the samples of --idle-after is not idle.",
     )
     @functools.wraps(command)

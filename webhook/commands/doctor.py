@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from webhook.cluster.objects import decode_version
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import FAILED, Screen, counted, print_as, progress
@@ -47,7 +48,7 @@ def doctor(
     Exit codes: 0 all was checked and nothing found; 1 if anything was found or not checked; 2 if the cluster cannot be reached.
     """
     with cluster.client() as api:
-        api.get("/version")
+        decode_version(api.get("/version"))
     installed = InstalledCluster(
         api, Names(namespace=install_namespace, **names), config=config, now=datetime.now(UTC)
     )

@@ -14,7 +14,7 @@ from policies.models import estimate as estimates
 from policies.models import shapes
 from policies.models.estimate import ClassFit, Estimate
 from policies.models.shapes import Attention, EstimateError, ModelPhase, ModelShape, Precision, parse_family
-from webhook.commands.options import F, output_option
+from webhook.commands.options import F, Parsed, output_option
 from webhook.commands.output import STRUCTURED, echo, print_value
 from webhook.configuration.loader import load_directory
 
@@ -25,21 +25,13 @@ LONGEST_CONFIG = 2**20
 def _option(
     name: str, metavar: str, parse: Callable[[str], Any], meaning: str, **more: Any
 ) -> Callable[[F], F]:
-    """Return an option with a parser of `policies.models.shapes`, whose error becomes click's."""
-
-    def parsed(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
-        try:
-            return None if value is None else parse(value)
-        except EstimateError as error:
-            raise click.BadParameter(f"{error}.") from None
-
-    return click.option(name, metavar=metavar, callback=parsed, help=meaning, **more)
+    """Return an option with a parser of `policies.models.shapes`."""
+    return click.option(name, type=Parsed(metavar, parse), help=meaning, **more)
 
 
 def _count(name: str, what: str, meaning: str, default: str | None = None) -> Callable[[F], F]:
     """Return an option for a whole number; `what` names it in errors."""
-    parse = partial(shapes.parse_count, what=what)
-    return _option(name, "NUMBER", parse, meaning, default=default)
+    return _option(name, "NUMBER", partial(shapes.parse_count, what=what), meaning, default=default)
 
 
 def _names(values: type[Enum]) -> str:

@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from webhook.cluster.objects import NAMESPACE
-from webhook.commands.options import ClusterChoice, config_option, now_option, optional_cluster_options
+from webhook.commands.options import (
+    ClusterChoice,
+    Parsed,
+    config_option,
+    now_option,
+    optional_cluster_options,
+)
 from webhook.commands.output import echo
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, load_directory
@@ -23,13 +29,13 @@ EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
 """The namespaces that the webhook excludes, too."""
 
 
-def version(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, int]:
-    match = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", value)
+def kubernetes_version(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", text)
     if match is None:
-        raise click.BadParameter(f'"{value}" must be a version of Kubernetes such as 1.36.')
+        raise ValueError(f'"{text}" must be a version of Kubernetes such as 1.36')
     if (numbers := (int(match[1]), int(match[2]))) < OLDEST:
-        oldest, lacking = ".".join(map(str, OLDEST)), "lacks what the policies need."
-        raise click.BadParameter(f"must be {oldest} or newer: the CEL of Kubernetes {value} {lacking}")
+        oldest, lacking = ".".join(map(str, OLDEST)), "lacks what the policies need"
+        raise ValueError(f"must be {oldest} or newer: the CEL of Kubernetes {text} {lacking}")
     return numbers
 
 
@@ -38,8 +44,7 @@ def version(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @optional_cluster_options
 @click.option(
     "--kubernetes",
-    metavar="VERSION",
-    callback=version,
+    type=Parsed("VERSION", kubernetes_version),
     default="1.36",
     help="The version of the API server.",
 )

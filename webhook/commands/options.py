@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, Kubeconfig, context_namespace, load_access
+from webhook.cluster.access import Kubeconfig, context_namespace, load_access
 from webhook.cluster.api import METADATA_LIST, ApiClient
 from webhook.cluster.objects import NAMESPACE, decode_metadata
 from webhook.commands.output import STRUCTURED, progress
@@ -28,6 +28,39 @@ HOURS_OF_YEAR = 365 * 24
 
 Command = Callable[..., Any]
 F = TypeVar("F", bound=Command)
+
+
+Completed = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def completed(names: Callable[[click.Context], Iterable[str]]) -> Completed:
+    """Return a completion by these names; where they cannot be read there are none."""
+
+    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+        try:
+            return [name for name in names(context) if name.startswith(begun)]
+        except (errors.ApiError, msgspec.MsgspecError):  # AccessError is an ApiError
+            return []
+
+    return complete
+
+
+def completed_by(read: Callable[[ApiClient], Iterable[str]]) -> Completed:
+    """Return a completion by names that are read from the cluster."""
+
+    def names(context: click.Context) -> Iterable[str]:
+        given = (context.params.get(name) for name in ("kubeconfig", "context"))
+        return read(ApiClient(load_access(*given), read_seconds=2.0))
+
+    return completed(names)
+
+
+def object_names(api: ApiClient, path: str) -> list[str]:
+    return [decode_metadata(raw).name for raw in api.list(path, msgspec.Raw, accept=METADATA_LIST).items]
+
+
+_namespaces = completed_by(functools.partial(object_names, path="/api/v1/namespaces"))
+_contexts = completed(lambda context: Kubeconfig(context.params.get("kubeconfig")).contexts)
 
 
 class ClusterChoice(NamedTuple):
@@ -47,12 +80,14 @@ class ClusterChoice(NamedTuple):
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
         """Give a client of the cluster, and say meanwhile that it is read. Raises AccessError; Unreachable names the server."""
-        access = load_access(*self)
-        with progress(f"reading {access.url}"):
+        with progress("reading the cluster"):
+            access = load_access(*self)
             try:
                 yield ApiClient(access)
             except errors.Unreachable as error:
                 raise errors.Unreachable(f"{access.url}: {error}") from None
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise errors.ApiError(f"{access.url}: {errors.UNREADABLE}") from error
 
 
 def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Command]:
@@ -158,38 +193,6 @@ def namespace_options(
     return added
 
 
-Completed = Callable[[click.Context, click.Parameter, str], list[str]]
-
-
-def completed(read: Callable[[ApiClient], Iterable[str]]) -> Completed:
-    """Return a completion by names that are read from the cluster; where they cannot be read there are none."""
-
-    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-        given = context.params
-        try:
-            access = load_access(given.get("kubeconfig"), given.get("context"))
-            return [name for name in read(ApiClient(access, read_seconds=2.0)) if name.startswith(begun)]
-        except errors.ApiError:  # AccessError is one
-            return []
-
-    return complete
-
-
-_namespaces = completed(lambda api: object_names(api, "/api/v1/namespaces"))
-
-
-def object_names(api: ApiClient, path: str) -> list[str]:
-    return [decode_metadata(raw).name for raw in api.list(path, msgspec.Raw, accept=METADATA_LIST).items]
-
-
-def _contexts(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    try:
-        names = Kubeconfig(context.params.get("kubeconfig")).contexts
-    except AccessError:
-        return []
-    return [name for name in names if name.startswith(begun)]
-
-
 verbose_option = click.option(
     "--verbose", is_flag=True, expose_value=False, help="List the rights that you lack one by one."
 )
@@ -241,82 +244,78 @@ def prometheus_options(purpose: str) -> Callable[[Command], Command]:
     return added
 
 
-def now_option(purpose: str) -> Callable[[F], F]:
-    return click.option("--now", type=Moment(), default=now, help=f"{purpose}. Default: now.")
+class Parsed(click.ParamType[Any]):
+    """A type of what `parse` makes of a text. It raises ValueError with the words of the error."""
 
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
 
-class Moment(click.ParamType[datetime]):
-    """A point in time, ISO 8601 with its time zone."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
             return value
         try:
-            moment = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f'"{value}" is not a valid time: write it as 2027-01-31T18:00:00Z.', param, ctx)
-        if moment.tzinfo is None:
-            self.fail(f'"{value}" must have a time zone: write it as 2027-01-31T18:00:00Z.', param, ctx)
-        return moment.astimezone(UTC)
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
 
 
-class Since(Moment):
-    """A point in time, a date, which is its first moment in UTC, or how long ago: `24h`, `7d`."""
-
-    name = "TIME|DATE|DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        text = str(value)
-        if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-            text = value = f"{text}T00:00:00Z"
-        if isinstance(value, datetime) or "T" in text or "-" in text:
-            return super().convert(value, param, ctx)
-        days, unit, rest = text.partition("d")
-        try:
-            ago = timedelta(days=int(days) if unit else 0)
-            return now() - ago - (parse_duration(rest if unit else text) if rest or not unit else timedelta())
-        except (ValueError, OverflowError):
-            problem = "write how long ago, 24h or 7d, a date, 2027-01-31, or a time, 2027-01-31T18:00:00Z"
-            self.fail(f'"{text[:40]}" is not valid: {problem}.', param, ctx)
+def moment(text: str) -> datetime:
+    """Return a point in time, ISO 8601 with its time zone."""
+    example = "write it as 2027-01-31T18:00:00Z"
+    try:
+        parsed = datetime.fromisoformat(text)
+        found = parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f'"{text}" is not a valid time: {example}') from None
+    if parsed.tzinfo is None:
+        raise ValueError(f'"{text}" must have a time zone: {example}')
+    return found
 
 
-class Window(click.ParamType[int]):
-    """A time until now, in hours: `14d`, `36h`; at most a year."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch("([0-9]{1,4})([dh])", str(value))
-        hours = int(match[1]) * (24 if match[2] == "d" else 1) if match else 0
-        if not 1 <= hours <= HOURS_OF_YEAR:
-            self.fail(
-                f'"{str(value)[:40]}" is not valid: write days or hours, 14d or 36h, at most 365d.',
-                param,
-                ctx,
-            )
-        return hours
+def since(text: str) -> datetime:
+    """Return a point in time, a date, which is its first moment in UTC, or how long ago: `24h`, `7d`."""
+    if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        text = f"{text}T00:00:00Z"
+    if "T" in text or "-" in text:
+        return moment(text)
+    days, unit, rest = text.partition("d")
+    try:
+        ago = timedelta(days=int(days) if unit else 0)
+        return now() - ago - (parse_duration(rest if unit else text) if rest or not unit else timedelta())
+    except (ValueError, OverflowError):
+        problem = "write how long ago, 24h or 7d, a date, 2027-01-31, or a time, 2027-01-31T18:00:00Z"
+        raise ValueError(f'"{text[:40]}" is not valid: {problem}') from None
 
 
-class Duration(click.ParamType[timedelta]):
-    """A duration of at least a second, as Go writes it."""
+def window(text: str) -> int:
+    """Return a time until now, in hours: `14d`, `36h`; at most a year."""
+    match = re.fullmatch("([0-9]{1,4})([dh])", text)
+    hours = int(match[1]) * (24 if match[2] == "d" else 1) if match else 0
+    if not 1 <= hours <= HOURS_OF_YEAR:
+        raise ValueError(f'"{text[:40]}" is not valid: write days or hours, 14d or 36h, at most 365d')
+    return hours
 
-    name = "DURATION"
 
-    def __init__(self, at_most: str = "") -> None:
-        self._at_most = at_most
+def duration(text: str, at_most: str = "") -> timedelta:
+    """Return a duration of at least a second, as Go writes it."""
+    try:
+        found = parse_duration(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f'"{text[:40]}" is not a valid duration: write 30m or 1h30m') from None
+    if found < timedelta(seconds=1):
+        raise ValueError(f'"{text}" must be at least 1s')
+    if at_most and found > parse_duration(at_most):
+        raise ValueError(f'"{text}" must be at most {at_most}')
+    return found
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        try:
-            duration = value if isinstance(value, timedelta) else parse_duration(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f'"{str(value)[:40]}" is not a valid duration: write 30m or 1h30m.', param, ctx)
-        if duration < timedelta(seconds=1):
-            self.fail(f'"{value}" must be at least 1s.', param, ctx)
-        if self._at_most and duration > parse_duration(self._at_most):
-            self.fail(f'"{value}" must be at most {self._at_most}.', param, ctx)
-        return duration
+
+SINCE = Parsed("TIME|DATE|DURATION", since)
+DURATION = Parsed("DURATION", duration)
+
+
+def now_option(purpose: str) -> Callable[[F], F]:
+    time = Parsed("TIME", moment)
+    return click.option("--now", type=time, default=now, help=f"{purpose}. Default: now.")
 
 
 def now() -> datetime:

@@ -29,16 +29,15 @@ SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 EVERYTHING = "*"
 
 
-def policy_names(api: ApiClient) -> list[str]:
-    return options.object_names(api, RESOURCES[POLICY].path())
+_completed = options.completed_by(partial(options.object_names, path=RESOURCES[POLICY].path()))
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[POLICY]...", shell_complete=options.completed(policy_names))
+@click.argument("names", nargs=-1, metavar="[POLICY]...", shell_complete=_completed)
 @click.option(
     "--for",
     "duration",
-    type=options.Duration(at_most="24h"),
+    type=options.Parsed("DURATION", partial(options.duration, at_most="24h")),
     required=True,
     help="How long, such as 30m or 1h30m; at most 24h, and a pause can be renewed.",
 )
@@ -72,7 +71,7 @@ def pause(
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[POLICY]...", shell_complete=options.completed(policy_names))
+@click.argument("names", nargs=-1, metavar="[POLICY]...", shell_complete=_completed)
 @options.cluster_options
 @options.output_option()
 def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:

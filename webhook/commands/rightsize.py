@@ -24,7 +24,7 @@ MAX_SHOWN = 40
 @options.verbose_option
 @click.option(
     "--window",
-    type=options.Window(),
+    type=options.Parsed("DURATION", options.window),
     default="14d",
     help="How far back peaks are read: days or hours, 14d or 36h.",
 )

@@ -15,7 +15,7 @@ import msgspec
 from policies.finding import Reason
 from policies.registry import RULES, RULES_BY_ID, RULES_BY_REASON
 from policies.rule import Rule
-from webhook.commands.options import output_option
+from webhook.commands.options import completed, output_option
 from webhook.commands.output import Screen, as_yaml, print_as
 
 MAX_MATCHES = 3
@@ -32,14 +32,11 @@ TYPE_NAMES: dict[Any, str] = {
 }
 
 
-def _begun_with(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    return [
-        name for name in (*RULES_BY_ID, *(each.name for each in RULES_BY_REASON)) if name.startswith(begun)
-    ]
+NAMES = (*RULES_BY_ID, *(reason.name for reason in RULES_BY_REASON))
 
 
 @click.command()
-@click.argument("name", metavar="[RULE | REASON]", required=False, shell_complete=_begun_with)
+@click.argument("name", metavar="[RULE | REASON]", required=False, shell_complete=completed(lambda _: NAMES))
 @output_option()
 def rules(name: str | None, output: str) -> None:
     """Show all rules, one with its options, or those of a reason.
@@ -63,7 +60,7 @@ def rules(name: str | None, output: str) -> None:
 
 def _unknown(name: str) -> str:
     """Return that there is no such rule or reason, and the names that are like it, in whatever case."""
-    known = {each.lower(): each for each in (*RULES_BY_ID, *(reason.name for reason in RULES_BY_REASON))}
+    known = {each.lower(): each for each in NAMES}
     close = [known[each] for each in get_close_matches(name.lower(), known, n=MAX_MATCHES)]
     hint = f"did you mean {' or '.join(close)}?" if close else "`gpu-admission rules` lists the rules"
     return f'unknown rule or reason "{name}"; {hint}'

@@ -16,7 +16,8 @@ from policies.pods.field_paths import field_path
 from policies.printable import printable
 from policies.quota.amounts import NOTHING, format_amount, total
 from webhook.cluster.objects import timestamp
-from webhook.commands.options import Since, now, output_option, prices_option, prometheus_options
+from webhook.commands import options
+from webhook.commands.options import now, output_option, prices_option, prometheus_options
 from webhook.commands.output import (
     FAILED,
     STRUCTURED,
@@ -75,10 +76,10 @@ class Columns(NamedTuple):
 )
 @click.option(
     "--since",
-    type=Since(),
+    type=options.SINCE,
     help="Count from then on: 24h, 7d, a date (it begins at 00:00 UTC) or a time. Default: all of it.",
 )
-@click.option("--until", type=Since(), help="Count up to then. Default: all of it.")
+@click.option("--until", type=options.SINCE, help="Count up to then. Default: all of it.")
 @prices_option
 @prometheus_options("Tell used GPU-hours from idle ones")
 @output_option("csv")

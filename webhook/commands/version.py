@@ -3,11 +3,10 @@
 from typing import Any
 
 import click
-import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.objects import CAPACITY, CONTROLLER, WEBHOOK, decode_metadata
+from webhook.cluster.objects import CAPACITY, CONTROLLER, WEBHOOK, decode_metadata, decode_version
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import Screen, print_as
@@ -37,7 +36,7 @@ def version(*, client: bool, install_namespace: str, output: str, cluster: Clust
         Screen().line(f"client        {VERSION}, commit {commit()}")
     if not client:
         with cluster.client() as api:
-            shown["kubernetes"] = msgspec.json.decode(api.get("/version")).get("gitVersion", "")
+            shown["kubernetes"] = decode_version(api.get("/version")).git_version
             labels = {name: _label(api, install_namespace, *what) for name, what in PARTS.items()}
         shown["installation"] = {name: label for name, label in labels.items() if label}
         shown["skew"] = not {VERSION}.issuperset(shown["installation"].values())

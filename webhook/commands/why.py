@@ -12,7 +12,7 @@ from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
 from webhook.commands import options
-from webhook.commands.options import ClusterChoice, completed
+from webhook.commands.options import ClusterChoice, completed_by
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota_text import budget_facts, idle_text
 from webhook.tools.status.freshness import stale_figures
@@ -48,7 +48,7 @@ NOT_STORED = (
     "subject",
     nargs=-1,
     metavar="[KIND/NAME | KIND NAME]",
-    shell_complete=completed(lambda api: ServedKinds(api).plurals),
+    shell_complete=completed_by(lambda api: ServedKinds(api).plurals),
 )
 @options.namespace_options("the context's")
 @options.config_option("the cluster's documents")

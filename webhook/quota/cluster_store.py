@@ -210,8 +210,10 @@ def _as_ledger_errors(done: str) -> Iterator[None]:
         yield
     except (errors.Conflict, errors.AlreadyExists, errors.NotFound) as error:
         raise LedgerConflict(str(error)) from None
-    except (LedgerObjectError, msgspec.MsgspecError) as error:
+    except LedgerObjectError as error:
         raise LedgerError(str(error), transient=False) from None
+    except msgspec.MsgspecError:
+        raise LedgerError(errors.UNREADABLE, transient=False) from None
     except errors.ApiError as error:
         transient = isinstance(error, errors.Unreachable | errors.Unavailable)
         problem = f"the ledger of the quota could not be {done}: {error}"

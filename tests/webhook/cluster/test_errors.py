@@ -302,3 +302,10 @@ def test_what_the_api_server_quotes_obeys_nobody() -> None:
     error = errors.of_response(403, b'{"message": "no: \\u001b[2J\\u202ename\\nin two lines", "code": 403}')
 
     assert str(error) == "no: \ufffd[2J\ufffdname\nin two lines"
+
+
+@cases("seconds", none_left=0.0, less_than_none=-0.5)
+def test_a_call_without_time_is_not_made(tmp_path: Path, seconds: float) -> None:
+    with ApiServer(tmp_path, lambda _: Answer()) as server:
+        assert message_of(server.client(), timeout=seconds) == said("did not answer in time")
+        assert server.requests == []

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.cases import cases
 from tests.pages import ROOT
-from tests.webhook.cluster.apiserver import ApiServer, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, status
 from webhook.cluster.access import context_namespace
 from webhook.commands import main
 
@@ -142,6 +142,32 @@ def test_a_command_names_the_server_that_does_not_answer(command: str, tmp_path:
     said = " ".join(result.stderr.split())
     assert f"error: {url}: GET /" in said
     assert "the API server refused the connection" in said
+
+
+READING = (
+    *("status", "quota", "why", "why job/train", "scan", "doctor", "canary"),
+    *("config", "classes", "certs show", "export", "version"),
+)
+
+
+@pytest.mark.parametrize("command", READING)
+@cases(
+    "body",
+    a_page=b"<html>log in</html>",
+    nothing=b"",
+    no_text=b"\xff\xfe",
+    null=b"null",
+    a_list=b"[]",
+    another_form=b'{"items": 7}',
+)
+def test_what_is_no_api_server_is_named(command: str, body: bytes, tmp_path: Path) -> None:
+    with ApiServer(tmp_path, lambda _: Answer(body)) as server:
+        result = CliRunner().invoke(main, [*command.split(), "--kubeconfig", str(server.kubeconfig())])
+
+    assert result.exit_code == 2
+    *_, line = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "cannot be read" in line or "answer" in line
 
 
 @cases(

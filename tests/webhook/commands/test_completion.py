@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.cases import cases
 from tests.deploy.plugin import COMPLETION
-from tests.webhook.cluster.apiserver import ApiServer, answering
+from tests.webhook.cluster.apiserver import Answer, ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, POD_KINDS
 from webhook.commands import COMPLETE_VAR, PROGRAM, main, run
 
@@ -65,8 +65,9 @@ def test_what_cannot_be_read_completes_nothing_and_says_nothing(
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_rights_no_namespace_is_completed(tmp_path: Path) -> None:
-    with ApiServer(tmp_path, answering({"/api/v1/namespaces": FORBIDDEN})) as server:
+@cases("answer", without_rights=FORBIDDEN, of_no_api_server=Answer(b"<html>log in</html>"))
+def test_where_no_namespace_can_be_read_none_is_completed(answer: Answer, tmp_path: Path) -> None:
+    with ApiServer(tmp_path, lambda _: answer) as server:
         assert completions("quota", "--kubeconfig", str(server.kubeconfig()), "-n", "") == []
 
 

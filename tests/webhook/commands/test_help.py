@@ -1,11 +1,13 @@
 """`--help` on a terminal of 80 columns: no summary of a command is cut."""
 
+import re
 from collections.abc import Iterator
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from tests.pages import ROOT
 from webhook.commands import main
 
 
@@ -24,3 +26,16 @@ def test_summaries_fit(path: tuple[str, ...]) -> None:
     summaries = shown.partition("Show this message and exit.\n")[2].splitlines()
     assert summaries
     assert [line for line in summaries if line.endswith("...")] == []
+
+
+def test_every_command_is_in_a_group() -> None:
+    folder = ROOT / "webhook" / "commands"
+    written = {
+        name.replace("_", "-")
+        for file in folder.glob("*.py")
+        for name in re.findall(
+            r"^@click\.(?:command|group)\((?:.*\n)*?def (\w+)\(", file.read_text(), re.MULTILINE
+        )
+    }
+
+    assert written - {"main"} == set(main.commands)

@@ -1,5 +1,7 @@
 """Ledgers on an API server in miniature; on a real one: tests/cluster/test_cluster_store.py."""
 
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,6 +10,7 @@ import pytest
 from policies.quota.quota_request import LedgerError
 from tests.builders import quota_ledger
 from tests.cases import cases
+from tests.webhook.cluster.apiserver import Answer, ApiServer, status
 from tests.webhook.quota.quota_and_ledger_object import INSTALLATION, NAMESPACE, QuotaAndLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -43,5 +46,39 @@ def test_a_ledger_that_could_not_be_read(failure: errors.ApiError, want: str) ->
 
     with pytest.raises(LedgerError) as raised:
         ClusterStore(cast(ApiClient, SimpleNamespace(get=fail)), INSTALLATION).epoch(1.0)
+
+    assert str(raised.value) == want
+
+
+READ = "the ledger of the quota could not be read: GET /apis/gpu-admission.dev/v1alpha1/namespaces/team/gpuquotas/default"
+STUCK = threading.Event()
+
+
+@cases(
+    ("answer", "seconds", "want"),
+    silence=(Answer(stream=[], wait=STUCK), 0.05, f"{READ}: the API server did not answer in time"),
+    no_time_left=(Answer(), 0.0, f"{READ}: the API server did not answer in time"),
+    a_cut=(Answer(cut=True), 5.0, f"{READ}: the API server closed the connection"),
+    a_page=(Answer(b"<html>log in</html>"), 5.0, "the API server sent an answer that cannot be read"),
+    another_form=(
+        Answer(b'{"spec": 7, "metadata": 1}'),
+        5.0,
+        "the API server sent an answer that cannot be read",
+    ),
+    overload=(status(503, "etcd is away"), 5.0, "the ledger of the quota could not be read: etcd is away"),
+    no_right=(status(403, "may not"), 5.0, "the ledger of the quota could not be read: may not"),
+    a_proxy=(
+        Answer(b"<h1>Bad Gateway</h1>", 502),
+        5.0,
+        "the ledger of the quota could not be read: HTTP 502",
+    ),
+)
+def test_each_fault_is_said_in_the_words_of_who_reads_a_denial(
+    answer: Answer, seconds: float, want: str, tmp_path: Path
+) -> None:
+    with ApiServer(tmp_path, lambda _: answer) as server:
+        with pytest.raises(LedgerError) as raised:
+            ClusterStore(server.client(), INSTALLATION).read_desired("team", seconds)
+        STUCK.set()
 
     assert str(raised.value) == want

@@ -18,7 +18,7 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
-from webhook.cluster.objects import TRUE, WEBHOOK
+from webhook.cluster.objects import TRUE, WEBHOOK, decode_version
 from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.document_status import statuses
 from webhook.configuration.documents import CLASS, GROUP, POLICY
@@ -102,7 +102,7 @@ def read_status(
     return ClusterStatus(
         at=now,
         version=VERSION,
-        kubernetes=msgspec.json.decode(api.get("/version")).get("gitVersion", ""),
+        kubernetes=decode_version(api.get("/version")).git_version,
         configuration=configuration.version,
         namespaces=shown,
         installation=installation,
