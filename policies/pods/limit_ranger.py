@@ -42,6 +42,8 @@ class Default(msgspec.Struct, frozen=True):
     resource: str
     amount: QuantityText
     limit_range: str
+    item: int
+    """The index in its `spec.limits`."""
 
     @property
     def path(self) -> str:
@@ -68,6 +70,10 @@ class Refusal(msgspec.Struct, frozen=True):
     allowed: QuantityText
     place: ContainerPlace | None
     seen: Quantity | None
+
+    @property
+    def path(self) -> str:
+        return self.place.path if self.place else "spec"
 
 
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
@@ -105,9 +111,9 @@ def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
     for place in pod.places if limits.requests or limits.limits else ():
         for kind in KINDS:
             written = effective(place.container, kind)
-            for resource, (amount, name) in limits.given(kind).items():
+            for resource, given in limits.given(kind).items():
                 if resource not in written:
-                    yield Default(place, kind, resource, amount, name)
+                    yield Default(place, kind, resource, *given)
 
 
 def was_given(pod: Pod, limits: NamespaceLimits) -> list[Default]:
@@ -129,13 +135,18 @@ def was_given(pod: Pod, limits: NamespaceLimits) -> list[Default]:
 
 
 def _equal(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
+    """Yield amounts that equal defaults, request and limit of a resource alike: an author who writes one has chosen both."""
+    names = limits.requests.keys() | limits.limits.keys()
     for place in pod.places:
-        for kind in KINDS:
-            has, defaults = effective(place.container, kind), limits.given(kind)
-            for resource in defaults.keys() & has.keys():
-                amount, name = defaults[resource]
-                if readable(amount) == readable(has[resource]):
-                    yield Default(place, kind, resource, has[resource], name)
+        has = {kind: effective(place.container, kind) for kind in KINDS}
+        for name in names & has["requests"].keys():
+            kinds = [kind for kind in KINDS if name in has[kind]]
+            known = [(kind, limits.given(kind)[name]) for kind in kinds if name in limits.given(kind)]
+            defaults = [Default(place, kind, name, *default) for kind, default in known]
+            if len(defaults) == len(kinds) and all(
+                readable(each.amount) == readable(has[each.kind][name]) for each in defaults
+            ):
+                yield from defaults
 
 
 def effective(container: Container, kind: ResourceMap) -> ResourceList:

@@ -164,6 +164,8 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds, fixes)
     yield from annotation_findings(pod, context)
+    if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
+        yield from default_gpus.warnings(pod, context.limit_ranges, context.resource_mapping)
 
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
-from webhook.evaluation.limit_ranges import naming_limit_ranges, with_default_gpus
+from webhook.evaluation.limit_ranges import naming_limit_ranges
 from webhook.evaluation.rule_pass import RulePass
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.workloads.gangs import may_be_in_gang
@@ -194,7 +194,6 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         decision = rules.decision()
         if limits is not None:
             mapping = self.configuration.resource_mapping
-            decision = with_default_gpus(decision, pod, limits, mapping, phase, self.now)
             decision = naming_limit_ranges(
                 decision, pod, limits, mapping, partial(self.evaluate, phase, policy)
             )

@@ -130,8 +130,8 @@ GIVEN = (
 )
 REFUSED = (
     'containers[0].resources.limits[nvidia.com/gpu] (container "main"): set nvidia.com/gpu: 2; must satisfy LimitRange gpus: '
-    "maximum nvidia.com/gpu usage per Container is 2, but limit is 4; or ask the platform team to change "
-    "spec.limits[0].max[nvidia.com/gpu] of LimitRange gpus [gpu-requests]"
+    "maximum nvidia.com/gpu usage per Container is 2, but limit is 4; or ask the platform team to remove "
+    "spec.limits[0].max[nvidia.com/gpu] from LimitRange gpus [gpu-requests]"
 )
 
 
@@ -143,6 +143,21 @@ REFUSED = (
     a_pod_that_wants_none=(ONE, WEB % (LIMITED % 0), []),
     a_pod_that_asks_itself=(ONE, WEB % (LIMITED % 1), []),
     a_limit_range_of_cpu=(GIVING % "default: {cpu: 1}", WEB % "", []),
+    beyond_a_quota=(
+        ONE,
+        stream("""\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUQuota
+metadata: {name: default, namespace: ml}
+spec: {hard: {gpus: 0}}
+""", WEB % ""),
+        [
+            GIVEN.format("spec.", 1, 1),
+            "warning: set nvidia.com/gpu: 0 if it needs no GPU; exceeded quota: ml/default, 1 GPU can never fit: the quota "
+            "grants 0; LimitRange gpus gives nvidia.com/gpu: 1 to each container that requests none; or ask the platform team to "
+            "raise spec.hard.gpus [gpu-quota]",
+        ],
+    ),
     one_that_is_refused=(GIVING % "max: {nvidia.com/gpu: 2}", WEB % (LIMITED % 4), [f"spec.{REFUSED}"]),
     a_template_that_is_refused=(GIVING % "max: {nvidia.com/gpu: 2}", DEPLOYMENT % (LIMITED % 4), [REFUSED]),
     a_least_that_nobody_may_leave_out=(
