@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, in_words, together
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranger import KINDS, Default, Refusal, effective, refusals, was_given
+from policies.pods.limit_ranger import KINDS, RATIO, Default, Refusal, effective, refusals, was_given
 from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
@@ -155,7 +155,7 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
 
 def _accepted(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edits:
     """Return the edits of one container that the LimitRange accepts: the bound in place of its amounts, or equal amounts."""
-    name, is_ratio = refusal.resource, refusal.bound == "maxLimitRequestRatio"
+    name, is_ratio = refusal.resource, refusal.bound == RATIO
     having = [each for each in pod.places if name in effective(each.container, "requests")]
     place = refusal.place or (having[0] if len(having) == 1 else None)
     if place is None:
@@ -194,7 +194,7 @@ def giving(limits: Mapping[str, NamespaceLimits], mapping: ResourceMapping) -> I
 
 def _gives(path: str, item: LimitRangeItem, resource: str, amount: str) -> Finding:
     set_to_0 = [f"{field}[{resource}]" for field in ("default", "defaultRequest")]
-    bounds = (("min", item.min), ("maxLimitRequestRatio", item.max_limit_request_ratio))
+    bounds = (("min", item.min), (RATIO, item.max_limit_request_ratio))
     removed = [f"{field}[{resource}]" for field, amounts in bounds if resource in (amounts or {})]
     own = (("default", item.default), ("defaultRequest", item.default_request), ("max", item.max))
     field = next((field for field, amounts in own if resource in (amounts or {})), "min")

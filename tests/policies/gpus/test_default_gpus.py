@@ -14,7 +14,7 @@ from policies.pods.limit_ranges import decode_limit_range, namespace_limits
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
 from tests.oracle import oracle
-from tests.policies.pods.test_limit_ranger import draw_case, read_limits
+from tests.policies.pods.limit_cases import draw_case, read_limits
 from tests.seed import SAID, SEED
 from webhook.configuration.loader import load_objects
 
