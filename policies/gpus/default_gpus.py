@@ -5,7 +5,17 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, in_words, together
+from policies.finding import (
+    LIMIT_RANGE_REFUSES,
+    Asked,
+    Edit,
+    Edits,
+    Finding,
+    Reason,
+    Severity,
+    in_words,
+    together,
+)
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranger import KINDS, RATIO, Default, Refusal, effective, refusals, was_given
 from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
@@ -14,10 +24,9 @@ from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import QuantityError, QuantityText, readable
 
 GPUS_BY_DEFAULT = Reason("GPUsByDefault", "a LimitRange gives GPUs to containers that request none")
-LIMIT_RANGE_REFUSES = Reason("LimitRangeRefuses", "a LimitRange refuses the pod")
-REASONS = (GPUS_BY_DEFAULT, LIMIT_RANGE_REFUSES)
-
-LIMIT_RANGE, RULE = "LimitRange", "gpu-requests"
+ID = "limit-range"
+"""Rule id of what a LimitRange itself refuses, whatever our policy is."""
+LIMIT_RANGE = "LimitRange"
 _NONE = "0"
 _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, is_example=True)
 
@@ -143,6 +152,7 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     field = f"spec.limits[{refusal.item}].{refusal.bound}[{refusal.resource}]"
     edits, place = _accepted(pod, refusal, limits), refusal.place
     return Finding(
+        rule=ID,
         reason=LIMIT_RANGE_REFUSES,
         path=edits[-1].path if edits else refusal.path,
         container=place.container.name if place else None,
@@ -204,7 +214,7 @@ def _gives(path: str, item: LimitRangeItem, resource: str, amount: str) -> Findi
         *(Edit(f"{path}.{each}") for each in removed),
     )
     return _warning(
-        rule=RULE,
+        rule=ID,
         path=f"{path}.{field}[{resource}]",
         value=amount,
         message=f"each container that requests none gets it, also sidecars and init containers{why}",

@@ -36,7 +36,7 @@ def test_a_limit_range_that_gives_gpus(plane: ControlPlane) -> None:
     assert said == (
         'Warning: LimitRange gpus-by-default/gpus: spec.limits[0].default[nvidia.com/gpu] = "2": set default[nvidia.com/gpu] and '
         "defaultRequest[nvidia.com/gpu] to 0; each container that requests none gets it, also sidecars and init containers "
-        "[gpu-requests]"
+        "[limit-range]"
     )
 
     def answer(name: str, main: JSON) -> tuple[bool, str]:

@@ -262,7 +262,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
-        validated = validated.with_findings(self._refused(policy, final), Mode.ENFORCE, default_gpus.RULE)
+        validated = validated.with_findings(self._refused(policy, final), Mode.ENFORCE)
         known = {violation.identity for violation in mutated.violations}
         denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
         rest = tuple(
@@ -290,7 +290,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         by_daemonset = kind == "DaemonSet"
         decision = self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
         refused = self._refused(policy, pod, is_partial=is_partial)
-        return decision.with_findings(refused, Mode.ENFORCE, default_gpus.RULE)
+        return decision.with_findings(refused, Mode.ENFORCE)
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""

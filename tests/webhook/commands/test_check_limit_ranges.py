@@ -131,7 +131,7 @@ GIVEN = (
 REFUSED = (
     'containers[0].resources.limits[nvidia.com/gpu] (container "main"): set nvidia.com/gpu: 2; must satisfy LimitRange gpus: '
     "maximum nvidia.com/gpu usage per Container is 2, but limit is 4; or ask the platform team to remove "
-    "spec.limits[0].max[nvidia.com/gpu] from LimitRange gpus [gpu-requests]"
+    "spec.limits[0].max[nvidia.com/gpu] from LimitRange gpus [limit-range]"
 )
 
 
@@ -190,19 +190,19 @@ def test_what_a_limit_range_gives_is_part_of_the_pod(giving: str, manifest: str,
     a_default=(
         "default: {nvidia.com/gpu: 1}",
         'spec.limits[0].default[nvidia.com/gpu] = "1": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0; each '
-        "container that requests none gets it, also sidecars and init containers [gpu-requests]",
+        "container that requests none gets it, also sidecars and init containers [limit-range]",
     ),
     max_alone=(
         "max: {nvidia.com/gpu: 4}",
         'spec.limits[0].max[nvidia.com/gpu] = "4": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0; each '
         "container that requests none gets it, also sidecars and init containers: max is the default where nobody writes one "
-        "[gpu-requests]",
+        "[limit-range]",
     ),
     a_least=(
         "min: {nvidia.com/gpu: 1}, maxLimitRequestRatio: {nvidia.com/gpu: 1}",
         'spec.limits[0].min[nvidia.com/gpu] = "1": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0, and '
         "remove min[nvidia.com/gpu] and maxLimitRequestRatio[nvidia.com/gpu]; each container that requests none gets it, also "
-        "sidecars and init containers: min is the default where nobody writes one [gpu-requests]",
+        "sidecars and init containers: min is the default where nobody writes one [limit-range]",
     ),
     none_by_default=("max: {nvidia.com/gpu: 4}, default: {nvidia.com/gpu: 0}", None),
     of_cpu=("default: {cpu: 1}", None),
