@@ -17,7 +17,7 @@ from policies.finding import (
     together,
 )
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranger import KINDS, RATIO, Default, Refusal, effective, refusals, was_given
+from policies.pods.limit_ranger import KINDS, POD_LEVEL, RATIO, Default, Refusal, effective, refusals, was_given
 from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
@@ -168,8 +168,8 @@ def _accepted(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edits:
     name, is_ratio = refusal.resource, refusal.bound == RATIO
     having = [each for each in pod.places if name in effective(each.container, "requests")]
     place = refusal.place or (having[0] if len(having) == 1 else None)
-    if place is None:
-        return ()
+    if place is None or (pod.spec.resources is not None and name in POD_LEVEL):
+        return ()  # amounts of the pod as a whole bound those of its containers
     amount = effective(place.container, "limits").get(name) if is_ratio else refusal.allowed
     written = [kind for kind in KINDS if name in getattr(place.container, kind)]
     kinds = written if refusal.seen and not is_ratio else KINDS
