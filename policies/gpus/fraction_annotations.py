@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from policies.gpus.resource_mapping import NVIDIA_GPU, AnnotationKey, Measure, ResourceMapping
-from policies.pods.annotations import BadAnnotation, whole_number
+from policies.pods.annotations import BYTES, MIB, BadAnnotation, whole_number
 from policies.pods.pod import Pod
 
 FRACTION_DEVICE = NVIDIA_GPU
@@ -24,7 +24,7 @@ KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
 `pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
-_UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}
+_UNITS = {Measure.MEMORY_MIB: MIB, Measure.MEMORY_BYTES: BYTES}
 _LARGEST = 10**12
 """More than the bytes of any GPU's memory. It keeps numbers short."""
 

@@ -18,6 +18,7 @@ from policies.placement.availability import EXCEEDS_NODE, NO_NODE
 from policies.placement.class_choice import CLASS_NOT_OFFERED, UNKNOWN_CLASS
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeOffer, node_facts
+from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.field_paths import path_parts, with_edit
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
@@ -76,7 +77,13 @@ PINS: tuple[JSON, ...] = (
     {"default": "nvidia-a100"},
     {"autoscaledClasses": ["nvidia-h100"]},
 )
-RULES = (("gpu-class", PINS), ("gpu-requests", REQUESTS), ("gpu-isolation", ({"mode": "enforce"},)))
+SPOT_POOL: JSON = {"mode": "enforce", "nodeSelector": {"pool": "spot"}}
+RULES = (
+    ("gpu-class", PINS),
+    ("gpu-requests", REQUESTS),
+    ("gpu-isolation", ({"mode": "enforce"},)),
+    ("spot", (SPOT_POOL,)),
+)
 SHARES = {
     "memoryGiB": 24,
     "nodeLabels": [{"key": "accelerator", "values": ["nvidia-l4"]}],
@@ -93,7 +100,9 @@ ANNOTATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("gpu-admission.dev/gpu-clas", CLASSES_NAMED),
     ("gpu-admission.dev/model-params", ("7b", "70b", "400b", "seven")),
     ("gpu-fraction", ("0.5", "0.001", "2")),
-    ("gpu-admission.dev/cuda", ("12.4", "13.0")),
+    ("gpu-admission.dev/cuda", ("12.4", "13.0", "v12.4")),
+    ("gpu-admission.dev/spot", ("yes",)),
+    ("gpu-admission.dev/model-load-seconds", ("5m",)),
 )
 SELECTORS = (
     ("accelerator", ("nvidia-l4", "nvidia-a100-80gb", "nvidia-l5", "nvidia-t4")),
@@ -106,8 +115,8 @@ ENVIRONMENT = (
     ("OTHER", ("1",)),
 )
 
-SPELLING = {UNKNOWN_RESOURCE_NAME, INVALID_RESOURCE_NAME, UNKNOWN_ANNOTATION}
-"""Only under its right name is a field read at all, and what is wrong with its value is said then."""
+SPELLING = {UNKNOWN_RESOURCE_NAME, INVALID_RESOURCE_NAME, UNKNOWN_ANNOTATION, INVALID_ANNOTATION}
+"""Only under its right name, and with a right value, is a field read at all, and what is wrong with the pod is said then."""
 INCOMPLETE = {
     UNKNOWN_CLASS,
     CLASS_CONTRADICTION,
