@@ -17,7 +17,16 @@ from policies.finding import (
     together,
 )
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranger import KINDS, POD_LEVEL, RATIO, Default, Refusal, effective, refusals, was_given
+from policies.pods.limit_ranger import (
+    KINDS,
+    POD_LEVEL,
+    RATIO,
+    Default,
+    Refusal,
+    effective,
+    refusals,
+    was_given,
+)
 from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
