@@ -33,7 +33,8 @@ class Reason(msgspec.Struct, frozen=True):
 UNREAD_GPUS = Reason("UnreadGPUs", "the object contains GPU resources that gpu-admission does not read")
 TOO_LARGE = Reason("TooLarge", "an object has more or longer fields than are read")
 INVALID_DOCUMENT = Reason("InvalidDocument", "a document of gpu-admission.dev is invalid, or not in force")
-REASONS_OF_NO_RULE = (UNREAD_GPUS, TOO_LARGE, INVALID_DOCUMENT)
+LIMIT_RANGE_REFUSES = Reason("LimitRangeRefuses", "a LimitRange refuses the pod")
+REASONS_OF_NO_RULE = (UNREAD_GPUS, TOO_LARGE, INVALID_DOCUMENT, LIMIT_RANGE_REFUSES)
 
 
 PLATFORM_TEAM = "the platform team"

@@ -1,23 +1,41 @@
 """GPUs that a LimitRange gives to containers whose authors requested none: who gives them, and how a pod is rid of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, in_words, together
+from policies.finding import (
+    LIMIT_RANGE_REFUSES,
+    Asked,
+    Edit,
+    Edits,
+    Finding,
+    Reason,
+    Severity,
+    in_words,
+    together,
+)
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranger import KINDS, Default, Refusal, effective, refusals, text, was_given
+from policies.pods.limit_ranger import (
+    KINDS,
+    POD_LEVEL,
+    RATIO,
+    Default,
+    Refusal,
+    effective,
+    refusals,
+    was_given,
+)
 from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
-from policies.pods.pod import Pod
+from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import QuantityError, QuantityText, readable
 
 GPUS_BY_DEFAULT = Reason("GPUsByDefault", "a LimitRange gives GPUs to containers that request none")
-LIMIT_RANGE_REFUSES = Reason("LimitRangeRefuses", "a LimitRange refuses the pod")
-REASONS = (GPUS_BY_DEFAULT, LIMIT_RANGE_REFUSES)
-
-LIMIT_RANGE, RULE = "LimitRange", "gpu-requests"
+ID = "limit-range"
+"""Rule id of what a LimitRange itself refuses, whatever our policy is."""
+LIMIT_RANGE = "LimitRange"
 _NONE = "0"
 _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, is_example=True)
 
@@ -27,16 +45,12 @@ _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, i
 
 def gpus_by_default(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> list[Default]:
     """Return the GPUs of a pod that LimitRanger has seen which a LimitRange gave it."""
-    return [
-        each
-        for each in was_given(pod, limits)
-        if mapping.resource(each.resource) is not None and is_positive(each.amount)
-    ]
+    return [each for each in was_given(pod, limits) if _has_gpus(each.resource, each.amount, mapping)]
 
 
-def is_positive(amount: QuantityText) -> bool:
+def _has_gpus(resource: str, amount: QuantityText, mapping: ResourceMapping) -> bool:
     quantity = readable(amount)
-    return quantity is not None and quantity.nano > 0
+    return mapping.resource(resource) is not None and quantity is not None and quantity.nano > 0
 
 
 def are_all(pod: Pod, defaults: Sequence[Default], mapping: ResourceMapping) -> bool:
@@ -50,38 +64,42 @@ def are_all(pod: Pod, defaults: Sequence[Default], mapping: ResourceMapping) -> 
 
 def without_gpus(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> Pod | None:
     """Return the pod that requests 0 in place of what it was given; None where a LimitRange refuses that."""
-    patch = PodPatch(pod)
     for each in defaults:
-        patch.set_resource(each.place, each.kind, each.resource, _NONE)
+        pod = with_amounts(pod, each.place, KINDS, each.resource, _NONE)
     names = {each.resource for each in defaults}
     try:
-        is_refused = any(each.resource in names for each in refusals(patch.pod, limits))
+        is_refused = any(each.resource in names for each in refusals(pod, limits))
     except QuantityError:
         return None  # reported where it is written
-    return None if is_refused else patch.pod
+    return None if is_refused else pod
 
 
-def warnings(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> Iterator[Finding]:
-    """Warn of each container that was given GPUs."""
-    by_place: dict[tuple[str, str], list[Default]] = {}
-    for each in defaults:
-        by_place.setdefault((each.place.path, each.resource), []).append(each)
-    for found in by_place.values():
-        shown, is_optional = found[-1], without_gpus(pod, found, limits) is not None
-        finding = _warning(
-            path=shown.path,
-            container=shown.place.container.name,
-            value=str(shown.amount),
-            message=_origin(found),
-            choices=together(*_edits(found)) if is_optional else (),
-            remedy=f"{in_words([_edits(found)])} if it needs none" if is_optional else "",
-        )
-        yield finding if is_optional else _asking(finding, found, limits)
+def with_amounts(
+    pod: Pod, place: ContainerPlace, kinds: Sequence[ResourceMap], resource: str, amount: QuantityText
+) -> Pod:
+    patch = PodPatch(pod)
+    for kind in kinds:
+        patch.set_resource(place, kind, resource, amount)
+    return patch.pod
 
 
-def explained(
-    finding: Finding, defaults: Sequence[Default], limits: NamespaceLimits, *, all_of_pod: bool, removes: bool
-) -> Finding:
+def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Iterator[Finding]:
+    """Warn of each container that a LimitRange gave GPUs."""
+    by_amount: dict[tuple[str, str], list[Default]] = {}
+    for each in gpus_by_default(pod, limits, mapping):
+        by_amount.setdefault((each.place.path, each.resource), []).append(each)
+    for defaults in by_amount.values():
+        last = defaults[-1]
+        path, container, value = last.path, last.place.container.name, str(last.amount)
+        finding = _warning(path=path, container=container, value=value, message=_origin(defaults))
+        if without_gpus(pod, defaults, limits) is None:
+            yield _asking(finding, last)
+        else:
+            edits = _edits(defaults)
+            yield replace(finding, choices=(edits,), remedy=f"{in_words([edits])} if it needs none")
+
+
+def explained(finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool, removes: bool) -> Finding:
     """Return a denial with the LimitRange that gave the GPUs it is about, and what its author can write.
 
     all_of_pod: the pod has no other GPUs. removes: without them, it would not be denied.
@@ -90,7 +108,7 @@ def explained(
         return finding
     finding = replace(finding, message=f"{finding.message}; {_origin(defaults)}")
     if not removes:
-        return finding if finding.ask or not all_of_pod else _asking(finding, defaults, limits)
+        return finding if finding.ask or not all_of_pod else _asking(finding, defaults[0])
     edits = _edits(defaults)
     words, advice = f"{in_words([edits])} if it needs no GPU", finding.advice
     return replace(
@@ -102,7 +120,8 @@ def explained(
 
 
 def _edits(defaults: Sequence[Default]) -> Edits:
-    return tuple(Edit(each.path, _NONE) for each in defaults)
+    amounts = dict.fromkeys((each.place.path, each.resource) for each in defaults)
+    return tuple(Edit(f"{path}.resources.{kind}[{name}]", _NONE) for path, name in amounts for kind in KINDS)
 
 
 def _origin(defaults: Sequence[Default]) -> str:
@@ -113,18 +132,11 @@ def _origin(defaults: Sequence[Default]) -> str:
     )
 
 
-def _asking(finding: Finding, defaults: Sequence[Default], limits: NamespaceLimits) -> Finding:
-    named = defaults[0]
-    item = next(
-        at
-        for each in limits.limit_ranges
-        if each.name == named.limit_range
-        for at, item in enumerate(each.items)
-        if item.type == CONTAINER
+def _asking(finding: Finding, default: Default) -> Finding:
+    asked = Asked(LIMIT_RANGE, f"spec.limits[{default.item}]")
+    return replace(
+        finding, ask=f"to take {default.resource} out of LimitRange {default.limit_range}", asks=(asked,)
     )
-    asked = Asked(LIMIT_RANGE, f"spec.limits[{item}]")
-    ask = f"to take {named.resource} out of LimitRange {named.limit_range}"
-    return replace(finding, ask=ask, asks=(asked,))
 
 
 # ---- what refuses it
@@ -146,40 +158,36 @@ def refusal_findings(
 
 
 def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
-    has_amount = refusal.seen is not None and refusal.bound != "maxLimitRequestRatio"
-    needed = text(refusal.resource, refusal.seen) if has_amount and refusal.seen else None
     field = f"spec.limits[{refusal.item}].{refusal.bound}[{refusal.resource}]"
-    choices = _accepted(pod, refusal, limits)
+    edits, place = _accepted(pod, refusal, limits), refusal.place
     return Finding(
+        rule=ID,
         reason=LIMIT_RANGE_REFUSES,
-        path=choices[0][-1].path if choices else refusal.place.path if refusal.place else "spec",
-        container=refusal.place.container.name if refusal.place else None,
+        path=edits[-1].path if edits else refusal.path,
+        container=place.container.name if place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
-        choices=choices,
-        ask=f"to change {field} of LimitRange {refusal.limit_range}",
-        asks=(Asked(LIMIT_RANGE, field, needed),),
+        choices=together(*edits),
+        ask=f"to remove {field} from LimitRange {refusal.limit_range}",
+        asks=(Asked(LIMIT_RANGE, field),),
     )
 
 
-def _accepted(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> tuple[Edits, ...]:
-    """Return the edits of one container that its LimitRange accepts: the bound in place of the amount, or equal amounts."""
-    name = refusal.resource
-    has = [each for each in pod.places if name in effective(each.container, "requests")]
-    place = refusal.place or (has[0] if len(has) == 1 else None)
-    if place is None:
-        return ()
-    is_ratio = refusal.bound == "maxLimitRequestRatio"
+def _accepted(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edits:
+    """Return the edits of one container that the LimitRange accepts: the bound in place of its amounts, or equal amounts."""
+    name, is_ratio = refusal.resource, refusal.bound == RATIO
+    having = [each for each in pod.places if name in effective(each.container, "requests")]
+    place = refusal.place or (having[0] if len(having) == 1 else None)
+    if place is None or (pod.spec.resources is not None and name in POD_LEVEL):
+        return ()  # amounts of the pod as a whole bound those of its containers
     amount = effective(place.container, "limits").get(name) if is_ratio else refusal.allowed
-    kind: ResourceMap = "requests" if is_ratio or " request" in refusal.message else "limits"
-    written = tuple(each for each in KINDS if name in getattr(place.container, each)) or ("limits",)
-    for kinds in dict.fromkeys(((kind,), written) if "/" not in name else (written,)):
-        patch = PodPatch(pod)
-        for each in kinds:
-            patch.set_resource(place, each, name, amount)
-        still = {(each.place and each.place.path, each.resource) for each in refusals(patch.pod, limits)}
-        if amount is not None and (refusal.place and place.path, name) not in still:
-            return together(*(Edit(f"{place.path}.resources.{each}[{name}]", amount) for each in kinds))
-    return ()
+    written = [kind for kind in KINDS if name in getattr(place.container, kind)]
+    kinds = written if refusal.seen and not is_ratio else KINDS
+    if amount is None or any(
+        (each.path, each.resource) == (refusal.path, name)
+        for each in refusals(with_amounts(pod, place, kinds, name, amount), limits)
+    ):
+        return ()
+    return tuple(Edit(f"{place.path}.resources.{kind}[{name}]", amount) for kind in kinds)
 
 
 # ---- a LimitRange
@@ -191,27 +199,38 @@ def limit_range_findings(limit_range: LimitRange, mapping: ResourceMapping) -> I
     for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
         given = {**(item.default_request or {}), **(item.default or {})}
         for resource, amount in given.items() if item.type == CONTAINER else ():
-            if mapping.resource(resource) is not None and is_positive(amount):
+            if _has_gpus(resource, amount, mapping):
                 yield _gives(f"spec.limits[{at}]", own, resource, str(amount))
 
 
+def giving(limits: Mapping[str, NamespaceLimits], mapping: ResourceMapping) -> Iterator[tuple[str, Finding]]:
+    """Yield each LimitRange that gives GPUs, by its namespace, and the warning."""
+    for namespace, of_it in sorted(limits.items()):
+        for limit_range in of_it.limit_ranges:
+            for found in limit_range_findings(limit_range, mapping):
+                yield f"LimitRange/{limit_range.name} in {namespace}", found
+
+
 def _gives(path: str, item: LimitRangeItem, resource: str, amount: str) -> Finding:
-    fields = ("min", item.min), ("maxLimitRequestRatio", item.max_limit_request_ratio)
-    zero = (Edit(f"{path}.{field}[{resource}]", _NONE) for field in ("default", "defaultRequest"))
-    dropped = (
-        Edit(f"{path}.{field}[{resource}]") for field, amounts in fields if resource in (amounts or {})
-    )
-    edits = (*zero, *dropped)
+    set_to_0 = [f"{field}[{resource}]" for field in ("default", "defaultRequest")]
+    bounds = (("min", item.min), (RATIO, item.max_limit_request_ratio))
+    removed = [f"{field}[{resource}]" for field, amounts in bounds if resource in (amounts or {})]
     own = (("default", item.default), ("defaultRequest", item.default_request), ("max", item.max))
     field = next((field for field, amounts in own if resource in (amounts or {})), "min")
     why = "" if field.startswith("default") else f": {field} is the default where nobody writes one"
-    shown = f"default[{resource}] and defaultRequest[{resource}] to 0"
-    removed = [f"{field}[{resource}]" for field, amounts in fields if resource in (amounts or {})]
+    edits = (
+        *(Edit(f"{path}.{each}", _NONE) for each in set_to_0),
+        *(Edit(f"{path}.{each}") for each in removed),
+    )
     return _warning(
-        rule=RULE,
+        rule=ID,
         path=f"{path}.{field}[{resource}]",
         value=amount,
         message=f"each container that requests none gets it, also sidecars and init containers{why}",
         choices=together(*edits),
-        remedy=f"set {shown}" + (f", and remove {' and '.join(removed)}" if removed else ""),
+        remedy=", and ".join(
+            f"{verb} {' and '.join(fields)}{to}"
+            for verb, fields, to in (("set", set_to_0, " to 0"), ("remove", removed, ""))
+            if fields
+        ),
     )

@@ -28,7 +28,7 @@ from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
 from policies.pods.quantity import NANO, Quantity, QuantityText, parse_quantity, readable
 from policies.pods.requests import at_one_time
 
-POD = "Pod"
+POD, RATIO = "Pod", "maxLimitRequestRatio"
 POD_LEVEL = ("cpu", "memory")
 """The resources of which `spec.resources` replaces the sum of the containers."""
 KINDS: tuple[ResourceMap, ResourceMap] = ("requests", "limits")
@@ -42,6 +42,8 @@ class Default(msgspec.Struct, frozen=True):
     resource: str
     amount: QuantityText
     limit_range: str
+    item: int
+    """The index in its `spec.limits`."""
 
     @property
     def path(self) -> str:
@@ -68,6 +70,10 @@ class Refusal(msgspec.Struct, frozen=True):
     allowed: QuantityText
     place: ContainerPlace | None
     seen: Quantity | None
+
+    @property
+    def path(self) -> str:
+        return self.place.path if self.place else "spec"
 
 
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
@@ -105,9 +111,9 @@ def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
     for place in pod.places if limits.requests or limits.limits else ():
         for kind in KINDS:
             written = effective(place.container, kind)
-            for resource, (amount, name) in limits.given(kind).items():
+            for resource, given in limits.given(kind).items():
                 if resource not in written:
-                    yield Default(place, kind, resource, amount, name)
+                    yield Default(place, kind, resource, *given)
 
 
 def was_given(pod: Pod, limits: NamespaceLimits) -> list[Default]:
@@ -129,13 +135,18 @@ def was_given(pod: Pod, limits: NamespaceLimits) -> list[Default]:
 
 
 def _equal(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
+    """Yield amounts that equal defaults, request and limit of a resource alike: an author who writes one has chosen both."""
+    names = limits.requests.keys() | limits.limits.keys()
     for place in pod.places:
-        for kind in KINDS:
-            has, defaults = effective(place.container, kind), limits.given(kind)
-            for resource in defaults.keys() & has.keys():
-                amount, name = defaults[resource]
-                if readable(amount) == readable(has[resource]):
-                    yield Default(place, kind, resource, has[resource], name)
+        has = {kind: effective(place.container, kind) for kind in KINDS}
+        for name in names & has["requests"].keys():
+            kinds = [kind for kind in KINDS if name in has[kind]]
+            known = [(kind, limits.given(kind)[name]) for kind in kinds if name in limits.given(kind)]
+            defaults = [Default(place, kind, name, *default) for kind, default in known]
+            if len(defaults) == len(kinds) and all(
+                readable(each.amount) == readable(has[each.kind][name]) for each in defaults
+            ):
+                yield from defaults
 
 
 def effective(container: Container, kind: ResourceMap) -> ResourceList:
@@ -176,13 +187,13 @@ def _compared(
     requests: Amounts,
     limits: Amounts,
 ) -> Iterator[Refusal]:
-    for bound, amounts, check in (
-        ("min", item.min, _minimum),
-        ("max", item.max, _maximum),
-        ("maxLimitRequestRatio", item.max_limit_request_ratio, _ratio),
-    ):
+    bounds = (("min", item.min), ("max", item.max), (RATIO, item.max_limit_request_ratio))
+    for bound, amounts in bounds:
         for resource, allowed in first_of(amounts).items():
-            said = check(parse_quantity(allowed), requests.get(resource), limits.get(resource))
+            amount, request, limit = parse_quantity(allowed), requests.get(resource), limits.get(resource)
+            said = (
+                _ratio(amount, request, limit) if bound == RATIO else _bounded(bound, amount, request, limit)
+            )
             if said is not None:
                 why, seen = said
                 shown = "" if seen is None else text(resource, seen)
@@ -190,23 +201,15 @@ def _compared(
                 yield Refusal(message, name, at, bound, resource, allowed, place, seen)
 
 
-def _minimum(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
-    start = "minimum {resource} usage per {type} is {allowed}"
-    if request is None:
-        return f"{start}.  No request is specified", None
-    if request < allowed:
-        return f"{start}, but request is {{seen}}", request
-    return (f"{start}, but limit is {{seen}}", limit) if limit is not None and limit < allowed else None
-
-
-def _maximum(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
-    start = "maximum {resource} usage per {type} is {allowed}"
-    if limit is None:
-        return f"{start}.  No limit is specified", None
-    if limit > allowed:
-        return f"{start}, but limit is {{seen}}", limit
-    is_more = request is not None and request > allowed
-    return (f"{start}, but request is {{seen}}", request) if is_more else None
+def _bounded(bound: str, allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
+    is_min, start = bound == "min", bound + "imum {resource} usage per {type} is {allowed}"
+    amounts = (("request", request), ("limit", limit))
+    for number, (kind, amount) in enumerate(amounts if is_min else reversed(amounts)):
+        if amount is None and number == 0:
+            return f"{start}.  No {kind} is specified", None
+        if amount is not None and (amount < allowed if is_min else amount > allowed):
+            return f"{start}, but {kind} is {{seen}}", amount
+    return None
 
 
 def _ratio(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:

@@ -20,7 +20,6 @@ from functools import partial
 from msgspec.structs import replace
 
 from policies.finding import Asked, Edit, Finding, Reason, Severity, together, truncate
-from policies.gpus import default_gpus
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
@@ -34,6 +33,7 @@ from policies.gpus.amount import (
 )
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue
+from policies.gpus.default_gpus import GPUS_BY_DEFAULT, warnings
 from policies.gpus.fraction_annotations import (
     FRACTION_CONTAINER,
     LEAST_PART,
@@ -71,7 +71,7 @@ DAEMONSET_HOLDS_GPUS = Reason("DaemonSetHoldsGPUs", "a DaemonSet holds whole GPU
 FRACTION_BESIDE_GPUS = Reason("FractionBesideGPUs", "a fraction annotation stands beside whole GPUs")
 FRACTION_TOO_SMALL = Reason("FractionTooSmall", "a fraction annotation counts as more than it says")
 
-ID = default_gpus.RULE
+ID = "gpu-requests"
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
@@ -163,6 +163,8 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds)
     yield from annotation_findings(pod, context)
+    if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
+        yield from warnings(pod, context.limit_ranges, context.resource_mapping)
 
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
@@ -410,7 +412,7 @@ RULE = Rule(
         INVALID_ANNOTATION,
         INEFFECTIVE_ANNOTATION,
         NO_NODE,
-        *default_gpus.REASONS,
+        GPUS_BY_DEFAULT,
     ),
     summary="GPU requests are whole, equal their limits, and can be met",
     options=GPURequestsOptions,

@@ -44,7 +44,7 @@ from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
-from webhook.evaluation.limit_ranges import naming_limit_ranges, with_default_gpus
+from webhook.evaluation.limit_ranges import naming_limit_ranges
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import with_tried_choices
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
@@ -197,7 +197,6 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         decision = rules.decision()
         if limits is not None:
             mapping = self.configuration.resource_mapping
-            decision = with_default_gpus(decision, pod, limits, mapping, phase, self.now)
             decision = naming_limit_ranges(
                 decision, pod, limits, mapping, partial(self.evaluate, phase, policy)
             )
@@ -297,7 +296,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
-        validated = validated.with_findings(self._refused(policy, final), Mode.ENFORCE, default_gpus.RULE)
+        validated = validated.with_findings(self._refused(policy, final), Mode.ENFORCE)
         known = {violation.identity for violation in mutated.violations}
         denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
         rest = tuple(
@@ -325,7 +324,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         by_daemonset = kind == "DaemonSet"
         decision = self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
         refused = self._refused(policy, pod, is_partial=is_partial)
-        return decision.with_findings(refused, Mode.ENFORCE, default_gpus.RULE)
+        return decision.with_findings(refused, Mode.ENFORCE)
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""

@@ -1,7 +1,6 @@
 """The LimitRange that gave a pod its GPUs, in the decision on that pod."""
 
 from collections.abc import Callable
-from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -9,24 +8,7 @@ from policies.gpus import default_gpus
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.pod import Pod
-from policies.rule import Phase
 from webhook.evaluation.decision import Decision, Outcome, Violation
-
-
-def with_default_gpus(
-    decision: Decision,
-    pod: Pod,
-    limits: NamespaceLimits,
-    mapping: ResourceMapping,
-    phase: Phase,
-    now: datetime,
-) -> Decision:
-    """Return the decision with warnings of the GPUs that a LimitRange gave; /validate would repeat those of /mutate."""
-    held = None if phase is Phase.VALIDATE else decision.policy.in_force(default_gpus.RULE, now)
-    if held is None:
-        return decision
-    found = default_gpus.warnings(pod, default_gpus.gpus_by_default(pod, limits, mapping), limits)
-    return decision.with_findings(found, held[1], default_gpus.RULE)
 
 
 def naming_limit_ranges(
@@ -55,7 +37,7 @@ def naming_limit_ranges(
             return violation
         finding = violation.finding
         removes = without is not None and (finding.rule, finding.reason) not in denied
-        explained = default_gpus.explained(finding, defaults, limits, all_of_pod=all_of_pod, removes=removes)
+        explained = default_gpus.explained(finding, defaults, all_of_pod=all_of_pod, removes=removes)
         return replace(violation, finding=explained)
 
     return replace(decision, violations=tuple(map(named, decision.violations)))

@@ -130,8 +130,8 @@ GIVEN = (
 )
 REFUSED = (
     'containers[0].resources.limits[nvidia.com/gpu] (container "main"): set nvidia.com/gpu: 2; must satisfy LimitRange gpus: '
-    "maximum nvidia.com/gpu usage per Container is 2, but limit is 4; or ask the platform team to change "
-    "spec.limits[0].max[nvidia.com/gpu] of LimitRange gpus [gpu-requests]"
+    "maximum nvidia.com/gpu usage per Container is 2, but limit is 4; or ask the platform team to remove "
+    "spec.limits[0].max[nvidia.com/gpu] from LimitRange gpus [limit-range]"
 )
 
 
@@ -143,6 +143,21 @@ REFUSED = (
     a_pod_that_wants_none=(ONE, WEB % (LIMITED % 0), []),
     a_pod_that_asks_itself=(ONE, WEB % (LIMITED % 1), []),
     a_limit_range_of_cpu=(GIVING % "default: {cpu: 1}", WEB % "", []),
+    beyond_a_quota=(
+        ONE,
+        stream("""\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUQuota
+metadata: {name: default, namespace: ml}
+spec: {hard: {gpus: 0}}
+""", WEB % ""),
+        [
+            GIVEN.format("spec.", 1, 1),
+            "warning: set nvidia.com/gpu: 0 if it needs no GPU; exceeded quota: ml/default, 1 GPU can never fit: the quota "
+            "grants 0; LimitRange gpus gives nvidia.com/gpu: 1 to each container that requests none; or ask the platform team to "
+            "raise spec.hard.gpus [gpu-quota]",
+        ],
+    ),
     one_that_is_refused=(GIVING % "max: {nvidia.com/gpu: 2}", WEB % (LIMITED % 4), [f"spec.{REFUSED}"]),
     a_template_that_is_refused=(GIVING % "max: {nvidia.com/gpu: 2}", DEPLOYMENT % (LIMITED % 4), [REFUSED]),
     a_least_that_nobody_may_leave_out=(
@@ -175,19 +190,19 @@ def test_what_a_limit_range_gives_is_part_of_the_pod(giving: str, manifest: str,
     a_default=(
         "default: {nvidia.com/gpu: 1}",
         'spec.limits[0].default[nvidia.com/gpu] = "1": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0; each '
-        "container that requests none gets it, also sidecars and init containers [gpu-requests]",
+        "container that requests none gets it, also sidecars and init containers [limit-range]",
     ),
     max_alone=(
         "max: {nvidia.com/gpu: 4}",
         'spec.limits[0].max[nvidia.com/gpu] = "4": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0; each '
         "container that requests none gets it, also sidecars and init containers: max is the default where nobody writes one "
-        "[gpu-requests]",
+        "[limit-range]",
     ),
     a_least=(
         "min: {nvidia.com/gpu: 1}, maxLimitRequestRatio: {nvidia.com/gpu: 1}",
         'spec.limits[0].min[nvidia.com/gpu] = "1": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0, and '
         "remove min[nvidia.com/gpu] and maxLimitRequestRatio[nvidia.com/gpu]; each container that requests none gets it, also "
-        "sidecars and init containers: min is the default where nobody writes one [gpu-requests]",
+        "sidecars and init containers: min is the default where nobody writes one [limit-range]",
     ),
     none_by_default=("max: {nvidia.com/gpu: 4}, default: {nvidia.com/gpu: 0}", None),
     of_cpu=("default: {cpu: 1}", None),

@@ -111,6 +111,9 @@ def group(api_version: str = VOLCANO, kind: str = "PodGroup", part: str = "") ->
     leaderworkerset=(GROUP_2, {**CHAIN_OF_GROUP_2, LWS: lws(4)}, 4),
     leaderworkerset_with_a_leader=(GROUP_2, {**CHAIN_OF_GROUP_2, LWS: lws(4, GPU)}, 4),
     leaderworkerset_whose_leader_has_no_gpus=(GROUP_2, {**CHAIN_OF_GROUP_2, LWS: lws(4, CPU)}, 3),
+    leaderworkerset_whose_leader_gets_gpus_by_default=(GROUP_2, {**CHAIN_OF_GROUP_2, LWS: lws(4, CPU),
+        at("v1", "limitranges", "").rstrip("/"): [{"metadata": {"name": "gpus"}, "spec": {"limits": [
+            {"type": "Container", "default": {"nvidia.com/gpu": "1"}}]}}]}, 4),
     leaderworkerset_with_ready_leaders=(GROUP_2, {**CHAIN_OF_GROUP_2,
         LWS: made({"startupPolicy": "LeaderReady", **lws(4)["spec"]})}, None),
     leaderworkerset_with_a_topology=(GROUP_2, {**CHAIN_OF_GROUP_2,

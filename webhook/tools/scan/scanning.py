@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.claims import ClaimName, DeviceClassNames, with_accelerator_claims_only
+from policies.gpus.default_gpus import giving
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
 from policies.pods.pod import Metadata
@@ -42,7 +43,6 @@ from webhook.quota.team_documents import TeamRecord
 from webhook.tools.check.run_context import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
-from webhook.tools.doctor.checks.documents import LIMIT_RANGE_GIVES, LIMIT_RANGES
 from webhook.tools.doctor.checks.references import has_ended
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.scan.proposal import Draft
@@ -166,7 +166,7 @@ class Scan:
         )
         refused = self._try_out(draft) if with_trial else None
         self._progress("nodes")
-        counted, labelled, giving = self._remarks()
+        counted, labelled = self._remarks()
         return ScanReport(
             scanned_at=timestamp(self._now),
             source=self._source(),
@@ -185,7 +185,7 @@ class Scan:
             classes=capacity_by_class(nodes),
             unread=(*_unread(tally), *counted),
             nodes=labelled,
-            limit_ranges=giving,
+            limit_ranges=tuple(self._limit_ranges()),
             proposal=draft.proposal(refused),
         )
 
@@ -297,15 +297,21 @@ class Scan:
         where = f" -n {self._namespace}" if self._namespace else ""
         self._reader.attempt(f"list {what}{where}", lambda: self._api.list(path, read, query=query))
 
-    def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...], tuple[Remark, ...]]:
-        """Return doctor's findings about uncounted resources, nodes, and LimitRanges; none of what may not be listed."""
+    def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
+        """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
-        checks = (*node_checks.CHECKS, LIMIT_RANGES)
-        findings = [finding for check in checks for finding in run_check(check, cluster).findings]
+        findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         uncounted = {"unmapped-resource", "unmapped-device-class"}
         resources = tuple(_remark(each) for each in findings if each.id in uncounted)
-        labelled = tuple(_remark(each) for each in findings if each.object.startswith(("Node ", "Nodes ")))
-        return resources, labelled, tuple(_remark(each) for each in findings if each.id == LIMIT_RANGE_GIVES)
+        return resources, tuple(
+            _remark(each) for each in findings if each.object.startswith(("Node ", "Nodes "))
+        )
+
+    def _limit_ranges(self) -> Iterator[Remark]:
+        """Yield the LimitRanges that give GPUs."""
+        for subject, found in giving(self._facts.limits or {}, self._configuration.resource_mapping):
+            message = f"{found.path}: {found.message}"
+            yield Remark(subject=subject, message=message, remedy=found.remedy)
 
 
 def enforced(configuration: Configuration) -> Configuration:

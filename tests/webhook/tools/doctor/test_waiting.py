@@ -151,6 +151,24 @@ def test_a_resource_quota_that_counts_them(objects: JSON, want: list[str], tmp_p
     assert_found("resource-quotas", objects, want, tmp_path)
 
 
+@cases(
+    ("item", "want"),
+    that_gives_gpus=(
+        {"type": "Container", "max": {"nvidia.com/gpu": "2"}, "default": {"nvidia.com/gpu": "1"}},
+        [
+            "limit-range-gives-gpus: LimitRange/gpus in team spec.limits[0].default[nvidia.com/gpu]: each container that "
+            "requests none gets it, also sidecars and init containers\n"
+            "set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0"
+        ],
+    ),
+    that_only_bounds_them=({"type": "Pod", "max": {"nvidia.com/gpu": "2"}}, []),
+)
+def test_a_limit_range(item: JSON, want: list[str], tmp_path: Path) -> None:
+    stored = {"metadata": {"name": "gpus", "namespace": "team"}, "spec": {"limits": [item]}}
+
+    assert_found("limit-ranges", {"/api/v1/limitranges": [stored]}, want, tmp_path)
+
+
 def controller(
     namespace: str = "gpu-admission", account: str = "gpu-admission-controller", *flags: str
 ) -> JSON:

@@ -164,6 +164,30 @@ def test_what_may_not_be_listed_is_named(tmp_path: Path, path: str, want: str) -
     assert found.omitted == (want,)
 
 
+GIVING = {
+    "metadata": {"name": "gpus", "namespace": "ml"},
+    "spec": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "1"}}]},
+}
+
+
+def test_a_limit_range_that_gives_gpus_is_part_of_what_is_scanned(tmp_path: Path) -> None:
+    limit_ranges = "/api/v1/namespaces/ml/limitranges"
+    with ApiServer(tmp_path, answering({**LISTED, limit_ranges: [GIVING]})) as server:
+        now = datetime(2026, 11, 21, tzinfo=UTC)
+        found = Scan(server.client(), now=now, namespace="ml").report(with_trial=False)
+        asked = [each.path for each in server.requests if "limitranges" in each.path]
+
+    assert [(each.subject, each.message, each.remedy) for each in found.limit_ranges] == [
+        (
+            "LimitRange/gpus in ml",
+            "spec.limits[0].default[nvidia.com/gpu]: each container that requests none gets it, also sidecars and init "
+            "containers",
+            "set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0",
+        )
+    ]
+    assert limit_ranges in asked
+
+
 def test_progress_is_said_every_500_pods(tmp_path: Path) -> None:
     said: list[str] = []
     objects = {**LISTED, "/api/v1/namespaces/ml/pods": [pod(f"a-{number}") for number in range(500)]}

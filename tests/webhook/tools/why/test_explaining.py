@@ -80,6 +80,20 @@ def test_why_an_object_makes_no_pods(tmp_path: Path, kind: str, spec: JSON, more
     assert found.answer is Answer.STOPPED
 
 
+def test_what_a_limit_range_gives_is_explained(tmp_path: Path) -> None:
+    giving = {
+        "metadata": {"name": "gpus", "namespace": "ml"},
+        "spec": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "2"}}]},
+    }
+    found = explained(tmp_path, "Deployment", {}, {}, **{"/api/v1/namespaces/ml/limitranges": [giving]})
+
+    assert found.requested == {"nvidia.com/gpu": 2}
+    assert (
+        'containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2": set nvidia.com/gpu: 0 if it needs none; '
+        "LimitRange gpus gives nvidia.com/gpu: 2 to each container that requests none [gpu-requests]"
+    ) in [each.sentence for each in found.verdicts]
+
+
 def test_a_pod_says_what_its_gates_wait_for(tmp_path: Path) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     gated = manifest(

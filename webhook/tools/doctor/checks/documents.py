@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policies.gpus.default_gpus import limit_range_findings
+from policies.gpus.default_gpus import giving
 from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
@@ -22,7 +22,6 @@ from webhook.version import VERSION
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
-LIMIT_RANGE_GIVES = "limit-range-gives-gpus"
 FORMER = "unpinned"
 """The former name of `unclassifiedPods` of a GPUQuota."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -96,12 +95,8 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     Permission("list", "limitranges"),
 )
 def _limit_ranges(cluster: InstalledCluster) -> Iterator[Observation]:
-    mapping = cluster.usable_configuration.resource_mapping
-    for namespace, limits in sorted(cluster.limits.items()):
-        for limit_range in limits.limit_ranges:
-            where = f"LimitRange/{limit_range.name} in {namespace}"
-            for found in limit_range_findings(limit_range, mapping):
-                yield warning(LIMIT_RANGE_GIVES, where, f"{found.path}: {found.message}", found.remedy)
+    for where, found in giving(cluster.limits, cluster.usable_configuration.resource_mapping):
+        yield warning("limit-range-gives-gpus", where, f"{found.path}: {found.message}", found.remedy)
 
 
 @doctor_check(
@@ -225,5 +220,4 @@ def true_conditions(
 
 
 CHECKS = (_custom_resources, _documents)
-LIMIT_RANGES = _limit_ranges
-QUOTA_CHECKS = (_resource_quotas, LIMIT_RANGES, _gpu_quotas, _ledgers)
+QUOTA_CHECKS = (_resource_quotas, _limit_ranges, _gpu_quotas, _ledgers)

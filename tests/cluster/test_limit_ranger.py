@@ -1,0 +1,82 @@
+"""What LimitRanges give and refuse: `policies.pods.limit_ranger` against a real API server.
+
+tests/policies/pods/test_limit_ranger.py holds it against the plugin alone.
+"""
+
+from collections.abc import Sequence
+from itertools import permutations, product
+
+import pytest
+from msgspec.structs import replace
+
+from policies.pods.limit_ranger import as_admitted, refusals
+from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, namespace_limits
+from policies.pods.pod import Metadata
+from tests.builders import JSON, container, view
+from tests.cluster.controllers import eventually
+from tests.controlplane import ControlPlane, accepted
+from tests.controlplane.gpuquota import Namespace
+from tests.oracle import World
+from tests.policies.pods.limit_cases import amounts_of, draw_case, read_limits, sentences
+from tests.seed import SAID, SEED
+
+DRY = {"dryRun": "All"}
+PROBE = {"metadata": {"name": "probe"}, "spec": {"containers": [container()]}}
+
+
+def namespace_of(plane: ControlPlane, limit_ranges: Sequence[JSON]) -> Namespace:
+    team = Namespace(plane)
+    for each in limit_ranges:
+        body = {"metadata": {"name": each["metadata"]["name"]}, "spec": each["spec"]}
+        accepted(team.client.post(team.path("limitranges"), body))
+    return team
+
+
+def in_every_order(world: World) -> list[NamespaceLimits]:
+    """Return the LimitRanges with names by which we apply them in each order."""
+    return [
+        namespace_limits(replace(each, metadata=Metadata(name=str(at))) for at, each in enumerate(order))
+        for order in permutations(read_limits(world).limit_ranges)
+    ]
+
+
+def agrees(world: World, status: int, answer: JSON) -> bool:
+    """Whether it answers as we do. It gives in an order of its own, and refuses in another one."""
+    orders = in_every_order(world)
+    for giving, refusing in product(orders, orders):
+        ours = as_admitted(view(world.pod), giving)
+        said = sorted({each.message for each in refusals(ours, refusing)})
+        if status == 403 and said == sentences(answer["message"]):
+            return True
+        stored = as_admitted(ours, NO_LIMITS)  # defaults of the pod as a whole are set again when it is read
+        if status == 201 and not said and amounts_of(view(answer)) == amounts_of(stored):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(SEED, SEED + 40), id="some"),
+        pytest.param(range(SEED, SEED + 200), id="many", marks=pytest.mark.slow),
+    ],
+)
+def test_the_api_server_gives_and_refuses_the_same(plane: ControlPlane, seeds: range) -> None:
+    worlds = [draw_case(seed) for seed in seeds]
+    teams = [namespace_of(plane, each.limit_ranges) for each in worlds]
+    last = namespace_of(
+        plane, [{"metadata": {"name": "last"}, "spec": {"limits": [{"type": "Pod", "min": {"cpu": "1"}}]}}]
+    )
+    # LimitRanger learns of the last one as it learns of those before.
+    assert eventually(lambda: last.create(PROBE, DRY)[0] == 403)
+
+    differ, answered = list[str](), dict[int, int]()
+    for seed, world, team in zip(seeds, worlds, teams, strict=True):
+        document = {**world.pod, "metadata": {"name": "train"}}
+        status, answer = team.create(document, DRY)
+        answered[status] = answered.get(status, 0) + 1
+        if status in {201, 403} and not agrees(world, status, answer):
+            differ.append(f"{seed}: {status} {answer}")
+
+    assert not differ, f"{SAID}, {len(differ)} differences:\n" + "\n".join(differ[:5])
+    assert {201, 403} <= answered.keys(), SAID

@@ -1,0 +1,143 @@
+"""Findings about GPUs that a LimitRange gives, and about what it refuses: what they tell people to write, works."""
+
+import json
+from collections import Counter
+
+import msgspec
+import pytest
+
+from policies.finding import Finding
+from policies.gpus.default_gpus import gpus_by_default, refusal_findings, warnings
+from policies.pods.field_paths import path_parts, with_edits
+from policies.pods.limit_ranger import as_admitted, refusals
+from policies.pods.limit_ranges import decode_limit_range, namespace_limits
+from tests.builders import JSON, container, gpu_container, pod, view
+from tests.cases import cases
+from tests.oracle import oracle
+from tests.policies.pods.limit_cases import draw_case, read_limits
+from tests.seed import SAID, SEED
+from webhook.configuration.loader import load_objects
+
+MAPPING = load_objects([]).resource_mapping
+GPU = "nvidia.com/gpu"
+ANNOTATION = "kubernetes.io/limit-ranger"
+
+
+def limit_range(name: str, **item: JSON) -> JSON:
+    return {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container", **item}]}}
+
+
+GPUS = limit_range("gpus", default={GPU: "1"})
+CPU = limit_range("z-cpu", default={"cpu": "1"})
+OF_MAIN = f"LimitRanger plugin set: {GPU} request for container main; {GPU} limit for container main"
+OF_CPU = "LimitRanger plugin set: cpu request for container main; cpu limit for container main"
+OF_OURS = (
+    f"LimitRanger plugin set: {GPU} request for init container fetch; {GPU} limit for init container fetch"
+)
+INJECTED = {"gpu-admission.dev/injected": "model-warming: initContainer fetch"}
+
+
+@cases(
+    ("document", "stored", "want"),
+    listed=(pod(gpu_container(), annotations={ANNOTATION: OF_MAIN}), [GPUS], ["containers[0]"]),
+    without_the_annotation=(pod(gpu_container()), [GPUS], []),
+    a_forged_annotation=(pod(gpu_container(), annotations={ANNOTATION: OF_MAIN}), [CPU], []),
+    another_amount=(pod(gpu_container("2"), annotations={ANNOTATION: OF_MAIN}), [GPUS], []),
+    only_what_is_listed=(
+        pod(gpu_container(), gpu_container(name="own"), annotations={ANNOTATION: OF_MAIN}), [GPUS], ["containers[0]"],
+    ),
+    the_next_limit_range_overwrote_it=(
+        pod(gpu_container(), annotations={ANNOTATION: OF_CPU}), [GPUS, CPU], ["containers[0]"],
+    ),
+    so_did_an_injected_container=(
+        pod(gpu_container(), initContainers=[gpu_container(name="fetch")], annotations={ANNOTATION: OF_OURS, **INJECTED}), [GPUS],
+        ["containers[0]", "initContainers[0]"],
+    ),
+)  # fmt: skip
+def test_which_gpus_of_a_pod_are_defaults(document: JSON, stored: list[JSON], want: list[str]) -> None:
+    limits = namespace_limits(decode_limit_range(json.dumps(each).encode()) for each in stored)
+    found = gpus_by_default(view(document), limits, MAPPING)
+
+    assert list(dict.fromkeys(each.path.removeprefix("spec.").partition(".")[0] for each in found)) == want
+
+
+def findings(document: JSON, stored: list[JSON]) -> list[Finding]:
+    limits = namespace_limits(decode_limit_range(json.dumps(each).encode()) for each in stored)
+    given = as_admitted(view(document), limits)
+    return [
+        *warnings(given, limits, MAPPING),
+        *refusal_findings(given, limits, MAPPING, is_partial=False),
+    ]
+
+
+TO_GIVE = "LimitRange gpus gives nvidia.com/gpu: 1 to each container that requests none"
+MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
+
+
+@cases(
+    ("document", "stored", "want"),
+    a_default=(
+        pod(container()),
+        GPUS,
+        [f"{MAIN.format('limits', GPU)} = \"1\": set nvidia.com/gpu: 0 if it needs none; {TO_GIVE}"],
+    ),
+    that_must_be=(
+        pod(container()),
+        limit_range("gpus", default={GPU: "1"}, min={GPU: "1"}),
+        [f"{MAIN.format('limits', GPU)} = \"1\": {TO_GIVE}; ask the platform team to take nvidia.com/gpu out of LimitRange gpus"],
+    ),
+    too_many=(
+        pod(gpu_container("4")),
+        limit_range("gpus", max={GPU: "2"}),
+        [
+            f"{MAIN.format('limits', GPU)}: set nvidia.com/gpu: 2; must satisfy LimitRange gpus: maximum nvidia.com/gpu "
+            "usage per Container is 2, but limit is 4; or ask the platform team to remove spec.limits[0].max[nvidia.com/gpu] "
+            "from LimitRange gpus [limit-range]"
+        ],
+    ),
+    too_much_memory=(
+        pod(gpu_container(resources={"limits": {GPU: "1", "memory": "64Gi"}})),
+        limit_range("gpus", max={"memory": "16Gi"}),
+        [
+            f"{MAIN.format('limits', 'memory')}: set memory: 16Gi; must satisfy LimitRange gpus: maximum memory usage "
+            "per Container is 16Gi, but limit is 64Gi; or ask the platform team "
+            "to remove spec.limits[0].max[memory] from LimitRange gpus [limit-range]"
+        ],
+    ),
+    too_far_apart=(
+        pod(gpu_container(resources={"limits": {GPU: "1", "cpu": "8"}, "requests": {"cpu": "1"}})),
+        limit_range("gpus", maxLimitRequestRatio={"cpu": "2"}),
+        [
+            f"{MAIN.format('limits', 'cpu')}: set cpu: 8; must satisfy LimitRange gpus: cpu max limit to request ratio "
+            "per Container is 2, but provided ratio is 8.000000; or ask the platform team "
+            "to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
+    of_a_pod_without_gpus_nothing_is_said=(
+        pod(container(resources={"limits": {"cpu": "8"}})), limit_range("gpus", max={"cpu": "2"}), [],
+    ),
+)  # fmt: skip
+def test_what_is_said_of_a_new_pod(document: JSON, stored: JSON, want: list[str]) -> None:
+    assert [each.sentence() for each in findings(document, [stored])] == want
+
+
+@pytest.mark.processes
+def test_what_they_tell_people_to_write_works() -> None:
+    followed: Counter[str] = Counter()
+    for seed in range(SEED, SEED + 600):
+        world, said = draw_case(seed), f"{SAID}, world {seed}"
+        if oracle().ask(world).code not in {201, 403}:
+            continue
+        for finding in findings(world.pod, world.limit_ranges):
+            for edits in finding.choices:
+                edited = with_edits(world.pod, [(path_parts(edit.path), edit.value) for edit in edits])
+                identity = finding.reason, finding.container, finding.message
+                left = findings(edited, world.limit_ranges)
+                assert identity not in {(each.reason, each.container, each.message) for each in left}, said
+                answer = oracle().ask(msgspec.structs.replace(world, pod=edited))
+                limits = read_limits(world)
+                is_refused = refusals(as_admitted(view(edited), limits), limits)  # for another reason
+                assert answer.code == (403 if is_refused else 201), (said, answer.message, edits)
+                followed[finding.reason.name] += 1
+
+    assert min(followed["GPUsByDefault"], followed["LimitRangeRefuses"]) > 20, followed
