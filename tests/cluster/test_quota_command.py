@@ -16,7 +16,7 @@ from tests.cluster.controllers import Command, Running, eventually, shows, uses
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from tests.reservation_requests import creation_request
-from webhook.commands.quota import quota
+from webhook.commands import main
 from webhook.controller import usage_cache
 from webhook.quota.documents import quota_path
 
@@ -26,7 +26,7 @@ SLICES = {"name": "main", "image": "trainer", "resources": {"limits": {MIG: "3"}
 
 def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
     return CliRunner(env={"COLUMNS": "80"}).invoke(
-        quota, ["--kubeconfig", str(plane.kubeconfig(user)), *arguments]
+        main, ["quota", "--kubeconfig", str(plane.kubeconfig(user)), *arguments]
     )
 
 
@@ -135,7 +135,7 @@ def test_a_tenant_sees_the_namespace_of_the_context(quotas: ControlPlane, tmp_pa
     kubeconfig["contexts"][0]["context"]["namespace"] = team.name
     (tmp_path / "config").write_text(json.dumps(kubeconfig))
 
-    shown = CliRunner().invoke(quota, ["--kubeconfig", str(tmp_path / "config")])
+    shown = CliRunner().invoke(main, ["quota", "--kubeconfig", str(tmp_path / "config")])
 
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith(f"{team.name}  NotCounted: every GPU pod is denied")
@@ -149,7 +149,7 @@ def test_who_may_not_list_pods_sees_the_quota_without_them(quotas: ControlPlane)
     quotas.kubectl("create", "rolebinding", "lead", "-n", team.name, "--role=lead", "--user=engineer")
     assert eventually(lambda: quotas.client("engineer").get(quota_path(team.name))[0] == 200), "it is known"
 
-    shown = run(quotas, "-n", team.name, user="engineer")
+    shown = run(quotas, "-n", team.name, "--verbose", user="engineer")
 
     assert shown.exit_code == 0, shown.output
     assert "? + 0 of 16" in shown.output

@@ -218,7 +218,7 @@ def published_keys(classes: ClassCatalogue) -> LabelKeys:
 
 def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], CountedNode]:
     """Return a function that reads a node in JSON. Nodes with equal labels, taints or names of resources share them."""
-    is_published = lru_cache(published_keys(catalogues.classes).__contains__)
+    is_published = lru_cache(4096)(published_keys(catalogues.classes).__contains__)
     read_named = node_reader(catalogues.classes.label_keys)
     interned: dict[frozenset[str], frozenset[str]] = {}
     looks: dict[object, tuple[dict[str, str], tuple[Toleration, ...]]] = {}

@@ -19,8 +19,9 @@ from webhook.commands import main
 from webhook.configuration.documents import API_VERSION, Document
 
 TEAM, TENANT = "looks-for-room", "ana"
-A100, OWN, H100 = "nvidia-a100-80gb", "own-card", "nvidia-h100-80gb"
-NODES = {"a100-0": A100, "a100-1": A100, "own-0": OWN, "x-0": "unheard-of"}
+A100, OWN, H100, L4 = "nvidia-a100-80gb", "own-card", "nvidia-h100-80gb", "nvidia-l4"
+NODES = {"a100-0": A100, "a100-1": A100, "own-0": OWN, "x-0": "unheard-of", "l4-0": L4}
+TAINT = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/gpu-admission-capacity"
 STATUS = f"/apis/{API_VERSION}/gpuclasses/{OWN}/status"
 MESSAGE = "0/4 nodes are available: 2 Insufficient nvidia.com/gpu."
@@ -35,7 +36,8 @@ def team(plane: ControlPlane) -> Iterator[Namespace]:
     spec = {"memoryGiB": 24, "nodeLabels": [{"key": "accelerator", "values": [OWN]}]}
     accepted(client.post(f"/apis/{API_VERSION}/gpuclasses", Document("GPUClass", OWN, spec).data))
     for name, gpu_class in NODES.items():
-        create_gpu_node(client, name, labels={"accelerator": gpu_class})
+        taints = [TAINT] if gpu_class == L4 else []
+        create_gpu_node(client, name, labels={"accelerator": gpu_class}, taints=taints)
     team = Namespace(plane, TEAM)
     plane.kubectl("wait", "--for=create", "--timeout=90s", "serviceaccount/default", "-n", TEAM)
     plane.kubectl("create", "serviceaccount", TENANT, "-n", TEAM)
@@ -44,7 +46,12 @@ def team(plane: ControlPlane) -> Iterator[Namespace]:
     for name, gpus, node in (("first", 6, "a100-0"), ("second", 5, "a100-1")):
         team.pod(name, gpus, nodeSelector={"accelerator": A100})
         team.bind(name, node)
-    for name, gpus, gpu_class in (("four", 4, A100), ("sixteen", 16, OWN), ("nowhere", 1, H100)):
+    for name, gpus, gpu_class in (
+        ("four", 4, A100),
+        ("sixteen", 16, OWN),
+        ("nowhere", 1, H100),
+        ("tainted", 1, L4),
+    ):
         team.pod(name, gpus, nodeSelector={"accelerator": gpu_class})
         unschedulable = {
             "type": "PodScheduled",
@@ -55,7 +62,7 @@ def team(plane: ControlPlane) -> Iterator[Namespace]:
         path = team.path("pods", name) + "/status"
         accepted(client.patch(path, {"status": {"conditions": [unschedulable]}}))
     yield team
-    for name in ("first", "second", "four", "sixteen", "nowhere"):
+    for name in ("first", "second", "four", "sixteen", "nowhere", "tainted"):
         team.delete_pod(name)
     for name in NODES:
         client.delete(f"/api/v1/nodes/{name}")
@@ -81,9 +88,9 @@ def _counted(plane: ControlPlane, team: Namespace) -> None:
     def pending() -> Any:
         text = (team.client.get(CONFIG_MAP)[1].get("data") or {}).get("capacity", "{}")
         classes = json.loads(text).get("classes", {})
-        return [classes.get(name, {}).get("pending") for name in (A100, OWN, H100)]
+        return [classes.get(name, {}).get("pending") for name in (A100, OWN, H100, L4)]
 
-    assert eventually(lambda: pending() == ["4", "16", "1"], seconds=60), plane.logs(CONTROLLER)
+    assert eventually(lambda: pending() == ["4", "16", "1", "1"], seconds=60), plane.logs(CONTROLLER)
 
 
 @pytest.mark.usefixtures("_counted")
@@ -104,7 +111,11 @@ def test_the_classes_are_the_same(plane: ControlPlane) -> None:
     larger_than_any_node=("sixteen", ["request 8 or fewer of nvidia.com/gpu"]),
     no_node_has_the_class=(
         "nowhere",
-        [f"set nodeSelector accelerator: {A100} or {OWN}, of which there are nodes"],
+        [f"set nodeSelector accelerator: {A100} or {L4} or {OWN}, of which there are nodes"],
+    ),
+    every_node_has_a_taint=(
+        "tainted",
+        ["add {key: dedicated, operator: Equal, value: ml, effect: NoSchedule} if the pod may run there"],
     ),
 )
 @pytest.mark.usefixtures("_counted")

@@ -259,7 +259,16 @@ class _Case:
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
             no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
         is_held = is_stored and not waits(pod)
-        quota = quota_fit(without_gate(pod), self.quota, self.index, configuration, self.now, is_held=is_held)
+        until = figures_until(self.reader, Names(), self.now) if self.limits is not None else None
+        quota = quota_fit(
+            without_gate(pod),
+            self.quota,
+            self.index,
+            configuration,
+            self.now,
+            is_held=is_held,
+            is_stale=until is not None,
+        )
         if self.quota is None and self.limits is not None:
             share = ShareStatus.of(self.limits)
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
@@ -301,7 +310,7 @@ class _Case:
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
             events=tuple(observed_events(situation.events)),
-            figures_until=figures_until(self.reader, Names(), self.now) if quota else None,
+            figures_until=until,
             omitted=tuple(self.reader.omitted),
             nodes_from=self.reader.nodes_from,
         )

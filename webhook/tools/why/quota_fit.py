@@ -24,11 +24,15 @@ def quota_fit(
     now: datetime,
     *,
     is_held: bool,
+    is_stale: bool = False,
 ) -> QuotaFit | None:
-    """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read."""
+    """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read.
+
+    is_stale: no controller counts.
+    """
     if quota is None or quota.spec is None:
         return None
-    status = quota_status(quota, None)
+    status = quota_status(quota, None, is_stale=is_stale)
     demand = pod_demand(pod, catalogues, quota.spec.unclassified_pods, nodes=nodes)
     rows = tuple(
         QuotaDemand(**asdict(row), requested=demand.vector[row.key])
