@@ -72,6 +72,6 @@ def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
         text,
         "must be a decimal number between 0 and 1",
         remedy,
-        "0.5",
-        either(Edit(path, "0.5"), Edit(path)),
+        example="0.5",
+        choices=either(Edit(path, "0.5"), Edit(path)),
     )

@@ -60,7 +60,6 @@ INJECTED = DOMAIN + "injected"
 SECONDS, MIB, BYTES = "seconds", "MiB", "bytes"
 _POWERS = {BYTES: 0, MIB: 2}
 """Units of memory, as powers of 1024."""
-_EXAMPLES = {MIB: "8192", BYTES: "8589934592"}
 _PREFIXES = ("", "k", "m", "g", "t")
 _AMOUNT = re.compile(r"([0-9]{1,13}(?:\.[0-9]{1,3})?)\s*(([kmgt]?)(?:i?b?|bytes?))", re.IGNORECASE)
 
@@ -75,28 +74,32 @@ FLAGS = {
 class BadAnnotation(msgspec.Struct, frozen=True):
     """An annotation with an invalid value. The rule that needs the value reports it.
 
-    meant: what its author probably means; "" if nobody can tell.
+    meant: what its author probably means; "" if nobody can tell. remedy: what to write; "" if `meant` says it.
     """
 
     key: str
     value: str
     message: str
-    remedy: str
-    example: str | None = None
-    """A value that would be right, if only the author knows which."""
-    choices: tuple[Edits, ...] = ()
+    remedy: str = ""
     meant: str = ""
+    example: str = ""
+    """A value that would be right, where only the author knows which."""
+    choices: tuple[Edits, ...] = ()
+
+    @property
+    def _example(self) -> tuple[Edits, ...]:
+        return together(Edit(annotation_path(self.key), self.example)) if self.example else ()
 
     def finding(self) -> Finding:
-        path, value = annotation_path(self.key), self.meant or self.example
+        path = annotation_path(self.key)
         return Finding(
             reason=INVALID_ANNOTATION,
             path=path,
             value=self.value,
             message=self.message,
+            choices=together(Edit(path, self.meant)) if self.meant else self.choices or self._example,
+            is_example=not self.meant and bool(self.example),
             remedy=f'set {self.key}: "{self.meant}"' if self.meant else self.remedy,
-            choices=self.choices or (together(Edit(path, value)) if value else ()),
-            is_example=self.example is not None and not self.meant,
         )
 
 
@@ -108,10 +111,11 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     if is_short_number and 1 <= int(digits) <= maximum:
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"
-    meant, example = _meant_number(digits, unit), _EXAMPLES.get(unit, "60")
+    meant = _meant_number(digits, unit)
     is_possible = meant and int(meant) <= maximum
-    remedy = f'set for example {key}: "{example}" ({unit})'
-    return BadAnnotation(key, text, message, remedy, example, meant=meant if is_possible else "")
+    return BadAnnotation(
+        key, text, message, f"write the number of {unit} alone", meant if is_possible else "", "60"
+    )
 
 
 def _meant_number(text: str, unit: str) -> str:

@@ -98,9 +98,11 @@ def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requ
             return None
         version = _parsed(text.strip())
         if version is None:
-            found = _ANYWHERE.search(text)
-            remedy, meant = f'set for example {CUDA}: "12.4"', found[0] if found else ""
-            return BadAnnotation(CUDA, text, "must be a CUDA version", remedy, "12.4", meant=meant)
+            meant = _ANYWHERE.search(text)
+            example = f'set for example {CUDA}: "12.4"'
+            return BadAnnotation(
+                CUDA, text, "must be a CUDA version", example, meant[0] if meant else "", "12.4"
+            )
         major, minor = version
         is_exact = options.exact_version or major < _MINOR_VERSIONS_COMPATIBLE
         return _Requested((major, minor if is_exact else 0), annotation_path(CUDA), text, is_exact)

@@ -198,8 +198,10 @@ def _wish(pod: Pod) -> int | BadAnnotation | None:
     if text is None:
         return None
     seconds, meant = duration_seconds(text.strip()), meant_seconds(text.strip())
-    remedy, written = f'set for example {MAX_RUNTIME}: "8h"', duration_text(meant) if meant else ""
-    return seconds or BadAnnotation(MAX_RUNTIME, text, MUST, remedy, "8h", meant=written)
+    written = duration_text(meant) if meant else ""
+    return seconds or BadAnnotation(
+        MAX_RUNTIME, text, MUST, f'set for example {MAX_RUNTIME}: "8h"', written, "8h"
+    )
 
 
 def _ineffective(pod: Pod, why: str) -> Finding:

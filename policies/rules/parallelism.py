@@ -58,7 +58,7 @@ _DATA = re.compile(rf"(-(?<![\w-]-)(?:dp|-data[-_]parallel[-_]size)){_NUMBER}")
 _MACHINES = re.compile(rf"(?<![\w-])--num[-_]machines{_NUMBER}")
 _MACHINES_ELSEWHERE = re.compile(r"machine|config[-_]file|main[-_]process[-_]ip")
 """Signs that a variable or a configuration file sets the number of machines."""
-_VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)(?::?-[^}]*)?\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)(?::?-[^}]{0,32})?\}|(\w+))")
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _ACCELERATE = re.compile(r"\baccelerate\b")
 _STARTS_ON_GPUS = re.compile(r"\bray start\b|\bdeepspeed\b")

@@ -104,10 +104,8 @@ def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadA
         return False
     word = text.strip().lower()
     if word not in {"true", "false"}:
-        path, meant = annotation_path(SPOT), FLAGS.get(word, "")
-        choices = () if meant else either(Edit(path, "true"), Edit(path, "false"))
         remedy = f'set {SPOT}: "true" or "false"'
-        return BadAnnotation(SPOT, text, "must be true or false", remedy, choices=choices, meant=meant)
+        return BadAnnotation(SPOT, text, "must be true or false", remedy, FLAGS.get(word, ""), "true")
     return word == "true" or options.pods is SpotPods.ALL
 
 

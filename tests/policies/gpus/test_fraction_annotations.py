@@ -12,7 +12,7 @@ NO_FRACTION = (
 )
 
 
-ALONE = 'set for example gpu-memory: "8192" (MiB)'
+ALONE = "write the number of MiB alone"
 
 
 def found(annotations: dict[str, str]) -> list[tuple[str, str]]:

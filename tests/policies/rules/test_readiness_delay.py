@@ -222,7 +222,7 @@ def test_declared_load_time_that_nothing_waits_for(document: JSON, want: list[st
 
 
 SET = f"set {LOAD}: "
-ALONE = f'set for example {LOAD}: "60" (seconds)'
+ALONE = "write the number of seconds alone"
 
 
 @cases(
