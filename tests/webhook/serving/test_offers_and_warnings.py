@@ -82,8 +82,8 @@ def pending(resource: str, advice: str) -> list[str]:
 
 
 CORDONED = (
-    "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds quota; "
-    "ask the platform team to uncordon one of them [gpu-class]"
+    f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds "
+    "quota; or ask the platform team to uncordon one of them [gpu-class]"
 )
 UNTOLERATED = (
     "spec.tolerations: add {key: reserved, operator: Equal, value: team-a, effect: NoSchedule} if "
@@ -123,8 +123,8 @@ UNTOLERATED = (
         on("nvidia-a100-80gb"),
         [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
         [
-            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending, and holds quota "
-            "[gpu-class]"
+            f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays "
+            "pending, and holds quota [gpu-class]"
         ],
     ),
     a_taint_that_nothing_of_the_policy_tolerates=(

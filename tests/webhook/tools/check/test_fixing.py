@@ -125,6 +125,38 @@ def test_what_is_left_has_a_reason(tmp_path: Path, text: str, why: str) -> None:
     assert "nothing to fix, 1 denial left" in remarks
 
 
+ONE_AND_A_HALF = GPU_POD.replace("COUNT", "1.5")
+CHOICES = (
+    "left: /a.yaml:9: choose: spec.containers[0].resources.limits[nvidia.com/gpu] "
+    '(container "main") = "1.5": set nvidia.com/gpu: 1 or 2; must be a whole number of GPUs, not 1.5 of them '
+    "[gpu-requests] --fix=1:1 set nvidia.com/gpu: 1 --fix=1:2 set nvidia.com/gpu: 2 nothing to fix, 1 denial left"
+)
+
+
+def test_no_choice_of_several_is_taken_unasked(tmp_path: Path) -> None:
+    assert fix("--yes", text=ONE_AND_A_HALF, folder=tmp_path) == (1, "", CHOICES, ONE_AND_A_HALF)
+
+    code, _, remarks, after = fix("--yes", "--fix=1:2", text=ONE_AND_A_HALF, folder=tmp_path)
+
+    assert (code, after) == (0, GPU_POD.replace("COUNT", "2"))
+    assert remarks == (
+        'fix: /a.yaml:9: spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "1.5": set '
+        "nvidia.com/gpu: 2 [gpu-requests] 1 finding can be fixed in 1 file, 0 denials left 1 file written"
+    )
+
+
+@cases(
+    ("chosen", "want"),
+    no_numbers=("first", "Error: --fix=first must be FINDING:CHOICE, two numbers such as --fix=1:2"),
+    choice_zero=("1:0", "Error: --fix=1:0 must be FINDING:CHOICE, two numbers such as --fix=1:2"),
+    another_choice=("1:3", "Error: --fix=1:3: finding 1 has 2 choices"),
+    another_finding=("2:1", "Error: --fix=2:1: fewer than 2 findings have several choices"),
+)
+def test_a_choice_that_is_not_there(tmp_path: Path, chosen: str, want: str) -> None:
+    code, _, remarks, after = fix(f"--fix={chosen}", "--yes", text=ONE_AND_A_HALF, folder=tmp_path)
+    assert (code, remarks.endswith(want), after) == (2, True, ONE_AND_A_HALF), remarks
+
+
 DIFF_OF_STDIN = (
     "--- stdin\n+++ stdin\n@@ -6,4 +6,4 @@\n   - name: main\n     image: registry.example/train:1\n     resources:\n"
     "-      limits: {amd.com/gpu: 500m}\n+      limits: {amd.com/gpu: 1}\n"
