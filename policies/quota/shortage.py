@@ -128,7 +128,12 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
     if too_large:
         used = {each.key: each.used + each.reserved for each in too_large}
         amounts = total([{key: amount} for key, amount in used.items() if amount])
-        return Wait(beside_choice=True, amounts=tuple(texts(amounts).items())) if amounts else None
+        by_own = any(_held_by_own(request, ledger, each) for each in too_large)
+        return (
+            Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
+            if amounts
+            else None
+        )
     by_own = bool(_own_pods(request, ledger, shortfalls))
     if by_own and _never_end(request) and not request.controlled_by.startswith(_DEPLOYMENT):
         return None
