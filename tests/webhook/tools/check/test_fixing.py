@@ -113,7 +113,7 @@ ANCHORED = HALF.replace("{amd", "&a {amd") + "      requests: *a\n"
 @cases(
     ("text", "why"),
     no_single_edit=(GOOD.replace("train}", "t, annotations: {gpu-admission.dev/gpu-class: zzz}}"),
-        "3: for you to decide: metadata"),
+        "3: choose: metadata"),
     behind_an_alias=(ANCHORED,
         "9: spec.containers[0].resources.limits is used in other places, too, by its anchor &a: spec"),
 )  # fmt: skip
