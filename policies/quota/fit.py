@@ -92,7 +92,8 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
 
     `pods` need `needed` of `key`. `left` of `hard` is free, so `starting` pods start now. In an empty quota, `fitting` would.
     `path` is the path of their template, empty if there are several. `team_state`: set if the quota of the team is the limit;
-    then `hard` is the maximum that the namespace can have of it. `missing`: what must be released for all pods to start.
+    then `hard` is the maximum that the namespace can have of it.
+    `held` of it is held, maybe more than `hard`. `missing`: what must be released for all pods to start.
     """
 
     failure: FitFailure
@@ -104,6 +105,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     starting: int = 0
     fitting: int = 0
     pods: int = 1
+    held: Fraction = NOTHING
     missing: Vector = {}
     team_state: TeamState | None = None
 
@@ -282,6 +284,7 @@ def _shortage(
         starting=sum(number for _, number in _fitting(wanted, left)),
         fitting=sum(number for _, number in _fitting(wanted, hard)),
         pods=sum(pods for _, pods in wanted),
+        held=held.get(key, NOTHING),
         missing={key: needed[key] - left[key] for key in over},
     )
 

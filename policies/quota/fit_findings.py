@@ -93,7 +93,7 @@ def fit_warning(
 def _awaited(fit: FitResult, *, has_choices: bool, will_queue: bool) -> tuple[Wait | None, str]:
     """Return what must be released for the choice, or without one for all of several pods; the latter also in words."""
     if has_choices:
-        held = ((fit.key, str(fit.hard - fit.left)),)
+        held = ((fit.key, str(fit.held)),)
         return (None if fit.starting else Wait(beside_choice=True, amounts=held)), ""
     if will_queue or fit.needed > fit.hard or fit.pods == 1 or fit.failure is not FitFailure.TOO_LITTLE:
         return None, ""

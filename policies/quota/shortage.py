@@ -47,6 +47,8 @@ ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
 
 KEEPING = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"})
 """Controllers whose pods do not end by themselves."""
+_DEPLOYMENT = "Deployment/"
+"""Its rolling update ends old pods."""
 
 
 def exceeded(
@@ -122,15 +124,18 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
 
 def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> Wait | None:
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
-    if _replicas(request, ledger, shortfalls) is not None:
-        return None
     too_large = [each for each in shortfalls if each.can_never_fit]
     if too_large:
         used = {each.key: each.used + each.reserved for each in too_large}
         amounts = total([{key: amount} for key, amount in used.items() if amount])
-        return Wait(beside_choice=True, amounts=tuple(texts(amounts).items())) if amounts else None
+        by_own = any(_held_by_own(request, ledger, each) for each in too_large)
+        return (
+            Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
+            if amounts
+            else None
+        )
     by_own = bool(_own_pods(request, ledger, shortfalls))
-    if by_own and _never_end(request):
+    if by_own and _never_end(request) and not request.controlled_by.startswith(_DEPLOYMENT):
         return None
     return Wait(by_own=by_own, amounts=tuple(texts(_missing(shortfalls)).items()))
 
@@ -279,7 +284,7 @@ def _remedies(
             yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
         return
     if (replicas := _replicas(request, ledger, shortfalls)) is not None:
-        if request.controlled_by.startswith("Deployment/"):
+        if request.controlled_by.startswith(_DEPLOYMENT):
             update = f"for an update set {room_for_update(replicas - 1)}"
             yield f"{update}; else set replicas: {replicas}, or wait until an old pod has ended"
         else:

@@ -1,7 +1,7 @@
 """What a finding tells its reader to do is true and complete, in random worlds, by the oracle's API server and scheduler.
 
-Of every finding, each choice is made literally, what it awaits comes, and then the finding is gone, no new denial comes, the API server
-accepts the pod, and the scheduler has a node for it were the GPUs free. Words that tell somebody to do something have data.
+Of every finding, each choice is made literally, and what it awaits comes. Then the finding is gone, no new denial comes, the API
+server accepts the pod, and the scheduler has a node for it were the GPUs free. Words that say what to do have data.
 """
 
 from collections import Counter

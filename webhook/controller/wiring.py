@@ -136,9 +136,9 @@ def make_manager(
             recount,
             usage_cache,
             metrics,
-            namespaces=manager.namespaces_to_recount,
-            requeue=manager.queue.add,
-            period=options.recount_seconds,
+            manager.namespaces_to_recount,
+            manager.queue.add,
+            options.recount_seconds,
         ),
     )
     _register_collectors(metrics.registry, informers, gpu_use)

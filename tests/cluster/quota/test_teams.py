@@ -274,7 +274,12 @@ def test_people_read_which_level_is_full_who_holds_it_and_whom_to_ask(team: Team
     found = json.loads(asked(team, "status", "-o", "json"))
     seen = next(each for each in found["teams"] if each["name"] == team.name)
     assert (seen["state"], seen["namespaces"], seen["granted"]) == ("Ready", 2, {"gpus": "8"})
-    assert seen["largest"][0] == {"name": prod.name, "held": {"gpus": "9"}, "idleSince": None}
+    assert seen["largest"][0] == {
+        "name": prod.name,
+        "held": {"gpus": "9"},
+        "idleSince": None,
+        "guaranteed": False,
+    }
 
     job = {"template": {"spec": {**gpu_pod("train", 2)["spec"], "restartPolicy": "Never"}}}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": job}

@@ -4,10 +4,13 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
+from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.workload import PodCount, Workload
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.ledger.quota_ledger import Holder
-from tests.builders import JSON
+from policies.rule import Mode, Phase
+from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
+from tests.builders import JSON, context
 from tests.cases import cases
 from tests.policies.quota.fits import (
     A100,
@@ -149,6 +152,26 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
         "needs 1 nvidia-a100-80gb for a pod beside the others, and will not finish: ml-training will have 0 of 8 free"
     )
     assert found == ([want] if stuck else [])
+
+
+def test_each_choice_for_a_rolling_update_without_room_works() -> None:
+    """The denial of its pod names the same ones."""
+    ledger, options = granted({"gpus": 8}), GPUQuotaOptions(mode=Mode.ENFORCE)
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    spec = {"replicas": 2, "strategy": rolling}
+    [finding] = check_workload(
+        workload(pods(4, running=2), spec=spec), options, context(Phase.TEMPLATE, ledger=ledger)
+    )
+
+    assert len(finding.choices) == 3
+    for edits in finding.choices:
+        made: JSON = with_edits({"spec": spec}, [(path_parts(edit.path), edit.value) for edit in edits])
+        replicas = made["spec"]["replicas"]
+        assert said(workload(pods(4, running=replicas), spec=made["spec"]), ledger) == []
+        # The API server refuses Recreate beside rollingUpdate.
+        assert (
+            made["spec"]["strategy"]["type"] != "Recreate" or "rollingUpdate" not in made["spec"]["strategy"]
+        )
 
 
 def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
