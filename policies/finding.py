@@ -26,6 +26,8 @@ class Reason(msgspec.Struct, frozen=True):
 
     name: str
     meaning: str
+    uncovers: bool = False
+    """Whether nothing reads the field until it is corrected, so that what else is wrong with it is found only then."""
 
 
 UNREAD_GPUS = Reason("UnreadGPUs", "the object contains GPU resources that gpu-admission does not read")
@@ -74,7 +76,14 @@ def short_path(path: str) -> str:
 
 
 Value = Any
-"""What an edit writes: a scalar, a map as its struct, or a list as a tuple, for edits have hashes; None removes the field."""
+"""What an edit writes: a scalar, a map as its struct, a list as a tuple, or JSON. None removes the field. Edits have hashes."""
+
+
+class Json(msgspec.Struct, frozen=True):
+    """A value that is no struct of ours."""
+
+    text: str
+
 
 _PLAIN_TEXT = re.compile(r"(?!(?:true|false|yes|no|on|off|null|y|n)$)[A-Za-z][\w./-]*", re.IGNORECASE)
 """Text that every reader of YAML takes for text without quotes."""
@@ -82,7 +91,7 @@ _PLAIN_TEXT = re.compile(r"(?!(?:true|false|yes|no|on|off|null|y|n)$)[A-Za-z][\w
 
 def plain(value: Value) -> Any:
     """Return what an edit writes as plain data."""
-    data = msgspec.to_builtins(value)
+    data = msgspec.json.decode(value.text) if isinstance(value, Json) else msgspec.to_builtins(value)
     return list(data) if isinstance(data, tuple) else data
 
 
@@ -145,8 +154,13 @@ def in_words(choices: Iterable[Edits]) -> str:
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """What is awaited: amounts of a quota that others release, by key, or a moment (ms since 1970), or some seconds."""
+    """What is awaited: amounts of a quota that are released, by key, or a moment (ms since 1970), or some seconds.
 
+    by_own: pods of the same controller release them. beside_choice: only a choice and the wait together remove the finding.
+    """
+
+    by_own: bool = False
+    beside_choice: bool = False
     amounts: tuple[tuple[str, str], ...] = ()
     until: int = 0
     seconds: float = 0

@@ -49,10 +49,11 @@ class Amount(msgspec.Struct, frozen=True):
         remedy: str = "",
         severity: Severity = Severity.DENIAL,
         amount: str | float | None = None,
-        name: str = "",
-        less: int | None = None,
+        names: tuple[str, ...] = (),
+        choices: tuple[Edits, ...] = (),
     ) -> Finding:
-        """Return a finding. Its choices set the `amount` (or `less`), or the resource `name`; else `remedy` says what to do."""
+        """Return a finding. It goes with the `amount`, with a resource of one of the `names`, or with one of the `choices`."""
+        own = (() if amount is None else self.set_to(amount), *map(self.replaced_by, names))
         return Finding(
             reason=reason,
             severity=severity,
@@ -61,17 +62,19 @@ class Amount(msgspec.Struct, frozen=True):
             value="null" if self.raw is None else truncate(str(self.raw), QUOTED),
             decimal=self.decimal,
             message=message,
-            choices=tuple(filter(None, (self._edits(less), self._edits(amount, name)))),
+            choices=tuple(edits for edits in (*own, *choices) if edits),
             remedy=remedy.replace(NAME, self.resource.name),
         )
 
-    def _edits(self, amount: str | float | None, name: str = "") -> Edits:
-        """Return the edits that set the amount or the resource, both in limits and in requests."""
-        own, paths_of = self.resource.name, self.place.amount_paths
-        if name and self.quantity is not None:
-            added = (Edit(path, str(self.quantity)) for path in paths_of(own, name))
-            return (*map(Edit, paths_of(own)), *added)
-        return () if amount is None else tuple(Edit(path, amount) for path in paths_of(own))
+    def set_to(self, amount: str | float | None) -> Edits:
+        """Return the edits that set the amount, both in limits and in requests; None removes it."""
+        return tuple(Edit(path, amount) for path in self.place.amount_paths(self.resource.name))
+
+    def replaced_by(self, name: str, amount: str | float | None = None) -> Edits:
+        """Return the edits that replace the resource by another one, with the same amount if none is given."""
+        amount = str(self.quantity or 1) if amount is None else amount
+        added = (Edit(path, amount) for path in self.place.amount_paths(self.resource.name, name))
+        return (*self.set_to(None), *added)
 
     @property
     def decimal(self) -> str:

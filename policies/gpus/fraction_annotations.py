@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
+from policies.finding import Edit, either
 from policies.gpus.resource_mapping import NVIDIA_GPU, AnnotationKey, Measure, ResourceMapping
 from policies.pods.annotations import BadAnnotation, whole_number
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
 FRACTION_DEVICE = NVIDIA_GPU
@@ -42,7 +44,8 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
         first = parts[0][0]
         if key.measure is not first.measure:
             message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"
-            yield BadAnnotation(key.key, text, message, f"remove it, or {first.key}")
+            choices = either(*(Edit(annotation_path(each.key)) for each in (key, first)))
+            yield BadAnnotation(key.key, text, message, f"remove it, or {first.key}", choices=choices)
 
 
 def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | None:
@@ -63,4 +66,12 @@ def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
     if _DECIMAL.fullmatch(text) and text.strip(".") and 0 < float(text) < 1:
         return None
     remedy = 'set the part of one GPU, such as "0.5", or remove it and request whole GPUs in resources.limits'
-    return BadAnnotation(key.key, text, "must be a decimal number between 0 and 1", remedy)
+    path = annotation_path(key.key)
+    return BadAnnotation(
+        key.key,
+        text,
+        "must be a decimal number between 0 and 1",
+        remedy,
+        "0.5",
+        either(Edit(path, "0.5"), Edit(path)),
+    )

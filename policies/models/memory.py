@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from policies.finding import Edit
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping
@@ -16,6 +17,7 @@ from policies.models.estimate import Estimate, class_fit, estimate, gib
 from policies.models.shapes import Attention, EstimateError, ModelShape
 from policies.pods import annotations
 from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
 
@@ -135,15 +137,21 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
             try:
                 fields[field] = parse(text)
             except EstimateError as error:
-                bad.append(BadAnnotation(key, text, str(error), f'set for example {key}: "{example}"'))
+                bad.append(
+                    BadAnnotation(key, text, str(error), f'set for example {key}: "{example}"', example)
+                )
     if bad:
         return tuple(bad)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
     if 0 < len(attention) < len(_ATTENTION):
         missing = " and ".join(_FIELDS[field][0] for field in _ATTENTION if field not in attention)
         key = _FIELDS[next(iter(attention))][0]
+        every = [(annotation_path(_FIELDS[field][0]), field) for field in _ATTENTION]
+        added = tuple(Edit(path, _FIELDS[field][2]) for path, field in every if field not in attention)
+        removed = tuple(Edit(path) for path, field in every if field in attention)
         message = f"must stand beside {missing}"
-        return (BadAnnotation(key, pod.annotations[key], message, "set all three, or none"),)
+        value = pod.annotations[key]
+        return (BadAnnotation(key, value, message, "set all three, or none", "", (added, removed)),)
     if attention:
         fields["attention"] = Attention(**attention)
     family: ModelShape | None = fields.pop("family", None)

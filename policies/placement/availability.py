@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.finding import Reason, Severity
+from policies.finding import Edit, Edits, Reason, Severity, together
 from policies.gpus.amount import NAME
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
@@ -26,10 +26,18 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import OPEN_POD, ClassUse, alternatives_in_words, offers
+from policies.placement.class_choice import (
+    NAMES_LISTED,
+    OPEN_POD,
+    ClassUse,
+    alternatives_in_words,
+    offers,
+    without_pins,
+)
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
+from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
 EXCEEDS_MAX_PER_CONTAINER = Reason(
@@ -52,7 +60,7 @@ _COUNT_SUFFIX = ".count"
 class Complaint(NamedTuple):
     """The reason why the pod will not run, or may not run, and a remedy.
 
-    amount, name: the amount, or the name of the resource, to request instead.
+    amount, names: the amount, or a name of a resource, to request instead. choices: other ways.
     """
 
     reason: Reason
@@ -60,7 +68,8 @@ class Complaint(NamedTuple):
     remedy: str
     severity: Severity = Severity.DENIAL
     amount: int | None = None
-    name: str = ""
+    names: tuple[str, ...] = ()
+    choices: tuple[Edits, ...] = ()
 
 
 ANY_CLASS = ClassUse()
@@ -118,6 +127,8 @@ class Availability:
             OTHER_VENDOR,
             f"must be {offered}: the pod is pinned to {self._description}",
             f"request {offered}{self._or_pin(of_vendor, resource)}",
+            names=tuple(resources),
+            choices=self._pins(of_vendor, resource),
         )
 
     def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
@@ -167,7 +178,8 @@ class Availability:
             message = f"must be a slice that some GPU class has: none has {profile}"
         else:
             message = f"should be a slice that some GPU class has: none lists {profile}"
-        return Complaint(UNKNOWN_SLICE, message, remedy, severity, name=next(iter(nearest), ""))
+        names, pins = tuple(nearest or [whole_gpu]), self._pins(with_profile, resource) if self.pinned else ()
+        return Complaint(UNKNOWN_SLICE, message, remedy, severity, names=names, choices=pins)
 
     def without_node(self, resource: GPUResource, resource_mapping: ResourceMapping) -> Complaint | None:
         """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed."""
@@ -188,6 +200,7 @@ class Availability:
             message,
             f"request {alternatives_in_words(offered)}" if offered else "",
             Severity.WARNING,
+            names=tuple(offered[:NAMES_LISTED]),
         )
 
     def _is_missing(self, name: str) -> bool:
@@ -262,9 +275,9 @@ class Availability:
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
-    ) -> list[str]:
-        """Return the ways to request this part (< 1) of a GPU with this resource name: as a slice, as a share, or both."""
-        ways = []
+    ) -> dict[str, str]:
+        """Return the resources that hold this part (< 1) of a GPU of this resource, and what they are: a slice, a share."""
+        ways = {}
         with_resource = [gpu_class for gpu_class in self._recommended if gpu_class.resource == resource.name]
         classes_by_profile = Counter(
             name for gpu_class in with_resource for name in self._smallest_slice(gpu_class, part)
@@ -274,11 +287,11 @@ class Availability:
             name = f"{vendor(resource.name)}/mig-{profile}"
             known = resource_mapping.resource(name)
             if known is not None and known.measure is Measure.SLICES:
-                ways.append(f"{name}: 1 (a slice)")
+                ways[name] = "a slice"
         shared = resource_mapping.resource(f"{resource.name}.shared")
         is_there = self._nodes is None or (shared is not None and shared.name in self._gpus_on_nodes)
         if shared is not None and shared.measure is Measure.SHARES and is_there:
-            ways.append(f"{shared.name}: 1 (a time-sliced share)")
+            ways[shared.name] = "a time-sliced share"
         return ways
 
     @cached_property
@@ -296,10 +309,18 @@ class Availability:
 
     def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> str:
         """Return a further remedy: pin the pod to a class with the resource. "" if the namespace may use no such class."""
-        having = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
-        usable = (each for each in having if self._has_nodes(each))
-        first = next(usable, None)
+        first = self._other(others, resource)
         return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
+
+    def _pins(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[Edits, ...]:
+        """Return that further remedy as edits."""
+        first = self._other(others, resource)
+        pin = Edit(annotation_path(GPU_CLASS), first.name) if first else None
+        return together(*without_pins(self.pod, self._catalogue), pin) if pin else ()
+
+    def _other(self, others: Sequence[GPUClass], resource: GPUResource) -> GPUClass | None:
+        having = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
+        return next((each for each in having if self._has_nodes(each)), None)
 
     def contradicts_annotation(self, resource: GPUResource) -> bool:
         """Whether the classes of the annotation lack the resource. Rule gpu-class reports it."""

@@ -2,13 +2,22 @@
 
 from collections.abc import Collection
 
-from msgspec.structs import replace
-
-from policies.finding import Finding
+from policies.finding import Asked, Edit, Edits, Finding, either, together
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, advice, model_need
-from policies.placement.class_choice import OPEN_POD, Choice, ClassSelection, alternatives_in_words, choose
+from policies.placement.class_choice import (
+    NAMES_LISTED,
+    OPEN_POD,
+    REQUIRED_AFFINITY,
+    Choice,
+    ClassAdvice,
+    ClassSelection,
+    alternatives_in_words,
+    choose,
+    nodes_of,
+    without_pins,
+)
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS
@@ -45,44 +54,43 @@ class ClassCase:
     def is_requested(self) -> bool:
         return self.choice is not None and self.choice.by_annotation
 
-    def remedy_naming(self, classes: Collection[GPUClass]) -> str:
-        """Return the remedy that puts the pod on one of the classes."""
+    def naming(self, classes: Collection[GPUClass]) -> ClassAdvice:
+        """Return the advice that puts the pod on one of the classes."""
         key, pinned = self.selection.label_key, self.pinned
         values_of = self.selection.values_of(classes)
         names = alternatives_in_words(list(values_of))
         values = alternatives_in_words([value for each in values_of.values() for value in each[:1]])
+        by_annotation = self.selection.named(list(values_of))
+        firsts = [value for each in values_of.values() for value in each[:1]][:NAMES_LISTED]
+        selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in firsts))
         if self.placed_by is not None:
-            return f"{self.placed_by[1]} nodeSelector {key}: {values}"
+            return ClassAdvice(selectors, f"{self.placed_by[1]} nodeSelector {key}: {values}")
         if pinned is None or self.is_requested or pinned.is_injected:
-            return f"set {GPU_CLASS}: {names}"
+            return by_annotation
         if list(self.pod.node_selector) == [key] and len(pinned.because) == 1:
-            return f"set nodeSelector {key}: {values}"
-        return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}"
+            return ClassAdvice(selectors, f"set nodeSelector {key}: {values}")
+        free = self.without_pins()
+        choices = tuple((*free, *edits) for edits in by_annotation.choices)
+        return ClassAdvice(choices, f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}")
 
-    def is_alone(self, key: str, name: str) -> bool:
-        """Whether only the nodeSelector on this label pins the pod, and the class would take the pod."""
-        pod = self.pod
-        is_free = list(pod.node_selector) == [key] and not pod.spec.affinity and not pod.annotations
-        open_to_all = replace(self.selection, pod=OPEN_POD)
-        return is_free and open_to_all.would_take(name)
+    def without_pins(self) -> Edits:
+        """Return the edits that remove what pins the pod to classes."""
+        return without_pins(self.pod, self.selection.catalogue)
 
-    def has_room(self, name: str) -> bool:
-        """Whether each class of that name may have a node with as many GPUs as the pod requests."""
-        requested = sum(max(each.quantity.value, 0) for each in self.resource_mapping.requests(self.pod))
-        named = self.selection.catalogue.resolve(name)
-        return all(each.gpus_per_node is None or requested <= each.gpus_per_node for each in named)
-
-    def remedy_with_usable_class(self) -> tuple[str, str]:
-        """Return remedy and request to the platform team that put the pod on a usable class."""
+    def with_usable_class(self) -> ClassAdvice:
+        """Return the advice that puts the pod on a usable class."""
         usable = self.selection.usable()
-        return (self.remedy_naming(usable), "") if usable else self.selection.remedy_without_usable_class()
+        return self.naming(usable) if usable else self.selection.without_usable_class()
 
-    def remedy_with_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
-        """Return remedy and request to the platform team, if the classes have no nodes."""
+    def with_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> ClassAdvice:
+        """Return the advice if the classes have no nodes."""
         key, catalogue = self.selection.label_key, self.selection.catalogue
         values = self.lacking_values() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
         if values and nodes.could_take(OPEN_POD, key, values):
-            return "remove what else the pod's nodeSelector or affinity demands", ""
+            others = (Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key)
+            terms = (Edit(REQUIRED_AFFINITY),) if self.pod.required_terms else ()
+            words = "remove what else the pod's nodeSelector or affinity demands"
+            return ClassAdvice(together(*others, *terms), words)
         known_otherwise = sorted(
             f"{each}={value}"
             for labels in nodes.label_sets
@@ -91,7 +99,8 @@ class ClassCase:
             if classes_of_label(each, value, catalogue) & pinned
         )
         if known_otherwise:
-            return "", f"to label nodes with {known_otherwise[0]}, which lack {key}"
+            ask = f"to label nodes with {known_otherwise[0]}, which lack {key}"
+            return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]"),))
         on_nodes = {
             name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)
         }
@@ -100,10 +109,12 @@ class ClassCase:
         need = self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
         if selection.can_name_nodes(holding):
-            return f"{self.remedy_naming(holding)}, of which there are nodes", ""
+            named = self.naming(holding)
+            return named._replace(remedy=f"{named.remedy}, of which there are nodes")
         is_guess = not self.is_requested and (self.pinned is None or self.pinned.is_injected)
         more_cards = advice(need, usable) if need is not None and is_guess else ""
-        return more_cards, f"for nodes of {alternatives_in_words(sorted(pinned))}"
+        ask = f"for nodes of {alternatives_in_words(sorted(pinned))}"
+        return ClassAdvice(remedy=more_cards, ask=ask, asks=nodes_of(sorted(pinned)))
 
     def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
@@ -25,6 +26,8 @@ MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU mem
 
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
+REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+ALLOWED_PATH = "spec.rules.gpu-class.allowed[-]"
 NAMES_LISTED = 3
 """Names in one message."""
 OPEN_POD = Pod()
@@ -54,6 +57,15 @@ class Choice(msgspec.Struct, frozen=True):
 
     def label_values(self, key: str) -> tuple[str, ...]:
         return label_values(self.classes, self.family, key)
+
+
+class ClassAdvice(NamedTuple):
+    """How a pod gets another class: choices, in words too, and what to ask for. The fields are those of `Finding`."""
+
+    choices: tuple[Edits, ...] = ()
+    remedy: str = ""
+    ask: str = ""
+    asks: tuple[Asked, ...] = ()
 
 
 class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +124,11 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         values = label_values_of(gpu_class, self.label_key)
         return self.nodes is not None and self.nodes.could_take(pod, self.label_key, values)
 
+    def named(self, names: Sequence[str]) -> ClassAdvice:
+        """Return the advice to name one of these classes or families by annotation."""
+        choices = either(*(Edit(ANNOTATION_PATH, name) for name in names[:NAMES_LISTED]))
+        return ClassAdvice(choices, f"set {GPU_CLASS}: {alternatives_in_words(names)}")
+
     def would_take(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
         classes = self.catalogue.resolve(name)
@@ -166,21 +183,41 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         family = name if any(each.name != name for each in classes) else None
         return name, label_values(classes, family, self.label_key)
 
-    def remedy_without_usable_class(self) -> tuple[str, str]:
-        """Return a remedy for the author and a request to the administrator, if no class is usable."""
+    def without_usable_class(self) -> ClassAdvice:
+        """Return the advice if no class is usable."""
         allowed = self.allowed_of(self.catalogue)
         if self._knows_classes_of_nodes:
             allowed = tuple(each for each in allowed if self._with_nodes(each, allowed))
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.catalogue if self.may_offer(each)]
+        names = [each.name for each in offering]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
+        choices = tuple(self._requesting(name) for name in sorted(alternatives)[:NAMES_LISTED])
+        advice = ClassAdvice(choices, remedy)
         if not offering:
-            return remedy, f"for a GPUClass with {self.requested_words}"
-        if without_nodes := self.allowed_of(offering):
-            return remedy, f"for nodes of {alternatives_in_words([each.name for each in without_nodes])}"
+            ask = f"for a GPUClass with {self.requested_words}"
+            return advice._replace(ask=ask, asks=(Asked("GPUClass"),))
+        if without_nodes := [each.name for each in self.allowed_of(offering)]:
+            return advice._replace(
+                ask=f"for nodes of {alternatives_in_words(without_nodes)}", asks=nodes_of(without_nodes)
+            )
+        ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
+        asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:NAMES_LISTED])
+        return advice._replace(ask=ask, asks=asks)
+
+    def _requesting(self, name: str) -> Edits:
+        """Return the edits that request one of a resource in place of all GPU resources."""
+        unwanted = {resource.name for resource in self.resources}
+        places = [
+            (place, path)
+            for place in self.pod.places
+            for each in unwanted
+            for path in place.amount_paths(each)
+        ]
+        asking = {id(place): place for place, _ in places}.values()
         return (
-            remedy,
-            f"to allow {alternatives_in_words([each.name for each in offering])} in namespace {self.namespace}",
+            *(Edit(path) for _, path in places),
+            *(Edit(f"{place.path}.resources.limits[{name}]", 1) for place in asking),
         )
 
     def meant(self, word: str) -> str:
@@ -233,40 +270,33 @@ def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool
     If the pod is already pinned or chooses its hardware otherwise, only the annotation counts.
     """
     if GPU_CLASS in selection.pod.annotations:
-        return _named(selection, selection.pod.annotations[GPU_CLASS], is_pinned=is_pinned)
+        return _named(selection, selection.pod.annotations[GPU_CLASS])
     if is_pinned or not (need or selection.default) or selection.has_claims or selection.chosen_hardware:
         return None
     return (_fitting(selection, need) if need else None) or _default(selection)
 
 
-def _named(selection: ClassSelection, name: str, *, is_pinned: bool) -> Choice | Finding:
+def _named(selection: ClassSelection, name: str) -> Choice | Finding:
     named = selection.catalogue.resolve(name)
     permitted = selection.allowed_of(named)
     if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
         return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
     names = list(selection.values_of(usable))
-    remedy, ask, instead = (
-        f"set {GPU_CLASS}: {alternatives_in_words(names)}",
-        "",
-        names[0] if len(names) == 1 else "",
-    )
-    reason = CLASS_NOT_OFFERED
+    advice, reason = selection.named(names), CLASS_NOT_OFFERED
     if not usable:
-        remedy, ask = selection.remedy_without_usable_class()
+        advice = selection.without_usable_class()
         message = selection.none_usable
     elif not named:
         reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
-            remedy, instead = f"did you mean {near}?", near
+            advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
     elif permitted:
         message = f"must be a class with {selection.requested_words}"
     else:
         reason = CLASS_NOT_ALLOWED
         message = f"must be a class that namespace {selection.namespace} may use"
-    if is_pinned or not selection.would_take(instead):
-        instead = ""
-    return about_annotation(reason, name, message, remedy, ask=ask, instead=instead)
+    return about_annotation(reason, name, message, advice)
 
 
 def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | None:
@@ -357,24 +387,31 @@ def alternatives_in_words(names: Sequence[str]) -> str:
     return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed
 
 
+def without_pins(pod: Pod, catalogue: ClassCatalogue) -> Edits:
+    """Return the edits that remove what pins the pod to classes."""
+    keys = (key for key in pod.node_selector if key in catalogue.label_keys)
+    terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()
+    return (*(Edit(f"spec.nodeSelector[{key}]") for key in keys), *terms)
+
+
 def about_annotation(
     reason: Reason,
     requested: str,
     message: str,
-    remedy: str,
+    advice: "ClassAdvice",
     severity: Severity = Severity.DENIAL,
-    *,
-    ask: str = "",
-    instead: str = "",
 ) -> Finding:
-    """Return a finding about the annotation that names a class. `instead`: the class that it should name."""
+    """Return a finding about the annotation that names a class."""
     return Finding(
         reason=reason,
         path=ANNOTATION_PATH,
         value=requested,
         severity=severity,
         message=message,
-        choices=together(Edit(ANNOTATION_PATH, instead)) if instead else (),
-        remedy=remedy,
-        ask=ask,
+        **advice._asdict(),
     )
+
+
+def nodes_of(classes: Iterable[str]) -> tuple[Asked, ...]:
+    """Return what asking for nodes of one of the classes asks for."""
+    return tuple(Asked("Node", "", name) for name in classes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policies.finding import Finding
+from policies.finding import Asked, Finding
 from policies.placement.availability import NO_NODE
 from policies.placement.class_case import DAEMONSET, NODE_NAME, ClassCase
 from policies.placement.class_choice import alternatives_in_words, warning
@@ -23,6 +23,7 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
             message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {label} and the "
             "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
+            choices=case.selection.named([each.name for each in case.selection.usable()]).choices,
         )
         return
     values = case.added_values()
@@ -43,12 +44,10 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
     if nodes.could_take(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)
         return
-    remedy, ask = case.remedy_with_nodes(nodes, chosen)
     yield warning(
         reason=NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
-        remedy=remedy,
-        ask=ask,
+        **case.with_nodes(nodes, chosen)._asdict(),
     )
 
 
@@ -71,4 +70,5 @@ def _not_schedulable(
             reason=NO_NODE,
             message=f"class {requested}: {has}, so the pod stays pending, and holds quota",
             ask="" if states else "to uncordon one of them",
+            asks=() if states else (Asked("Node", "spec.unschedulable"),),
         )

@@ -1,6 +1,6 @@
 """Nodes by name and hostname label. If a pod names its node, the labels of that node determine the class of the pod."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -27,6 +27,15 @@ class NodeState(msgspec.Struct, frozen=True):
     """Taints that stay as long as the node exists."""
     resources: frozenset[str] = frozenset()
     """Names of the extended resources that it has."""
+    amounts: tuple[tuple[str, int], ...] = ()
+    """How much it has of them. An amount that is left out is not known."""
+
+    def has(self, requested: Mapping[str, int]) -> bool:
+        """Whether it has these amounts, used or not."""
+        known = dict(self.amounts)
+        return all(
+            name in self.resources and known.get(name, amount) >= amount for name, amount in requested.items()
+        )
 
 
 class NamedNode(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policies.finding import Finding, Reason
+from policies.finding import Edit, Edits, Finding, Reason
 from policies.pods.field_paths import annotation_path
 
 INVALID_ANNOTATION = Reason("InvalidAnnotation", "an annotation has an invalid value")
@@ -51,6 +51,9 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     value: str
     message: str
     remedy: str
+    example: str | None = None
+    """A value that would be right, if only the author knows which."""
+    choices: tuple[Edits, ...] = ()
 
     def finding(self) -> Finding:
         return Finding(
@@ -59,6 +62,9 @@ class BadAnnotation(msgspec.Struct, frozen=True):
             value=self.value,
             message=self.message,
             remedy=self.remedy,
+            choices=self.choices
+            or (((Edit(annotation_path(self.key), self.example),),) if self.example else ()),
+            is_example=self.example is not None,
         )
 
 
@@ -69,4 +75,4 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     if digits.isascii() and digits.isdigit() and len(digits) <= 13 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"
-    return BadAnnotation(key, text, message, f'set for example {key}: "60" ({unit})')
+    return BadAnnotation(key, text, message, f'set for example {key}: "60" ({unit})', example="60")

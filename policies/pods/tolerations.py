@@ -6,6 +6,8 @@ A taint is a `Toleration` without an operator: key, value and effect.
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.pod import Toleration
 
@@ -106,7 +108,6 @@ def describe_toleration(toleration: Toleration) -> str:
     return f"{text}:{toleration.effect}" if toleration.effect else text
 
 
-def toleration_of(taint: Toleration) -> str:
-    """Return the toleration of a taint as people write it in YAML."""
-    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
-    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
+def toleration_of(taint: Toleration) -> Toleration:
+    """Return the toleration of a taint."""
+    return replace(taint, operator="Equal" if taint.value else "Exists", value=taint.value or None)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import partial
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Asked, Finding, Reason, Severity, Wait
 from policies.pods.workload import Workload
 from policies.quota.amounts import GPUS, Vector, format_amount, total, unit
 from policies.quota.budget import (
@@ -102,11 +102,14 @@ def _spent(
     facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
     field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
-    finding = partial(Finding, reason=BUDGET_SPENT, ask=f"to raise {field}")
+    asks = tuple(Asked("GPUQuota", budget_field(key)) for key in spent)
+    finding = partial(Finding, reason=BUDGET_SPENT, ask=f"to raise {field}", asks=asks)
     if path:
         message = f"its pods will be denied, the budget is spent: {facts}"
         return finding(path=path, severity=Severity.WARNING, message=message)
-    return finding(message=f"exceeded budget: {facts}", remedy=f"wait until then{other}")
+    return finding(
+        message=f"exceeded budget: {facts}", awaits=Wait(until=spending.end), remedy=f"wait until then{other}"
+    )
 
 
 def _low(

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.finding import Finding, Reason
+from policies.finding import Edit, Finding, Reason, together
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.cards import (
     MAX_RESOURCES,
@@ -246,6 +246,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
                     container=container,
                     value=str(raw),
                     message="must be a quantity that a quota can count",
+                    choices=together(Edit(f"{path}[{name}]", 1)),
                     remedy="set a whole number such as 1",
                 )
             for unknown in unknown_device_class(name, resource_mapping):

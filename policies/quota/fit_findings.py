@@ -1,10 +1,8 @@
 """Warnings about a workload whose pods do not all fit a quota: how many will start, and what to change."""
 
-from collections.abc import Callable
 from functools import partial
 
-from policies.finding import PLATFORM_TEAM, Finding, Severity
-from policies.pods.pod import Pod
+from policies.finding import PLATFORM_TEAM, Asked, Edit, Finding, Severity, Wait, either
 from policies.pods.workload import Workload
 from policies.quota.amounts import NOTHING, format_amount, unit
 from policies.quota.demand import Catalogues
@@ -24,7 +22,6 @@ def fit_warning(
     ledger: QuotaLedger,
     catalogues: Catalogues,
     namespace: str,
-    depends_on_gpu_count: Callable[[Pod], bool],
     *,
     is_enforced: bool,
     queueing_enabled: bool,
@@ -42,6 +39,7 @@ def fit_warning(
     whose, granted, _ = _limits(fit, namespace)
     never_fits = f"{_amount(fit)}, which can never fit: {granted}"
     ask = f"to raise {hard_field(fit.key)}{f' of {whose}' if fit.team_state else ''}"
+    asks = (Asked("ClusterGPUQuota" if fit.team_state else "GPUQuota", hard_field(fit.key), str(fit.needed)),)
     warning = partial(
         Finding,
         reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[will_queue],
@@ -51,24 +49,44 @@ def fit_warning(
     )
     match failure:
         case FitFailure.POD_TOO_LARGE:
-            path, choices, remedy = smaller_pod(fit, workload, ledger, catalogues, depends_on_gpu_count)
+            path, choices, remedy = smaller_pod(fit, workload, ledger, catalogues)
             return warning(
-                path=path, message=f"a pod needs {never_fits}", choices=choices, remedy=remedy, ask=ask
+                path=path,
+                message=f"a pod needs {never_fits}",
+                choices=choices,
+                remedy=remedy,
+                ask=ask,
+                asks=asks,
             )
         case FitFailure.GANG_TOO_LARGE:
-            return warning(message=f"{fit.pods} pods that must run together need {never_fits}", ask=ask)
+            return warning(
+                message=f"{fit.pods} pods that must run together need {never_fits}", ask=ask, asks=asks
+            )
         case FitFailure.NO_SURGE:
             facts, remedy = _no_surge(fit, namespace, will_queue=will_queue)
-            return warning(path="spec.strategy", message=facts, remedy=remedy) if is_enforced else None
+            choices = (
+                (Edit("spec.strategy.type", "Recreate"), Edit("spec.strategy.rollingUpdate")),
+                *either(Edit("spec.strategy.rollingUpdate.maxUnavailable", 1)),
+                *either(*((Edit("spec.replicas", fit.starting),) if fit.starting else ())),
+            )
+            no_surge = warning(path="spec.strategy", message=facts, choices=choices, remedy=remedy)
+            return no_surge if is_enforced else None
         case _:
             path, choices, remedy = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
             message = _too_little(fit, namespace)
             if is_enforced:
                 before = ledger.pods_before if queueing_enabled else None
                 message += f"{';' if is_impossible else ':'} {_starting(fit, workload, before)}"
-            ask = ask if is_impossible else ""
+            held = ((fit.key, str(fit.hard - fit.left)),)
             return warning(
-                path=path, message=message, choices=choices, remedy=remedy, ask=ask, details=_largest(fit)
+                path=path,
+                message=message,
+                choices=choices,
+                awaits=Wait(beside_choice=True, amounts=held) if choices and not fit.starting else None,
+                remedy=remedy,
+                ask=ask if is_impossible else "",
+                asks=asks if is_impossible else (),
+                details=_largest(fit),
             )
 
 

@@ -1,11 +1,9 @@
 """Fixes of a workload whose pods do not all fit a quota: a smaller pod, or fewer pods."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.finding import Edit, Edits, together
 from policies.placement.pinning import pinning
-from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import Catalogues
@@ -27,7 +25,6 @@ def smaller_pod(
     workload: Workload,
     ledger: QuotaLedger,
     catalogues: Catalogues,
-    depends_on_gpu_count: Callable[[Pod], bool],
 ) -> Advice:
     """Return the advice for a pod that exceeds the whole quota: it must fit all limits of classes on which it could run."""
     pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
@@ -41,8 +38,6 @@ def smaller_pod(
     ]
     part = min([fit.hard, *limits]) / fit.needed
     fix = edits_to_request_part(pod.pod, catalogues.resource_mapping, part, f"{fit.path}.")
-    if fix and depends_on_gpu_count(pod.pod):
-        return Advice(fit.path, remedy=fix[0].words)
     return Advice(fit.path, together(*fix))
 
 
@@ -59,7 +54,7 @@ def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
         return Advice(path)
     if fit.starting:
         return Advice(field, together(edit))
-    return Advice(field, remedy=f"{edit.words} or less, {WAIT_UNTIL_FREE}")
+    return Advice(field, together(edit), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
 
 
 _NUMBER_OF_PODS = {

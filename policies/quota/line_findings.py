@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Asked, Edit, Finding, Reason, Severity, Wait, together
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
@@ -19,6 +19,8 @@ from policies.quota.waiting import names_kueue, never_waits
 QUOTA_QUEUED = Reason("QuotaQueued", "the pod waits in line for quota")
 OTHERS_WAIT = Reason("OthersWait", "other pods wait in line for the quota")
 UNWANTED_GATE = Reason("UnwantedGate", "the pod has the gate of the line for quota, where pods do not wait")
+TURN = Wait(seconds=60)
+"""A pod that is denied because of others in line comes again within a minute."""
 QUEUE_FULL = Reason("QueueFull", "as many pods wait in line for the quota as may")
 
 
@@ -62,11 +64,15 @@ def in_line(
             reason=QUEUE_FULL,
             message=f"the line for {quota} is full: {how_many(waiting)} in it",
             remedy="create it again when some of them have started",
+            awaits=TURN,
             ask=ask,
+            asks=(Asked("GPUQuota", "spec.queue.maxWaiting", waiting + 1),),
         )
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
-        return Finding(reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again")
+        return Finding(
+            reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again", awaits=TURN
+        )
     of_whom, has_no_gate = "", request.line is Line.NEVER_WAITS
     is_passed = not waiting or (has_no_gate and ledger.scarce.keys().isdisjoint(request.demand))
     if is_passed and ledger.team_state is not None:
@@ -76,7 +82,7 @@ def in_line(
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     if has_no_gate:
         remedy = "try again within a minute, and again until its turn comes: it has a place in line"
-    return Finding(reason=OTHERS_WAIT, message=message, remedy=remedy, ask="if it persists")
+    return Finding(reason=OTHERS_WAIT, message=message, remedy=remedy, awaits=TURN, ask="if it persists")
 
 
 def how_many(number: int) -> str:
@@ -100,7 +106,11 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
     policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
     if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
         message = "Jobs that wait in line for quota pile up, because each schedule adds one"
-        yield warning(path="spec.concurrencyPolicy", message=message, remedy="set concurrencyPolicy: Forbid")
+        yield warning(
+            path="spec.concurrencyPolicy",
+            message=message,
+            choices=together(Edit("spec.concurrencyPolicy", "Forbid")),
+        )
 
 
 _CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")

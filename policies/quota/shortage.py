@@ -11,12 +11,12 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Edit, Finding, Reason, together
+from policies.finding import PLATFORM_TEAM, Asked, Edit, Edits, Finding, Reason, Wait, in_words, together
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, unit
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, total, unit
 from policies.quota.demand import pod_demand
 from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
 from policies.quota.ledger.decide import Shortfall, VerdictReason
@@ -79,33 +79,95 @@ def exceeded(
         edits_to_request_part(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
     )
     fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
-    edits = dict.fromkeys(edit.words for edit in fix)
+    awaits, by_own = (
+        _awaited(request, ledger, shortfalls),
+        _replicas(request.controlled_by, ledger, shortfalls),
+    )
+    largest_that_fits = _largest_that_fits(request, shortfalls) if not smaller and by_own is None else ()
     named, unnamed = (
-        [*edits, *_remedies(request, ledger, shortfalls, now, fits_in_part=bool(smaller), holders=holders)]
+        [
+            *filter(None, (in_words(together(*fix)),)),
+            *_remedies(request, ledger, shortfalls, now, fits_in_part=bool(smaller), holders=holders),
+        ]
         for holders in (ledger.holders, {})
     )
     ask, contact = _escalation(ledger, shortfalls)
     lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, named), (1, unnamed), (1, unnamed[:1]))
     largest = _largest_namespace(ledger, shortfalls)
-    texts = [
+    shown_texts = [
         (shortage_facts(shortfalls, now, shown) + more, ", or ".join(remedies))
         for more in dict.fromkeys((largest and _LARGEST + largest, ""))
         for shown, remedies in lengths
     ]
     before = "exceeded quota: " if shortfalls[0].team else f"exceeded quota: {namespace}/{NAME}, "
     longest = LONGEST + 2 * max(len(team_title(each.team)) if each.team else 0 for each in shortfalls)
-    short = (each for each in texts if len(before) + sum(map(len, each)) + len(ask) <= longest)
-    facts, remedy = next(short, texts[-1])
+    short = (each for each in shown_texts if len(before) + sum(map(len, each)) + len(ask) <= longest)
+    facts, remedy = next(short, shown_texts[-1])
     said = facts.partition(_LARGEST)[2]
     return Finding(
         reason=QUOTA_CAN_NEVER_FIT if can_never_fit else QUOTA_EXCEEDED,
         message=before + facts,
-        choices=together(*fix),
+        choices=(*together(*fix), *together(*largest_that_fits)),
+        awaits=awaits,
         remedy=remedy,
         ask=ask,
+        asks=tuple(_raised(shortfalls)),
         contact=contact,
         details=tuple(_details(ledger, shortfalls, said, class_reason, now)),
     )
+
+
+def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -> Edits:
+    """Return the edits by which the pod requests as much as fits: of what is free, or else of what the quota grants."""
+    if request.pod is None:
+        return ()
+    too_large = [each for each in shortfalls if each.can_never_fit]
+    parts = (each.maximum_hard / each.requested for each in too_large)
+    part = min(parts) if too_large else min(_left(each) / each.requested for each in shortfalls)
+    return edits_to_request_part(request.pod, request.catalogues.resource_mapping, part)
+
+
+def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> Wait | None:
+    """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
+    if _replicas(request.controlled_by, ledger, shortfalls) is not None:
+        return None
+    too_large = [each for each in shortfalls if each.can_never_fit]
+    if too_large:
+        used = {each.key: each.used + each.reserved for each in too_large}
+        amounts = total([{key: amount} for key, amount in used.items() if amount])
+        return Wait(beside_choice=True, amounts=tuple(texts(amounts).items())) if amounts else None
+    missing = _missing(shortfalls)
+    by_own = _only_own_can(request, ledger, missing)
+    return Wait(by_own=by_own, amounts=tuple(texts(missing).items()))
+
+
+def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
+    """Return what must be released: more than the request, if usage already exceeds the quota."""
+    missing: Vector = {}
+    for each in shortfalls:
+        beyond = each.used + each.reserved + each.requested - each.hard
+        missing[each.key] = max(beyond, missing.get(each.key, beyond))
+    return missing
+
+
+def _only_own_can(request: QuotaRequest, ledger: QuotaLedger, missing: Vector) -> bool:
+    """Whether the others together hold less than is missing, so that pods of the same controller must end."""
+    held = ledger.used or {}
+    own = {
+        key: Fraction(each.amount)
+        for key in missing
+        for each in ledger.holders.get(key, ())
+        if each.name == request.controlled_by
+    }
+    return any(amount > held.get(key, NOTHING) - own[key] for key, amount in missing.items() if key in own)
+
+
+def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[Asked]:
+    """Yield what the quotas must grant for the request to fit beside all that is used."""
+    for each in shortfalls:
+        kind = "ClusterGPUQuota" if each.team else "GPUQuota"
+        needed = each.used + each.reserved + each.requested
+        yield Asked(kind, hard_field(each.key), str(needed))
 
 
 _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
@@ -158,7 +220,7 @@ def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Fin
     is_moving = ledger.team_state is None and not ledger.has_quota
     kind, message, remedy, if_it_persists = _MOVING_TEAM if is_moving else _UNDECIDED[reason]
     message = f"{title} {message}; if it persists, {if_it_persists}"
-    return Finding(reason=kind, message=message, remedy=remedy)
+    return Finding(reason=kind, message=message, remedy=remedy, awaits=Wait(seconds=RELEASE_SECONDS))
 
 
 def _escalation(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> tuple[str, str]:
@@ -261,6 +323,9 @@ def _remedies(
         return
     if not fits_in_part:
         yield from _at_most(request, _least(shortfalls, _left), shortfalls)
+    if _only_own_can(request, ledger, _missing(shortfalls)):
+        yield "wait until pods of its own have ended"
+        return
     yield f"wait until {_who_must_release_what(request, shortfalls, now, holders)}"
 
 
@@ -274,10 +339,7 @@ def _who_must_release_what(
 
     Amounts are whole cards, or slices of the profile that the pod requests.
     """
-    missing: Vector = {}
-    for each in shortfalls:  # more than the request, if usage already exceeds the quota
-        beyond = each.used + each.reserved + each.requested - each.hard
-        missing[each.key] = max(beyond, missing.get(each.key, beyond))
+    missing = _missing(shortfalls)
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
     named = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
     names = _covering(named, missing[scarcest.key], request.controlled_by, now)

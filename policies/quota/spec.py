@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import CLASSES, Hard, Vector, limits_of, unreadable
 from policies.quota.budget import BudgetSpec
@@ -126,12 +126,15 @@ def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMappi
             continue
         meant = REQUESTS + resource
         remedy = f"remove it, {meant} is set as well" if meant in keys else f"set {meant}"
+        added = () if meant in keys else (Edit(f"spec.hard[{meant}]", 0),)
+        edits = (Edit(f"spec.hard[{key}]"), *added)
         yield Finding(
             rule=RESOURCE_QUOTA,
             reason=INEFFECTIVE_QUOTA,
             severity=Severity.WARNING,
             path=f"spec.hard[{key}]",
             message="has no effect: a ResourceQuota counts only requests of extended resources",
+            choices=together(*edits),
             remedy=remedy,
         )
 
@@ -151,5 +154,6 @@ def charged_while_waiting(hard: Iterable[str], resource_mapping: ResourceMapping
             severity=Severity.WARNING,
             path="spec.hard",
             message=f"{', '.join(charged)} also count pods that wait in line for quota: beyond them, a pod is denied instead",
+            choices=together(*(Edit(f"spec.hard[{key}]") for key in charged)),
             remedy="omit them, or leave room for the pods that wait",
         )

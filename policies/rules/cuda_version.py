@@ -96,7 +96,9 @@ def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requ
             return None
         version = _parsed(text.strip())
         if version is None:
-            return BadAnnotation(CUDA, text, "must be a CUDA version", f'set for example {CUDA}: "12.4"')
+            return BadAnnotation(
+                CUDA, text, "must be a CUDA version", f'set for example {CUDA}: "12.4"', "12.4"
+            )
         major, minor = version
         is_exact = options.exact_version or major < _MINOR_VERSIONS_COMPATIBLE
         return _Requested((major, minor if is_exact else 0), annotation_path(CUDA), text, is_exact)

@@ -17,14 +17,12 @@ requests devices of another vendor.
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Asked, Edit, Finding, Reason, Severity, together
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
-from policies.placement.availability import NO_NODE, Availability
+from policies.placement.availability import NO_NODE
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
@@ -33,10 +31,10 @@ from policies.placement.class_choice import (
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
+    ClassAdvice,
     ClassSelection,
     ClassUse,
     about_annotation,
-    alternatives_in_words,
     class_matches,
     warning,
 )
@@ -45,7 +43,6 @@ from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
 from policies.pods.annotations import (
-    GPU_CLASS,
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
     MODEL_FAMILY,
@@ -54,7 +51,7 @@ from policies.pods.annotations import (
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Metadata, NodeSelectorRequirement, Pod
+from policies.pods.pod import NodeSelectorRequirement, Pod
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
 CLASS_CONTRADICTION = Reason(
@@ -164,40 +161,7 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     is_bound = context.is_update and pod.spec.node_name  # its annotations have no effect any more
     if is_bound or not context.resource_mapping.pod_requests_gpus(pod):
         return
-    findings = list(_findings(_case(pod, options, context), options, context))
-    for each in findings:
-        yield each if _is_accepted(each, findings, pod, options, context) else _without_fix(each)
-
-
-def _is_accepted(
-    finding: Finding, found: list[Finding], pod: Pod, options: GPUClassOptions, context: Context
-) -> bool:
-    """Whether the finding has no fix, or its fix of the annotation causes no other finding about classes."""
-    if not finding.fix or finding.path != ANNOTATION_PATH:
-        return True
-    annotations = {key: value for key, value in pod.annotations.items() if key != GPU_CLASS}
-    if (name := finding.fix[0].value) is not None:
-        annotations[GPU_CLASS] = str(name)
-    fixed = replace(pod, metadata=replace(pod.metadata or Metadata(), annotations=annotations))
-    case = _case(fixed, options, context)
-    known = {each.reason for each in found if each is not finding}
-    to_pin = replace(context, phase=Phase.TEMPLATE)  # once it is applied again, /mutate pins it
-    if any(each.reason not in known for each in _findings(case, options, to_pin)):
-        return False
-    availability = Availability(fixed, context.classes, class_use(context), context.nodes)
-    mapping = context.resource_mapping
-    resources = {each for place in fixed.places for each in mapping.named_resources(place.container)}
-    return (name is None or case.has_room(str(name))) and not any(
-        availability.other_vendor(each) or availability.unknown_slice(each) for each in resources
-    )
-
-
-def _without_fix(finding: Finding) -> Finding:
-    """Return the finding without the fix, and without the words that promise it. "Did you mean …?" promises nothing."""
-    remedy = finding.remedy if finding.remedy.endswith("?") else ""
-    return replace(
-        finding, choices=(), remedy=remedy, ask=finding.ask or ("" if remedy else "which class runs it")
-    )
+    yield from _findings(_case(pod, options, context), options, context)
 
 
 def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
@@ -226,9 +190,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             path=f"spec.nodeSelector[{key}]",
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
-            choices=together(Edit(f"spec.nodeSelector[{key}]", near))
-            if near and case.is_alone(key, near)
-            else (),
+            choices=together(Edit(f"spec.nodeSelector[{key}]", near or None)),
             remedy=f"did you mean {near}?" if near else "remove it",
         )
     if case.pinned is not None and not case.pinned.classes:
@@ -236,6 +198,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             reason=CLASS_CONTRADICTION,
             path="spec",
             message=f"no GPU class meets {'; '.join(case.pinned.because)}: the pod stays pending",
+            choices=together(*case.without_pins()),
             remedy="remove the constraint that contradicts the others",
         )
 
@@ -252,25 +215,23 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
             remedy = "remove the annotation, or those constraints"
-            contradiction = about_annotation(CLASS_CONTRADICTION, choice.requested, message, remedy)
-            yield replace(contradiction, choices=together(Edit(ANNOTATION_PATH)))
+            choices = tuple(edits for edits in ((Edit(ANNOTATION_PATH),), case.without_pins()) if edits)
+            advice = ClassAdvice(choices, remedy)
+            yield about_annotation(CLASS_CONTRADICTION, choice.requested, message, advice)
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
         names = list(case.selection.values_of(fitting))
-        remedy = f"set {GPU_CLASS}: {alternatives_in_words(names)}, or remove" if fitting else "remove"
-        yield about_annotation(
-            CLASS_CONTRADICTION,
-            choice.requested,
-            f"must be {itself}",
-            f"{remedy} the pod's own constraint",
-            instead=names[0] if len(names) == 1 else "",
-        )
+        by_name = case.selection.named(names) if fitting else ClassAdvice()
+        remedy = f"{by_name.remedy}, or remove" if fitting else "remove"
+        advice = ClassAdvice((*by_name.choices, case.without_pins()), f"{remedy} the pod's own constraint")
+        yield about_annotation(CLASS_CONTRADICTION, choice.requested, f"must be {itself}", advice)
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
         message = f"cannot narrow {itself}"
-        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING)
+        advice = ClassAdvice(together(*case.without_pins()), remedy)
+        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.requested, message, advice, Severity.WARNING)
 
 
 def _without_label(case: ClassCase) -> Iterator[Finding]:
@@ -286,6 +247,10 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
             path=ANNOTATION_PATH if case.is_requested else "",
             message=f"{choice.requested} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
             ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
+            asks=(
+                Asked("GPUClass", "spec.nodeLabels[-]", key),
+                Asked("GPUPolicy", f"spec.rules.{ID}.labelKey"),
+            ),
         )
         return
     placer = case.placed_by
@@ -293,7 +258,9 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
     if case.is_requested and placer is not None and is_open:
         why, way = placer
         message, remedy = f"has no effect: {why}", f"{way} nodeSelector {key}: {values[0]}"
-        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.requested, message, remedy, Severity.WARNING)
+        choices = together(Edit(f"spec.nodeSelector[{key}]", values[0]), Edit(ANNOTATION_PATH))
+        advice = ClassAdvice(choices, remedy)
+        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.requested, message, advice, Severity.WARNING)
 
 
 def _too_small(case: ClassCase) -> Iterator[Finding]:
@@ -307,7 +274,8 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, catalogue)]
         ways, words = list(filter(None, [advice(need, classes)])), need.words
         if fitting:
-            ways.append(case.remedy_naming(fitting))
+            named = case.naming(fitting)
+            ways.append(named.remedy)
         ask = "" if ways else "for larger cards"
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
@@ -368,8 +336,8 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
         message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
         if case.choice is None and options.default and selection.chosen_hardware:
             message += f" ({selection.chosen_hardware} keeps the default {options.default} out)"
-    remedy, ask = case.remedy_with_usable_class()
-    yield Finding(reason=CLASS_NOT_ALLOWED, path="spec", message=message, remedy=remedy, ask=ask)
+    advice = case.with_usable_class()._asdict()
+    yield Finding(reason=CLASS_NOT_ALLOWED, path="spec", message=message, **advice)
 
 
 RULE = Rule(

@@ -16,12 +16,14 @@ Warns:   of variables beside a request, or where a fraction scheduler serves, wh
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Edit, Edits, Finding, Reason, Severity, together
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
+from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
@@ -94,12 +96,13 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     served = fraction_container(pod, context.resource_mapping)
     for place in pod.places:
         yield from variables(place, served, context)
-    yield from mounts(pod)
+    yield from mounts(pod, context)
     for key, value in pod.annotations.items():
         if exposure.names_devices(key):
             path = annotation_path(key)
-            choices = together(Edit(path))
-            yield _exposed(path=path, value=value, message=ANNOTATED, choices=choices, remedy=REQUEST_INSTEAD)
+            yield _exposed(
+                path=path, value=value, message=ANNOTATED, **_request_instead(pod, context, Edit(path))
+            )
     requests_gpu = context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
@@ -111,7 +114,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
             reason=TOLERATES_GPU_TAINT,
             path=path,
             message=TOLERATED,
-            choices=together(Edit(path)),
+            choices=((Edit(path),), *(_requesting(place) for place in pod.apps[:1])),
             remedy=REMOVE_TOLERATION,
         )
 
@@ -130,7 +133,14 @@ def variables(place: ContainerPlace, served: str | None, context: Context) -> It
     for index, source in enumerate(container.env_from or ()) if is_unread else ():
         if exposure.may_set_devices(source.prefix or ""):
             path = f"{place.path}.envFrom[{index}]"
-            yield _unread(path=path, container=container.name, remedy=NAME_VARIABLES)
+            prefix = Edit(f"{path}.prefix", "APP_")
+            yield _unread(
+                path=path,
+                container=container.name,
+                choices=together(prefix),
+                is_example=True,
+                remedy=NAME_VARIABLES,
+            )
 
 
 def _shown(
@@ -151,12 +161,12 @@ def _shown(
             container=name,
             value=variable.value or None,
             message=f'{variable.name}{before}"{hiding[-1]}"{after}',
-            choices=together(Edit(path) if has_gpus or elsewhere else Edit(f"{path}.value", hiding[-1])),
+            choices=((Edit(path),),) if has_gpus else ((*_requesting(place), Edit(path)), (Edit(path),)),
             remedy=REMOVE_VARIABLE if has_gpus else EXPOSED_REMEDY,
         )
 
 
-def mounts(pod: Pod) -> Iterator[Finding]:
+def mounts(pod: Pod, context: Context) -> Iterator[Finding]:
     """Deny mounts that NVIDIA's runtime reads as GPUs, and files of the node that lead to GPUs: no quota counts these."""
     for place in pod.places:
         for index, mount in enumerate(place.container.volume_mounts or ()):
@@ -167,8 +177,7 @@ def mounts(pod: Pod) -> Iterator[Finding]:
                     container=place.container.name,
                     value=mount.mount_path,
                     message=LISTED,
-                    choices=together(Edit(path)),
-                    remedy=REQUEST_INSTEAD,
+                    **_request_instead(pod, context, Edit(path), of=place),
                 )
     for index, path, container in mounted_paths(pod):
         if exposure.leads_to_gpus(path):
@@ -176,9 +185,26 @@ def mounts(pod: Pod) -> Iterator[Finding]:
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
                 message=container.join(LEADS_TO_GPUS),
-                choices=together(*_without_volume(pod, index)) if exposure.is_device(path) else (),
-                remedy=REQUEST_INSTEAD,
+                **_request_instead(pod, context, *_without_volume(pod, index), of=_named(pod, container)),
             )
+
+
+def _requesting(place: ContainerPlace) -> Edits:
+    return (Edit(f"{place.path}.resources.limits[{NVIDIA_GPU}]", 1),)
+
+
+def _request_instead(
+    pod: Pod, context: Context, *removed: Edit, of: ContainerPlace | None = None
+) -> dict[str, Any]:
+    """Return choices and remedy of a finding: remove what shows GPUs, and request one if the container has none."""
+    place = of or next(iter(pod.apps), None)
+    if place is None or context.resource_mapping.container_requests_gpus(place.container):
+        return {"choices": (removed,)}
+    return {"choices": ((*_requesting(place), *removed),), "remedy": REQUEST_INSTEAD}
+
+
+def _named(pod: Pod, container: str) -> ContainerPlace | None:
+    return next((place for place in pod.places if place.container.name == container), None)
 
 
 def _without_volume(pod: Pod, index: int) -> Iterator[Edit]:

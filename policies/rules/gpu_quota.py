@@ -19,10 +19,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Asked, Edit, Finding, Reason, Severity, Wait, either
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.class_choice import ANNOTATION_PATH, NAMES_LISTED
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -61,12 +62,12 @@ from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
 from policies.quota.waiting import OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.gpu_class import class_pins
-from policies.rules.parallelism import depends_on_gpu_count
 
 QUOTA_MISSING = Reason("QuotaMissing", "the policy requires a GPUQuota, and the namespace has none")
 LEDGER_UNREACHABLE = Reason("LedgerUnreachable", "the ledger of the quota could not be read or written")
 
 ID = "gpu-quota"
+TRY_AGAIN_SECONDS = 10.0
 
 
 class OnLedgerError(Enum):
@@ -120,18 +121,19 @@ def check_reservation(
             yield failure(severity=Severity.WARNING, message=message)
         else:
             message = f"the quota could not be checked: {outcome}"
-            yield failure(message=message, remedy="try again", ask="if it persists")
+            again = Wait(seconds=TRY_AGAIN_SECONDS)
+            yield failure(message=message, remedy="try again", awaits=again, ask="if it persists")
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
         if options.required and request.asks_for_gpus:
             message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             ask = f"for a GPUQuota named {NAME}"
-            yield Finding(reason=QUOTA_MISSING, message=message, ask=ask)
+            yield Finding(reason=QUOTA_MISSING, message=message, ask=ask, asks=(Asked("GPUQuota"),))
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from reservation_findings(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:
-        yield from outcome.request.denials
+        yield from (_naming_classes(each, request.pod, context_of) for each in outcome.request.denials)
     elif would_wait and verdict.must_wait:
         yield queued(namespace, outcome, now)
     elif verdict.reason in _IN_LINE:
@@ -141,11 +143,19 @@ def check_reservation(
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
         finding = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of))
-        is_safe = request.pod is None or not depends_on_gpu_count(request.pod)
         notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
-        yield replace(finding, choices=finding.choices if is_safe else (), details=(*finding.details, *notes))
+        yield replace(finding, details=(*finding.details, *notes))
     else:
         yield undecided(namespace, ledger, verdict.reason)
+
+
+def _naming_classes(denial: Finding, pod: Pod | None, context_of: Callable[[Pod], Context]) -> Finding:
+    """Return the denial with the classes that an unpinned pod may name."""
+    if denial.reason is not UNCLASSIFIED_POD or pod is None:
+        return denial
+    names = [*_pins(context_of)(pod)][:NAMES_LISTED]
+    choices = either(*(Edit(ANNOTATION_PATH, name) for name in names))
+    return replace(denial, choices=choices, remedy="" if choices else denial.remedy)
 
 
 def _pins(context_of: Callable[[Pod], Context]) -> ClassPins:
@@ -209,7 +219,6 @@ def _fit_warning(
         ledger,
         context,
         context.namespace,
-        depends_on_gpu_count,
         is_enforced=is_enforced,
         queueing_enabled=options.lets_wait,
     )

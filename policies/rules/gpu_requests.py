@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity, together, truncate
+from policies.finding import Asked, Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
@@ -42,7 +42,6 @@ from policies.gpus.fraction_annotations import (
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.placement.accepted_fixes import AcceptedFixes
 from policies.placement.availability import (
     EXCEEDS_MAX_PER_CONTAINER,
     EXCEEDS_MAX_PER_POD,
@@ -62,7 +61,7 @@ from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
 from policies.rules.gpu_isolation import DEVICE_VARIABLE
-from policies.rules.parallelism import SEVERAL_SLICES, depends_on_gpu_count
+from policies.rules.parallelism import SEVERAL_SLICES
 
 REQUEST_NOT_LIMIT = Reason("RequestNotLimit", "a GPU request differs from its limit")
 MISSING_LIMIT = Reason("MissingLimit", "a GPU request has no limit")
@@ -101,6 +100,8 @@ TOO_LARGE = (
     INVALID_QUANTITY,
     f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits",
     f"set {NAME}: 1",
+    Severity.DENIAL,
+    1,
 )
 OVER_100_PERCENT = EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
 
@@ -143,7 +144,6 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         gpus_per_node=options.gpus_per_node,
         known_profiles_only=options.known_profiles_only,
     )
-    fixes = AcceptedFixes(bounds=bounds, depends_on_gpu_count=depends_on_gpu_count)
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):
@@ -154,13 +154,12 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             # If limit and request are equal, only the limit is reported.
             differing = [limit] if limit and request and request.same_as(limit) else [limit, request]
             shape = [f for each in differing if each for f in number_findings(each, availability, context)]
-            findings = shape or [
+            yield from shape or [
                 *pair_findings(limit, request, options, context),
                 *size_findings(counted, bounds),
             ]
-            yield from (fixes.checked(each, counted) for each in findings)
         yield from variable_findings(place, context)
-    yield from total_findings(pod, requests, bounds, fixes)
+    yield from total_findings(pod, requests, bounds)
     yield from annotation_findings(pod, context)
 
 
@@ -178,11 +177,11 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
     if quantity is None:
-        yield amount.finding(
-            INVALID_QUANTITY, "must be a quantity that Kubernetes can count", f"set {NAME}: 1"
-        )
+        yield amount.finding(INVALID_QUANTITY, "must be a quantity that Kubernetes can count", amount=1)
     elif quantity.nano < 0:
-        yield amount.finding(INVALID_QUANTITY, "must not be negative", f"set {NAME}: 1, or omit it")
+        yield amount.finding(
+            INVALID_QUANTITY, "must not be negative", amount=1, choices=(amount.set_to(None),)
+        )
     elif quantity.milli_value > LARGEST:
         # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
         yield amount.finding(*TOO_LARGE)
@@ -194,19 +193,22 @@ def number_findings(amount: Amount, availability: Availability, context: Context
 
 def not_whole(amount: Amount, quantity: Quantity, availability: Availability, context: Context) -> Finding:
     resource, least = amount.resource, quantity.value
-    finding = partial(amount.finding, FRACTIONAL_GPU, amount=least, less=least - 1 or None)
+    choices = [amount.set_to(each) for each in (least - 1, least) if each]
     if resource.measure is not Measure.DEVICES:
         noun = _NOUNS[resource.measure]
-        return finding(f"must be a whole number of {noun}")
+        return amount.finding(FRACTIONAL_GPU, f"must be a whole number of {noun}", choices=tuple(choices))
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
-    part, ways = Fraction(quantity.nano, NANO), list[str]()
+    part, smaller = Fraction(quantity.nano, NANO), dict[str, str]()
     if part > 1:
         requested = f"{number(quantity)} of them"
     else:
         requested = _PARTS.get(4 * part) or f"{number(quantity)} of one"
-        ways = availability.smaller_than(resource, part, context.resource_mapping)
+        smaller = availability.smaller_than(resource, part, context.resource_mapping)
     message = f"must be a whole number of {noun}, not {requested}"
-    return finding(message, f"set {', or '.join([f'{NAME}: {least}', *ways])}" if ways else "")
+    choices += [amount.replaced_by(name, 1) for name in smaller]
+    ways = [f"{NAME}: {least}", *(f"{name}: 1 ({what})" for name, what in smaller.items())]
+    remedy = f"set {', or '.join(ways)}" if smaller else ""
+    return amount.finding(FRACTIONAL_GPU, message, remedy, choices=tuple(choices))
 
 
 def pair_findings(
@@ -221,8 +223,7 @@ def pair_findings(
     if limit is not None:
         if not request.same_as(limit):
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
-            remedy = f"set {name}: {limit.raw or 0}, or omit the request"
-            yield request.finding(REQUEST_NOT_LIMIT, message, remedy, amount=limit.raw or 0)
+            yield request.finding(REQUEST_NOT_LIMIT, message, amount=limit.raw or 0)
     elif not options.complete_limits:
         message = "must have an equal limit: GPUs cannot be overcommitted"
         yield replace(request.finding(MISSING_LIMIT, message, remedy), choices=choices)
@@ -249,7 +250,7 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
 
 
 def total_findings(
-    pod: Pod, requests: Mapping[GPUResource, Sequence[Amount]], bounds: Bounds, fixes: AcceptedFixes
+    pod: Pod, requests: Mapping[GPUResource, Sequence[Amount]], bounds: Bounds
 ) -> Iterator[Finding]:
     """Report totals that are too large for one pod or one node, by the arithmetic of the scheduler.
 
@@ -270,13 +271,16 @@ def total_findings(
         is_reported = single is not None and bounds.on_container(resource, int(total)) is not None
         for complaint in bounds.on_pod(resource, int(total), is_reported=is_reported):
             if single is not None:
-                yield fixes.checked(single.finding(*complaint), single)
+                yield single.finding(*complaint)
                 continue
+            most = complaint.amount
+            lower = [] if most is None else [(each, each.value - int(total) + most) for each in of_resource]
             yield Finding(
                 reason=complaint.reason,
                 severity=complaint.severity,
                 path="spec",
                 message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
+                choices=tuple(each.set_to(amount) for each, amount in lower if amount > 0),
                 remedy=complaint.remedy.replace(NAME, resource.name),
             )
 
@@ -318,20 +322,23 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield about(
             reason=FRACTION_TOO_SMALL,
             message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
-            choices=together(Edit(annotation_path(key.key), f"{float(LEAST_PART)}"))
-            if is_served and not whole
-            else (),
+            choices=together(Edit(annotation_path(key.key), f"{float(LEAST_PART)}")),
             remedy=f'set "{float(LEAST_PART)}" or more',
         )
     if whole:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
-        # If their kinds differ, only the author knows which GPUs are meant.
-        cards = {context.resource_mapping.whole_card(each.resource.name) for each in requests}
-        is_same = cards == {key.resource}
         yield about(
             reason=FRACTION_BESIDE_GPUS,
             message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
-            choices=together(Edit(annotation_path(key.key))) if is_same else (),
+            choices=(
+                (Edit(annotation_path(key.key)),),
+                tuple(
+                    Edit(path)
+                    for each in requests
+                    if each.resource.measure is Measure.DEVICES
+                    for path in each.place.amount_paths(each.resource.name)
+                ),
+            ),
             remedy=f"remove it, or the whole GPUs of container {names}",
         )
     # Before validation another webhook may still set the scheduler.
@@ -342,6 +349,16 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield about(
             reason=INEFFECTIVE_ANNOTATION,
             message=f"has no effect: {truncate(why, QUOTED)}, so the pod gets none",
+            choices=(
+                (Edit("spec.schedulerName", scheduler_name), Edit("spec.nodeName")),
+                *(
+                    (
+                        Edit(annotation_path(key.key)),
+                        Edit(f"{place.path}.resources.limits[{key.resource}]", 1),
+                    )
+                    for place in pod.apps[:1]
+                ),
+            ),
             remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits",
         )
 
@@ -358,8 +375,16 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
                 container=requested.place.container.name,
                 value=str(requested.quantity),
                 message="is held on every node of this DaemonSet, and no other pod gets it there",
+                choices=together(
+                    *(
+                        Edit(f"{pods.path}.{path}")
+                        for path in requested.place.amount_paths(requested.resource.name)
+                    )
+                ),
+                is_example=True,
                 remedy="remove the request if it only monitors GPUs",
                 ask="to exempt its namespace in the GPUPolicy",
+                asks=(Asked("GPUPolicy", "spec.exempt"),),
             )
 
 

@@ -12,17 +12,20 @@ Warns: about the template of a DaemonSet that lacks one of them: the DaemonSet g
 A pod gets nothing if it requests only DRA claims that are not known to be for GPUs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from math import ceil
 
-from policies.finding import Finding, Reason, Severity
-from policies.gpus.cards import vendor
+from policies.finding import Edit, Finding, Reason, Severity, either, flow, plain, together
+from policies.gpus.cards import gpu_requests, vendor
 from policies.placement.availability import NO_NODE
-from policies.placement.class_choice import class_matches
+from policies.placement.class_choice import REQUIRED_AFFINITY, class_matches
+from policies.placement.named_nodes import NodeState
 from policies.placement.pinning import pinning
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
+from policies.pods.quantity import QuantityError
 from policies.pods.tolerations import (
     covers,
     describe_toleration,
@@ -36,7 +39,7 @@ from policies.rules.gpu_class import class_use
 MISSING_TOLERATION = Reason("MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes")
 
 ID = "gpu-toleration"
-_warning = partial(Finding, severity=Severity.WARNING, path="spec.tolerations")
+_warning = partial(Finding, reason=NO_NODE, severity=Severity.WARNING, path="spec.tolerations")
 
 
 class GPUTolerationOptions(RuleOptions, frozen=True):
@@ -81,42 +84,81 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
             yield _warning(
                 reason=MISSING_TOLERATION,
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
+                choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
                 remedy=f"add {', '.join(map(describe_toleration, missing))} to the template",
             )
         return
     for toleration in needed:
         patch.add_toleration(toleration)
     if needed:
-        yield from _untolerated_nodes(patch.pod, context)
+        yield from _no_node(patch.pod, context)
 
 
-def _untolerated_nodes(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Warn if every schedulable node with the requested resources has a taint that the pod does not tolerate."""
+def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Warn if no schedulable node that the pod selects has what it requests, or each has a taint that it does not tolerate."""
+    nodes = context.nodes
     is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
-    if context.nodes is None or is_placed:
+    if nodes is None or is_placed:
         return
-    requests = context.resource_mapping.requests(pod)
-    names = {each.resource.name for each in requests if each.resource.measure.is_count}
-    if not names:
-        return
+    try:
+        totals = gpu_requests(pod, context.resource_mapping)
+    except QuantityError:
+        return  # gpu-requests denies the pod
+    requested = {each.name: ceil(amount) for each, amount in totals.items() if each.measure.is_count}
     pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
     classes = context.classes.named(pinned.classes) if pinned else context.classes
-    if globs and any(class_matches(gpu_class, globs) for gpu_class in classes):
+    if not requested or (globs and any(class_matches(gpu_class, globs) for gpu_class in classes)):
         return
-    tolerations, taint = pod.spec.tolerations or (), None
-    for state in context.nodes.states_for(pod) or ():
-        if names <= state.resources:
-            untolerated = [each for each in state.taints if not any(tolerates(t, each) for t in tolerations)]
-            if not untolerated:
-                return
-            taint = taint or untolerated[0]
-    if taint is not None:
+    selected = nodes.states_for(pod)
+    if selected is None or not requested.keys() <= nodes.resources:
+        return  # gpu-requests reports what no node has
+    states = list(selected)
+    fitting = [state for state in states if state.has(requested)]
+    tolerations = pod.spec.tolerations or ()
+    untolerated = [
+        [each for each in state.taints if not any(tolerates(t, each) for t in tolerations)]
+        for state in fitting
+    ]
+    names = " and ".join(sorted(requested))
+    if untolerated and all(untolerated):
+        fewest = min(untolerated, key=len)
+        missing = tuple(map(toleration_of, fewest))
         yield _warning(
-            reason=NO_NODE,
-            message=f"each node with {' and '.join(sorted(names))} that the pod selects has a taint that it does not "
-            f"tolerate, such as {describe_toleration(taint)}, so the pod stays pending",
-            remedy=f"add {toleration_of(taint)} if the pod may run there",
+            message=f"each node with {names} that the pod selects has a taint that it does not "
+            f"tolerate, such as {describe_toleration(fewest[0])}, so the pod stays pending",
+            choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
+            remedy=f"add {' and '.join(flow(plain(each)) for each in missing)} if the pod may run there",
         )
+    elif not fitting and any(requested.keys() <= state.resources for state in states):
+        yield from _too_few(pod, requested, states, context)
+    elif not fitting and pinned is None and pod.constrains_nodes:  # else gpu-class says it of the class
+        selectors = (Edit(f"spec.nodeSelector[{key}]") for key in pod.node_selector)
+        terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()
+        yield _warning(
+            path="spec",
+            message=f"no schedulable node that the pod selects has {names} now, so the pod stays pending",
+            choices=either(*selectors, *terms),
+            remedy="remove a constraint that keeps it from the nodes that have it",
+        )
+
+
+def _too_few(
+    pod: Pod, requested: Mapping[str, int], states: Sequence[NodeState], context: Context
+) -> Iterator[Finding]:
+    """Warn if each node that the pod selects has less of a resource than the pod requests."""
+    for name, amount in requested.items():
+        most = max((dict(state.amounts).get(name, 0) for state in states), default=0)
+        if amount > most > 0:
+            places = [
+                each.place for each in context.resource_mapping.requests(pod) if each.resource.name == name
+            ]
+            edits = [Edit(path, most) for place in places for path in place.amount_paths(name)]
+            yield _warning(
+                path=edits[0].path if edits else "spec",
+                message=f"no node that the pod selects has {amount} {name}, so the pod stays pending",
+                choices=together(*edits) if len(places) == 1 else (),
+            )
+            return
 
 
 def _needed_tolerations(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:

@@ -240,6 +240,7 @@ def excess(
         yield finding(
             path=f"spec.resources.requests[{name}]" if by_pod else "spec",
             message=f"{'should' if is_default else 'must'} request at most {_text(name, allowed)} of {name} in all: {why}",
+            choices=together(*_least(pod, name, allowed, by_pod=by_pod)),
             remedy=f"request less {name}, or more GPUs",
         )
         return
@@ -254,6 +255,22 @@ def excess(
             *(Edit(path, _text(name, reduced)) for path in paths[0 if own[0] == own[1] else -1 :])
         ),
     )
+
+
+def _least(pod: Pod, name: str, allowed: int, *, by_pod: bool) -> Iterator[Edit]:
+    """Yield the edits by which the containers, or the pod as a whole, share what is allowed in equal parts."""
+    if by_pod:
+        of_pod = pod.spec.resources
+        kinds = (("limits", of_pod and of_pod.limits), ("requests", of_pod and of_pod.requests))
+        yield from (
+            Edit(f"spec.resources.{kind}[{name}]", _text(name, allowed))
+            for kind, of in kinds
+            if name in (of or {})
+        )
+        return
+    places = [place for place in pod.places if _held(place.container, name)[0]]
+    part = _text(name, _whole(name, allowed // len(places)))
+    yield from (Edit(path, part) for place in places for path in place.amount_paths(name))
 
 
 def _is_by_default(share: Share, pod: Pod, name: str, allowed: int, bounds: ResourceBounds | None) -> bool:

@@ -16,8 +16,10 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 
-from policies.finding import Edit, Finding, Reason, Severity, together, truncate
-from policies.gpus.resource_mapping import ResourceMapping
+import msgspec
+
+from policies.finding import Edit, Finding, Json, Reason, Severity, together, truncate
+from policies.gpus.resource_mapping import NVIDIA_GPU, ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION
 from policies.pods.field_paths import annotation_path, field_path, value_at
@@ -26,10 +28,14 @@ from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
 
-UNKNOWN_ANNOTATION = Reason("UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read")
-INVALID_RESOURCE_NAME = Reason("InvalidResourceName", "the API server refuses the name of a GPU resource")
+UNKNOWN_ANNOTATION = Reason(
+    "UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read", uncovers=True
+)
+INVALID_RESOURCE_NAME = Reason(
+    "InvalidResourceName", "the API server refuses the name of a GPU resource", uncovers=True
+)
 UNKNOWN_RESOURCE_NAME = Reason(
-    "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource"
+    "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource", uncovers=True
 )
 MISPLACED_FIELD = Reason("MisplacedField", "a field is written where nothing reads it")
 
@@ -91,7 +97,20 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
                     "must not be a resource of the pod as a whole: only cpu, memory and hugepages can be"
                 )
                 remedy = "write it into resources.limits of the container that uses it"
-                yield _misplaced(severity=Severity.DENIAL, path=path, message=message, remedy=remedy)
+                amount = {**(whole.requests or {}), **(whole.limits or {})}[name]
+                yield _misplaced(
+                    severity=Severity.DENIAL,
+                    path=path,
+                    message=message,
+                    choices=tuple(
+                        (
+                            *(Edit(f"spec.resources.{each}[{name}]") for each in ("limits", "requests")),
+                            Edit(f"{place.path}.resources.limits[{name}]", amount),
+                        )
+                        for place in pod.apps
+                    ),
+                    remedy=remedy,
+                )
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
 
@@ -141,22 +160,25 @@ def _resource_finding(
             "no device plugin that is known has this resource: the pod stays pending unless a node has it"
         )
     is_free = meant not in place.container.limits and meant not in place.container.requests
+    remedy = f"did you mean {meant}?" if meant else "write the whole name, such as nvidia.com/gpu"
     yield Finding(
         reason=reason,
         severity=severity,
         path=f"{place.path}.resources.{kind}[{truncate(name)}]",
         container=place.container.name,
         message=message,
-        choices=together(*(_renamed(place, name, meant) if meant and is_free else ())),
-        remedy=f"did you mean {meant}?" if meant else "write the whole name, such as nvidia.com/gpu",
+        choices=together(*_renamed(place, name, (meant or NVIDIA_GPU) if is_free else "")),
+        is_example=meant is None,
+        remedy=remedy if is_free else "",
     )
 
 
 def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
-    """Return the edits that give the amounts of one resource to another."""
+    """Return the edits that give the amounts of one resource to another. Without another one, they are removed."""
     container = place.container
     amounts = (of[name] for of in (container.limits, container.requests) if name in of)
-    return (*map(Edit, place.amount_paths(name)), *map(Edit, place.amount_paths(name, meant), amounts))
+    added = map(Edit, place.amount_paths(name, meant), amounts) if meant else ()
+    return (*map(Edit, place.amount_paths(name)), *added)
 
 
 def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
@@ -170,7 +192,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
             path=annotation_path(truncate(key)),
             message="no rule reads an annotation of this name",
             choices=together(*_moved(annotation_path(key), meant or "", value, annotations)),
-            remedy=f"did you mean {meant}?" if meant else "remove it",
+            remedy=f"did you mean {meant}?" if meant and meant not in annotations else "remove it",
         )
     labels = ((key, value) for key, value in (metadata.labels or {}).items() if key.startswith(DOMAIN))
     for key, value in islice(labels, MAX_UNREAD):
@@ -182,15 +204,14 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
             choices=together(
                 *_moved(f"metadata.labels[{key}]", meant if meant in READ else "", value, annotations)
             ),
-            remedy=f"write it as annotation {meant}" if meant in READ else "remove it",
+            remedy=f"write it as annotation {meant}" if meant in READ - annotations.keys() else "remove it",
         )
 
 
 def _moved(path: str, annotation: str, value: str, present: Collection[str]) -> tuple[Edit, ...]:
-    """Return the edits that move the value at the path to the annotation. None if that annotation is `present`."""
-    if annotation in present:
-        return ()
-    return (Edit(path), *((Edit(annotation_path(annotation), value),) if annotation else ()))
+    """Return the edits that move the value at the path to the annotation. If that is `present`, the value is removed."""
+    is_moved = annotation and annotation not in present
+    return (Edit(path), *((Edit(annotation_path(annotation), value),) if is_moved else ()))
 
 
 def _is_unread(key: str) -> bool:
@@ -212,13 +233,18 @@ def _known(key: str) -> str | None:
 
 def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
     places = [pods.path for pods in workload.pods]
-    written = (key for key in workload.metadata.annotations or () if key in READ)
+    annotations = workload.metadata.annotations or {}
+    written = (key for key in annotations if key in READ)
     for key in written if places else ():
         if not all(key in pods.pod.annotations for pods in workload.pods):
             yield _warning(
                 reason=INEFFECTIVE_ANNOTATION,
                 path=annotation_path(key),
                 message=f"has no effect here: the pods of a {workload.kind} do not get its annotations",
+                choices=together(
+                    Edit(annotation_path(key)),
+                    *(Edit(f"{place}.{annotation_path(key)}", annotations[key]) for place in places),
+                ),
                 remedy=f"write it into {places[0]}.metadata.annotations",
             )
 
@@ -228,10 +254,12 @@ def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
     steps = _POD_SPECS.get(workload.kind, ("spec", "template", "spec"))
     for depth in range(1, len(steps)):
         for name in _LISTS:
-            if value_at(workload.data, field := (*steps[:depth], name)):
+            if (value := value_at(workload.data, field := (*steps[:depth], name))) is not None and value:
                 message = f"is not a field of a {workload.kind}: the API server refuses or drops it"
                 remedy = f"write it into {field_path(steps)}"
-                yield _misplaced(path=field_path(field), message=message, remedy=remedy)
+                moved = Edit(field_path((*steps, name)), Json(msgspec.json.encode(value).decode()))
+                choices = together(Edit(field_path(field)), moved)
+                yield _misplaced(path=field_path(field), message=message, choices=choices, remedy=remedy)
 
 
 RULE = Rule(

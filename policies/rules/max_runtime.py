@@ -18,7 +18,7 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Edit, Finding, Reason, Severity, either, together
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
@@ -159,6 +159,7 @@ def _unread(default: int, maximum: int | None, owner: Owner) -> Finding:
     return _warning(
         reason=OWNER_UNREAD,
         path=PATH,
+        choices=either(Edit(PATH, default), Edit(annotation_path(MAX_RUNTIME), duration_text(default))),
         remedy=f"set it, or annotation {MAX_RUNTIME}",
         message=f"{in_place} default ({duration_text(default)}) is added, because {owner.name} could not be read: "
         f"{owner.problem}",
@@ -197,7 +198,7 @@ def _wish(pod: Pod) -> int | BadAnnotation | None:
     if text is None:
         return None
     return duration_seconds(text.strip()) or BadAnnotation(
-        MAX_RUNTIME, text, MUST, f'set {MAX_RUNTIME}: "8h"'
+        MAX_RUNTIME, text, MUST, f'set {MAX_RUNTIME}: "8h"', "8h"
     )
 
 

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from policies.finding import Edit, Edits, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
-from policies.pods.annotations import MODELS
 from policies.pods.field_paths import path_parts
 from policies.pods.owner import Owner
 from policies.pods.pod import Container, ContainerPlace, Pod
@@ -268,7 +267,10 @@ def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
     count = sum(amount.value for _, amount in slices)
     if count > 1:
         path, name = place.amount_paths(slices[0][0].name)[0], place.container.name
-        yield _several_slices(path=path, container=name, value=str(count))
+        kept, *others = slices
+        edits = [Edit(each, 1) for each in place.amount_paths(kept[0].name)]
+        edits += [Edit(each) for resource, _ in others for each in place.amount_paths(resource.name)]
+        yield _several_slices(path=path, container=name, value=str(count), choices=(tuple(edits),))
 
 
 def _with_gpus(places: Iterable[ContainerPlace], mapping: ResourceMapping) -> Iterator[Counted]:
@@ -346,12 +348,6 @@ def _shards_of_tgi(container: Container, text: str) -> list[tuple[str, int, int]
     shards = values.get(_NUM_SHARD) or ""
     is_tgi = _TGI.search(f"{container.image} {text}")
     return [(_NUM_SHARD, int(shards), 1)] if is_tgi and re.fullmatch("[0-9]{1,4}", shards) else []
-
-
-def depends_on_gpu_count(pod: Pod) -> bool:
-    """Whether the pod must change with its number of GPUs: it declares a model, or sets a number of processes."""
-    texts = _command_lines(place.container for place in pod.places)
-    return not MODELS.isdisjoint(pod.annotations) or any(map(_processes, texts))
 
 
 def _path(place: ContainerPlace, flag: str) -> str:

@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Edit, Finding, Json, Reason, Severity, together
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import (
@@ -52,6 +52,10 @@ STARTUP_PERIOD_SECONDS = 10
 # Defaults of the API server (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_Probe).
 DEFAULT_PERIOD_SECONDS = 10
 DEFAULT_FAILURE_THRESHOLD = 3
+
+
+PROBE = Json('{"httpGet": {"path": "/healthz", "port": 8080}}')
+"""A probe for an example."""
 
 
 class Strategy(Enum):
@@ -150,6 +154,8 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
             path=annotation_path(MODEL_LOAD_SECONDS),
             value=str(load),
             message="has no effect: no container that requests a GPU has a probe, so traffic can come before the model is loaded",
+            choices=together(Edit(f"{places[0].path}.readinessProbe", PROBE)),
+            is_example=True,
             remedy="add a readinessProbe",
         )
     for place in places:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.cards import gpu_requests
 from policies.gpus.resource_mapping import Measure
 from policies.pods.names import cleaned_path
@@ -73,6 +73,24 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
         if size is None:
             yield _not_added(
                 message=f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",
+                choices=(
+                    tuple(
+                        Edit(f"{place.path}.resources.limits[memory]", "16Gi")
+                        for place in with_gpus
+                        if "memory" not in place.container.limits
+                    ),
+                    (
+                        Edit("spec.volumes[-]", Volume(name="shm", empty_dir=EmptyDir(medium="Memory"))),
+                        *(
+                            Edit(
+                                f"{place.path}.volumeMounts[-]",
+                                VolumeMount(name="shm", mount_path=MOUNT_PATH),
+                            )
+                            for place in with_gpus
+                        ),
+                    ),
+                ),
+                is_example=True,
                 remedy="set a memory limit on every container that requests a GPU, or mount a memory emptyDir at /dev/shm",
             )
             return
@@ -82,10 +100,27 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
             Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=in_mebibytes(size)))
         )
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
-        yield _not_added(message=f"volume {VOLUME} must be a memory emptyDir", remedy="rename that volume")
+        yield _not_added(
+            message=f"volume {VOLUME} must be a memory emptyDir",
+            choices=together(*_renaming(pod)),
+            is_example=True,
+            remedy="rename that volume",
+        )
         return
     for place in without_mount:
         patch.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))
+
+
+def _renaming(pod: Pod) -> Iterator[Edit]:
+    """Yield the edits that give the volume another name."""
+    another = f"{VOLUME}-own"
+    for at, volume in enumerate(pod.spec.volumes or ()):
+        if volume.name == VOLUME:
+            yield Edit(f"spec.volumes[{at}].name", another)
+    for place in pod.places:
+        for at, mount in enumerate(place.container.volume_mounts or ()):
+            if mount.name == VOLUME:
+                yield Edit(f"{place.path}.volumeMounts[{at}].name", another)
 
 
 def on_several_gpus(pod: Pod, context: Context) -> bool:

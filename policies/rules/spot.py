@@ -17,8 +17,9 @@ from enum import Enum
 
 import msgspec
 
-from policies.finding import Finding, Severity
+from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
 from policies.models.shapes import ModelPhase
+from policies.placement.class_choice import REQUIRED_AFFINITY
 from policies.pods.annotations import (
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
@@ -79,7 +80,7 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
     elif wanted and SPOT in pod.annotations:
         obstacle = _obstacle(pod, options, context)
         if obstacle is not None:
-            why, remedy, ask = obstacle
+            why, remedy, ask, choices = obstacle
             yield Finding(
                 reason=INEFFECTIVE_ANNOTATION,
                 severity=Severity.WARNING,
@@ -87,7 +88,9 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
                 value=pod.annotations[SPOT],
                 message=f"has no effect: {why}",
                 remedy=remedy,
+                choices=choices,
                 ask=ask,
+                asks=(Asked("GPUPolicy", f"spec.rules.{ID}"),) if ask else (),
             )
 
 
@@ -100,26 +103,35 @@ def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadA
         return False
     word = text.strip().lower()
     if word not in {"true", "false"}:
-        return BadAnnotation(SPOT, text, "must be true or false", f'set {SPOT}: "true"')
+        return BadAnnotation(SPOT, text, "must be true or false", f'set {SPOT}: "true"', "true")
     return word == "true" or options.pods is SpotPods.ALL
 
 
-def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, str, str] | None:
-    """Return why the pod does not move to the pool, the remedy, and the request to the platform team. None if it moves."""
+def _obstacle(
+    pod: Pod, options: SpotOptions, context: Context
+) -> tuple[str, str, str, tuple[Edits, ...]] | None:
+    """Return why the pod does not move to the pool, the remedy, whom to ask for what, and choices. None if it moves."""
     if context.made_by_daemonset or pod.spec.node_name or pod.is_gated:
         return (
             "somebody else places the pod",
             "set the tolerations and the nodeSelector of the pool there",
             "",
+            together(
+                Edit(annotation_path(SPOT)),
+                *(Edit(f"spec.nodeSelector[{key}]", value) for key, value in options.node_selector.items()),
+                *(Edit("spec.tolerations[-]", each) for each in options.tolerations),
+            ),
         )
     if may_serve(pod) and not options.serving:
         phase = f'declare {MODEL_PHASE}: "training" where it does not serve'
-        return "the pod restarts always, so it may serve", phase, "for serving: true"
+        training = together(Edit(annotation_path(MODEL_PHASE), "training"))
+        return "the pod restarts always, so it may serve", phase, "for serving: true", training
     selected = pod.node_selector
     constrained = {each.key for term in pod.required_terms for each in term.match_expressions or ()}
     for key, value in options.node_selector.items():
         if selected.get(key, value) != value or key in constrained:
-            return f"the pod constrains node label {key} itself", "remove the constraint", ""
+            edit = Edit(REQUIRED_AFFINITY) if key in constrained else Edit(f"spec.nodeSelector[{key}]")
+            return f"the pod constrains node label {key} itself", "remove the constraint", "", together(edit)
     if context.nodes is not None:
         moved = PodPatch(pod)
         _move(moved, options)
@@ -131,8 +143,16 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, st
                     f"no node has the labels of the spot pool ({labels})",
                     "",
                     "for nodes with these labels",
+                    (),
                 )
-            return "no node of the spot pool meets the pod's own constraints", "remove one of them", ""
+            own = [Edit(f"spec.nodeSelector[{key}]") for key in selected if key not in options.node_selector]
+            choices = either(*own, *((Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()))
+            return (
+                "no node of the spot pool meets the pod's own constraints",
+                "remove one of them",
+                "",
+                choices,
+            )
     return None
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
 from policies.pods.pod import ResourceList, Toleration
+from policies.pods.quantity import readable
 from policies.pods.tolerations import describe_toleration
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -72,10 +73,12 @@ class StoredNode(PartialObject, frozen=True):
     @property
     def state(self) -> NodeState:
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
-        has = (name for name, amount in self.status.capacity.items() if "/" in name and amount != "0")
+        extended = {name: str(amount) for name, amount in self.status.capacity.items() if "/" in name}
+        has = {name: readable(amount) for name, amount in extended.items() if amount != "0"}
+        amounts = tuple(sorted((name, amount.value) for name, amount in has.items() if amount))
         taints = (Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints)
         lasting = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
-        return NodeState(not self.spec.unschedulable, tuple(lasting), frozenset(has))
+        return NodeState(not self.spec.unschedulable, tuple(lasting), frozenset(has), amounts)
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode

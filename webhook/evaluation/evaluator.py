@@ -1,6 +1,6 @@
 """Decides on pods, claims, templates and workloads, in the same way for reviews, `check`, `scan`, `why` and the console."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,7 @@ from policies.gpus.claims import (
     requested_by,
     with_accelerator_claims_only,
 )
-from policies.pods.injected import restore
+from policies.pods.injected import as_submitted, restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import LONGEST_NAME, excesses
@@ -43,6 +43,7 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
 from webhook.evaluation.rule_pass import RulePass
+from webhook.evaluation.tried_choices import with_tried_choices
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.workloads.gangs import may_be_in_gang
 
@@ -64,6 +65,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the answer may be written now. If not, it must be found again."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
+    tries_choices: bool = True
+    """Whether choices of findings are tried. False in such a trial."""
 
     @property
     def configuration(self) -> Configuration:
@@ -189,11 +192,27 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             case Phase.TEMPLATE:
                 rules.check_template()
         decision = rules.decision()
+        if self.tries_choices and not is_update:
+            findings_of = partial(self._findings_of, phase, policy, by_daemonset=by_daemonset, owner=owner)
+            by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+            decision = with_tried_choices(decision, by_author, findings_of)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
         return decision
+
+    def _findings_of(
+        self, phase: Phase, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, owner: Owner
+    ) -> Iterator[tuple[Violation, ...]]:
+        """Yield what each phase finds of a pod that is created now, or of a template, without trying its choices."""
+        evaluate = partial(
+            replace(self, tries_choices=False).evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner
+        )
+        first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
+        yield first.violations
+        if phase is not Phase.TEMPLATE and first.allowed:
+            yield evaluate(Phase.VALIDATE, pod=first.pod or pod).violations
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""

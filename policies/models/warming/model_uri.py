@@ -95,7 +95,7 @@ def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
     """Return the URI, or its first problem. The value of the problem has no secrets."""
     problem = next(_problems(text), None)
     if problem is not None:
-        return BadAnnotation(MODEL_URI, shown(text), *problem)
+        return BadAnnotation(MODEL_URI, shown(text), *problem, example="hf://owner/name")
     scheme, _, rest = text.partition("://")
     return ModelURI(scheme=scheme, host=re.split("[/?#]", rest, maxsplit=1)[0], text=text, shown=shown(text))
 

@@ -189,7 +189,12 @@ SHARING = NodeFacts(
 def test_a_part_of_a_gpu_is_offered_where_a_node_has_it(nodes: NodeFacts | None, want: list[str]) -> None:
     found = Availability(view(pod()), CLASSES, nodes=nodes)
 
-    assert found.smaller_than(resource("nvidia.com/gpu"), Fraction(1, 2), RESOURCE_MAPPING) == want
+    assert smaller(found, "nvidia.com/gpu", Fraction(1, 2)) == want
+
+
+def smaller(found: Availability, name: str, part: Fraction) -> list[str]:
+    ways = found.smaller_than(resource(name), part, RESOURCE_MAPPING)
+    return [f"{each}: 1 ({what})" for each, what in ways.items()]
 
 
 def test_an_open_and_a_closed_catalogue_have_answers_of_their_own() -> None:
@@ -229,8 +234,8 @@ def slice_of(profile: str) -> str:
 def test_ways_to_get_a_part_of_a_gpu(spec: JSON, use: ClassUse, part: Fraction, want: list[str]) -> None:
     found = Availability(view(pod(**spec)), CLASSES, use)
 
-    assert found.smaller_than(resource("nvidia.com/gpu"), part, RESOURCE_MAPPING) == want
-    assert found.smaller_than(resource("amd.com/gpu"), part, RESOURCE_MAPPING) == [], "has neither"
+    assert smaller(found, "nvidia.com/gpu", part) == want
+    assert smaller(found, "amd.com/gpu", part) == [], "has neither"
 
 
 def test_no_class_is_suggested_that_the_namespace_may_not_use() -> None:

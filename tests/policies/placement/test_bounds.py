@@ -152,14 +152,14 @@ MOST_6 = f"request {GPU}: 6 or less; must be at most 6 per pod by policy"
     what_is_larger=(
         container(**resources("2", "8")),
         [
-            ("requests", "8", f"set {GPU}: 2, or omit the request; {UNEQUAL.format(2)}"),
+            ("requests", "8", f"set {GPU}: 2; {UNEQUAL.format(2)}"),
             ("requests", "8", MOST_6),
         ],
     ),
     beside_a_limit_of_zero=(
         container(**resources("0", "8")),
         [
-            ("requests", "8", f"set {GPU}: 0, or omit the request; {UNEQUAL.format(0)}"),
+            ("requests", "8", f"set {GPU}: 0; {UNEQUAL.format(0)}"),
             ("requests", "8", MOST_6),
         ],
     ),

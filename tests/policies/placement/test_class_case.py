@@ -371,7 +371,7 @@ def case(
 def test_what_puts_a_pod_on_a_class(spec: JSON, placed_by: tuple[str, str] | None, want: str) -> None:
     found = case(pod(gpu_container(), **spec), placed_by=placed_by)
 
-    assert found.remedy_naming([L4]) == want
+    assert found.naming([L4]).remedy == want
 
 
 @cases(
@@ -380,27 +380,6 @@ def test_what_puts_a_pod_on_a_class(spec: JSON, placed_by: tuple[str, str] | Non
     none_usable=("amd.com/gpu", ("request nvidia.com/gpu: 1", "for a GPUClass with amd.com/gpu")),
 )
 def test_what_puts_a_pod_on_a_usable_class(resource: str, want: tuple[str, str]) -> None:
-    assert case(pod(gpu_container()), resource).remedy_with_usable_class() == want
+    found = case(pod(gpu_container()), resource).with_usable_class()
 
-
-@cases(
-    ("gpus", "name", "want"),
-    as_many_as_a_node_has=("4", "small", True),
-    one_more=("5", "small", False),
-    not_stated=("5", "nvidia-l4", True),
-)
-def test_room_on_a_node(gpus: str, name: str, want: bool) -> None:
-    assert case(pod(gpu_container(gpus))).has_room(name) is want
-
-
-@cases(
-    ("spec", "want"),
-    by_its_selector_alone=({}, True),
-    beside_another_label=({"nodeSelector": {"accelerator": "nvidia-l4", ZONE: "a"}}, False),
-    beside_an_affinity=(affinity(ZONE, "In", "a"), False),
-    beside_an_annotation=({"annotations": {"team": "vision"}}, False),
-)
-def test_what_pins_a_pod_alone(spec: JSON, want: bool) -> None:
-    document = pod(gpu_container(), **{"nodeSelector": {"accelerator": "nvidia-l5"}, **spec})
-
-    assert case(document).is_alone("accelerator", "nvidia-l4") is want
+    assert (found.remedy, found.ask) == want

@@ -170,7 +170,9 @@ def test_without_a_usable_class(
 ) -> None:
     found = selection(resource, allowed=(allowed,), nodes=nodes)
 
-    assert (found.none_usable, *found.remedy_without_usable_class()) == want
+    advice = found.without_usable_class()
+
+    assert (found.none_usable, advice.remedy, advice.ask) == want
 
 
 @cases(

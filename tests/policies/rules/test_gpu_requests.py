@@ -82,7 +82,7 @@ NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
         f"set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or {SMALLER} 0.333 of one",
     ),
     and_a_half=("1.5", '"1.5"', f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them"),
-    negative=("-1n", '"-1n"', f"set {GPU}: 1, or omit it; must not be negative"),
+    negative=("-1n", '"-1n"', f"set {GPU}: 1, or remove {GPU}; must not be negative"),
     no_number=("one", '"one"', NOT_A_QUANTITY),
     quoted_in_part=("9" * 300, f'"{"9" * 60}…"', NOT_A_QUANTITY),
 )
@@ -158,7 +158,7 @@ def test_request_and_limit_that_differ(limit: Any, request_: Any) -> None:
 
     assert finding.sentence() == (
         f'spec.containers[0].resources.requests[{GPU}] (container "main") = '
-        f'"{"null" if request_ is None else request_}": set {GPU}: {limit}, or omit the request; must equal '
+        f'"{"null" if request_ is None else request_}": set {GPU}: {limit}; must equal '
         f"limits[{GPU}] ({limit}): GPUs cannot be overcommitted"
     )
 

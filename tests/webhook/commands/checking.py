@@ -21,7 +21,8 @@ spec:
 """
 
 GOOD = GPU_POD.replace("COUNT", "1")
-HALF = GPU_POD.replace("COUNT", "500m")
+HALF = GPU_POD.replace("COUNT", "500m").replace("nvidia.com", "amd.com")
+"""Of a GPU that has neither slices nor shares: one fix removes the finding."""
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment

@@ -173,7 +173,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
         }
     ]
     (finding,) = refused["pods"][0]["findings"]
-    path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    path = "spec.containers[0].resources.limits[amd.com/gpu]"
     assert (finding["path"], finding["line"], finding["column"]) == (path, 19, 16)
     assert (finding["container"], finding["value"], finding["outcome"]) == ("main", "500m", "denied")
     assert (finding["reason"], finding["fix"]) == ("FractionalGPU", [{"path": path, "value": 1}])

@@ -68,5 +68,5 @@ def test_fixes_are_written_once_a_terminal_confirms(
     os.close(theirs)
     shown = read_all(ours)
     assert (finished.returncode, path.read_text()) == (status, after)
-    assert shown.index("+      limits: {nvidia.com/gpu: 1}") < shown.index("Write 1 file? [y/N]: ")
+    assert shown.index("+      limits: {amd.com/gpu: 1}") < shown.index("Write 1 file? [y/N]: ")
     os.close(ours)

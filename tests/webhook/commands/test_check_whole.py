@@ -28,8 +28,8 @@ def check(*arguments: str, stdin: str | None = None) -> Result:
 
 
 FIXED = (
-    'fix: a.yaml:9: spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "500m" (0.5): '
-    "set nvidia.com/gpu: 1 [gpu-requests]\n"
+    'fix: a.yaml:9: spec.containers[0].resources.limits[amd.com/gpu] (container "main") = "500m" (0.5): '
+    "set amd.com/gpu: 1 [gpu-requests]\n"
     "1 finding can be fixed in 1 file, 0 denials left\n"
 )
 
@@ -43,8 +43,8 @@ FIXED = (
         NEGATIVE,
         ("--yes",),
         1,
-        "left: a.yaml:9: for you to decide: spec.containers[0].resources.limits[nvidia.com/gpu] "
-        '(container "main") = "-1": set nvidia.com/gpu: 1, or omit it; must not be negative [gpu-requests]\n'
+        "left: a.yaml:9: for you to decide: spec.containers[0].resources.limits[amd.com/gpu] "
+        '(container "main") = "-1": set amd.com/gpu: 1, or remove amd.com/gpu; must not be negative [gpu-requests]\n'
         "nothing to fix, 1 denial left\n",
     ),
 )

@@ -159,7 +159,7 @@ def test_a_link_inside_is_read_and_what_it_leads_to_is_written(top: Path, links:
 
     result = run("check", "--fix", "--yes", str(top))
 
-    assert (result.exit_code, "nvidia.com/gpu: 1}" in real.read_text()) == (0, True)
+    assert (result.exit_code, "amd.com/gpu: 1}" in real.read_text()) == (0, True)
     assert all((top / name).is_symlink() for name in links)
 
 
@@ -169,7 +169,7 @@ def test_two_names_of_one_file_are_written_once(top: Path) -> None:
 
     result = run("check", "--fix", "--yes", str(top))
 
-    assert (result.exit_code, "nvidia.com/gpu: 1}" in (top / "a.yaml").read_text()) == (0, True)
+    assert (result.exit_code, "amd.com/gpu: 1}" in (top / "a.yaml").read_text()) == (0, True)
     assert (top / "b.yaml").is_symlink()
 
 
@@ -179,7 +179,7 @@ def test_what_is_named_may_lead_anywhere(top: Path) -> None:
     (top.parent / "link").symlink_to(secret.parent)
 
     assert run("check", "--fix", "--yes", str(top / "a.yaml")).exit_code == 0
-    assert "nvidia.com/gpu: 1}" in secret.read_text()
+    assert "amd.com/gpu: 1}" in secret.read_text()
     assert run("check", str(top.parent / "link")).exit_code == 0
 
 
@@ -238,7 +238,7 @@ def test_only_the_file_that_was_read_is_written(
         f"error: {top}/a.yaml: has changed since it was checked",
     )
     assert [each.read_text() for each in top.parent.rglob("*.yaml") if each.is_file()].count(HALF) >= 1
-    assert "nvidia.com/gpu: 1}" not in "".join(
+    assert "amd.com/gpu: 1}" not in "".join(
         each.read_text() for each in top.parent.rglob("*.yaml") if each.is_file()
     )
 

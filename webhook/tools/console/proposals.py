@@ -14,7 +14,7 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from policies.finding import Finding, plain
+from policies.finding import Edits, Finding, plain
 from policies.pods.field_paths import path_parts, with_edits
 from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
@@ -103,19 +103,25 @@ class ProposalReader:
 
 
 def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Evaluation]:
-    """Return the object, as plain data, with the fixes of its denials and warnings, and its evaluation."""
+    """Return the object, as plain data, with the first choices of its denials and warnings, and its evaluation."""
     now, evaluation = data, evaluate(data)
     rejected: set[Finding] = set()
 
     def wanted() -> list[Violation]:
         found = (violation for violation in evaluation.findings() if violation.outcome is not Outcome.AUDITED)
-        return [each for each in found if each.finding.fix and each.finding not in rejected][:MAX_FIXES]
+        return [each for each in found if _proposed(each.finding) and each.finding not in rejected][
+            :MAX_FIXES
+        ]
 
     def attempt(violations: Sequence[Violation]) -> bool:
         nonlocal now, evaluation
         trial = with_edits(
             now,
-            {(path_parts(edit.path), plain(edit.value)) for each in violations for edit in each.finding.fix},
+            {
+                (path_parts(edit.path), plain(edit.value))
+                for each in violations
+                for edit in _proposed(each.finding)
+            },
         )
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
@@ -126,6 +132,11 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
 
     correct(wanted, attempt)
     return now, evaluation
+
+
+def _proposed(finding: Finding) -> Edits:
+    """Return the first choice, unless only the author knows the value."""
+    return () if finding.is_example else next(iter(finding.choices), ())
 
 
 def _is_of_quota(found: Violation) -> bool:

@@ -97,7 +97,7 @@ def _problem(limit: str) -> str:
     """Return a CEL expression for the problem of an `amount` of resource `name`. It is '' for a valid amount."""
     over = "quantity(amount).isGreaterThan(quantity({}))".format
     whole = f"set {NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
-    too_large, too_much = ("; ".join(reversed(each[1:])) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
+    too_large, too_much = ("; ".join(reversed(each[1:3])) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
     too_many = "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'"
     of_policy = cel.bound("most", limit, f"most >= 0 && {over('string(most)')} ? {too_many} : ''")
     return f"""\

@@ -43,9 +43,9 @@ def test_a_diff_is_shown_and_nothing_is_written_without_yes(tmp_path: Path) -> N
     assert fix(text=text, folder=tmp_path) == (
         1,
         "--- /a.yaml\n+++ /a.yaml\n@@ -6,6 +6,6 @@\n   - name: main\n     image: registry.example/train:1\n"
-        "     resources:\n-      limits: {nvidia.com/gpu: 500m}\n+      limits: {nvidia.com/gpu: 1}\n \n # the end\n",
-        'fix: /a.yaml:9: spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "500m" (0.5): set '
-        "nvidia.com/gpu: 1 [gpu-requests] 1 finding can be fixed in 1 file, 0 denials left nothing is written: add --yes",
+        "     resources:\n-      limits: {amd.com/gpu: 500m}\n+      limits: {amd.com/gpu: 1}\n \n # the end\n",
+        'fix: /a.yaml:9: spec.containers[0].resources.limits[amd.com/gpu] (container "main") = "500m" (0.5): set '
+        "amd.com/gpu: 1 [gpu-requests] 1 finding can be fixed in 1 file, 0 denials left nothing is written: add --yes",
         text,
     )
 
@@ -53,7 +53,7 @@ def test_a_diff_is_shown_and_nothing_is_written_without_yes(tmp_path: Path) -> N
 def test_what_is_written_is_clean_and_all_else_is_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
     (tmp_path / "a.yaml").chmod(0o640)
-    text = f"# one\r\n{HALF}---\n{DEPLOYMENT.replace('COUNT', '3 # no')}"
+    text = f"# one\r\n{HALF}---\n{DEPLOYMENT.replace('COUNT', '3 # no').replace('nvidia', 'amd')}"
     text = text.replace("3 # no}}", "0.5}}  # no")
 
     code, _, remarks, after = fix("--yes", text=text, folder=tmp_path)
@@ -107,7 +107,7 @@ def test_a_device_of_the_node_is_removed_with_its_mounts(tmp_path: Path) -> None
     assert (result.exit_code, result.stdout) == (0, GOOD)
 
 
-ANCHORED = HALF.replace("{nv", "&a {nv") + "      requests: *a\n"
+ANCHORED = HALF.replace("{amd", "&a {amd") + "      requests: *a\n"
 
 
 @cases(
@@ -127,7 +127,7 @@ def test_what_is_left_has_a_reason(tmp_path: Path, text: str, why: str) -> None:
 
 DIFF_OF_STDIN = (
     "--- stdin\n+++ stdin\n@@ -6,4 +6,4 @@\n   - name: main\n     image: registry.example/train:1\n     resources:\n"
-    "-      limits: {nvidia.com/gpu: 500m}\n+      limits: {nvidia.com/gpu: 1}\n"
+    "-      limits: {amd.com/gpu: 500m}\n+      limits: {amd.com/gpu: 1}\n"
 )
 FIXED = HALF.replace("500m", "1")
 
@@ -169,11 +169,11 @@ def test_a_chart_and_a_kustomization_are_named(tmp_path: Path) -> None:
     assert "note: 1 Helm chart not checked" in " ".join(result.stderr.split())
 
 
-LIMIT = "limits[nvidia.com/gpu]"
+LIMIT = "limits[amd.com/gpu]"
 INEFFECTIVE = "its edit would not remove it"
 UNCOUNTABLE = (
     f'its edit would be denied (spec.containers[0].resources.{LIMIT} (container "main") = "none": '
-    "set nvidia.com/gpu: 1; must be a quantity that Kubernetes can count [gpu-requests])"
+    "set amd.com/gpu: none; must be a quantity that Kubernetes can count [gpu-requests])"
 )
 
 
@@ -217,7 +217,7 @@ def test_an_edit_that_would_be_denied_says_why(tmp_path: Path) -> None:
     misspelt = "metadata:\n  annotations: {gpu-admission.dev/model-parameters: 1t}\n  name: train\n"
     (tmp_path / "a.yaml").write_text(
         f"apiVersion: v1\nkind: Pod\n{misspelt}spec:\n  containers:\n  - name: main\n    image: x\n"
-        "    resources: {limits: {nvidia.com/gpu: 1}}\n"
+        "    resources: {limits: {amd.com/gpu: 1}}\n"
     )
     said = " ".join(check("--fix", "--yes", str(tmp_path)).stderr.split())
     assert (
@@ -274,7 +274,7 @@ def test_sarif_of_a_stream_has_no_fixes() -> None:
 def test_json_names_what_the_file_has() -> None:
     """The API server takes the request of a Pod from its limit; no file has it, so no tool can change it there."""
     found = json.loads(
-        check("-o", "json", "-", stdin=HALF.replace("nvidia.com/gpu: 500m", "nvidia/gpu: 1")).stdout
+        check("-o", "json", "-", stdin=HALF.replace("amd.com/gpu: 500m", "nvidia/gpu: 1")).stdout
     )
 
     assert [each["fix"] for each in found["objects"][0]["pods"][0]["findings"] if each["fix"]] == [

@@ -1,0 +1,1 @@
+"""What findings tell people to do, done literally in random worlds."""

@@ -1,0 +1,230 @@
+"""Follows what a finding tells its reader to do, literally, and says what is wrong with it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from policies.finding import Edit, Edits, Finding, plain
+from policies.placement.availability import NO_NODE
+from policies.pods.field_paths import annotation_path, path_parts, value_at, with_edits
+from policies.pods.pod import Toleration
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
+from policies.registry import QUOTA_RULE
+from tests.oracle import JSON
+from tests.remedies.situations import CLASS, OWNER, Situation, released
+from webhook.evaluation.decision import Outcome, Violation
+from webhook.tools.stored_objects import Evaluation
+
+IMPERATIVE = re.compile(
+    r"\b(write|add|set|remove|request|name|wait|ask|use|mount|rename|split|delete|declare|create|give|round|leave|put|pin|did you mean)\b"
+)
+OF_PLACES = frozenset({"nodeSelector", "affinity", "tolerations", CLASS})
+"""Parts of a path by which a pod chooses its nodes."""
+AMOUNTS = range(1, 17)
+
+
+class Failure(NamedTuple):
+    kind: str
+    reason: str
+    detail: str
+
+
+def seen(evaluation: Evaluation) -> list[Violation]:
+    return [each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED]
+
+
+def identity(violation: Violation) -> tuple[str, ...]:
+    """Return what it is about. Without indices: the items after a removed one move up."""
+    finding = violation.finding
+    path = re.sub(r"\[\d+\]", "[]", finding.path)
+    is_of_amounts = finding.reason in {QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT}  # what can never fit also exceeds
+    reason = "" if is_of_amounts else finding.reason.name
+    return finding.rule, reason, path, finding.container or "", violation.outcome.value
+
+
+def edited(document: JSON, edits: Edits) -> JSON:
+    made: JSON = with_edits(document, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
+    return made
+
+
+class Subject:
+    """An object in its situation, and what is found of it."""
+
+    def __init__(self, situation: Situation, document: JSON) -> None:
+        self.situation, self.document = situation, document
+        self.evaluation = situation.evaluated(document)
+        self.found = [] if self.evaluation.unreadable else seen(self.evaluation)
+        self.known = Counter(map(identity, self.found))
+        self.is_denied = any(each.outcome is Outcome.DENIED for each in self.found)
+
+    def wrong(self, violation: Violation, situation: Situation, document: JSON) -> str:
+        """Return what is wrong once the document, in that situation, is applied instead; "" if nothing is."""
+        after = situation.evaluated(document, tries_choices=False)
+        if after.unreadable:
+            return f"unreadable: {after.unreadable}"
+        found = seen(after)
+        now = Counter(map(identity, found))
+        if now[identity(violation)] >= self.known[identity(violation)]:
+            same = next(each for each in found if identity(each) == identity(violation))
+            return f"is found again: {same.finding.sentence()}"
+        if violation.finding.reason.uncovers:
+            return ""
+        denials = [each for each in found if each.outcome is Outcome.DENIED]
+        new = [each for each in denials if now[identity(each)] > self.known[identity(each)]]
+        # Nothing asks the quota about a pod that is denied anyway, and it answers with one reason at a time.
+        new = [each for each in new if not (self.is_denied and each.finding.rule == QUOTA_RULE.id)]
+        if new:
+            return f"brings {new[0].finding.sentence()}"
+        return "" if denials else self._of_kubernetes(violation, situation, document, after)
+
+    def _of_kubernetes(
+        self, violation: Violation, situation: Situation, document: JSON, after: Evaluation
+    ) -> str:
+        """Return why the API server refuses the pod, or the scheduler finds no node for it."""
+        answer, before = situation.answer(document, after), self.situation.answer(self.document)
+        if answer.code != 201:
+            return "" if before.code != 201 else f"the API server refuses it: {answer.message}"
+        if not self._chooses_nodes(violation, document) or not situation.nodes:
+            return ""
+        if situation.pools or "autoscaledClasses" in situation.rules.get("gpu-class", {}):
+            return ""
+        if any(each.finding.reason is NO_NODE for each in seen(after)):
+            return ""  # it says itself that the pod stays pending
+        return "" if answer.room() else "no node takes it"
+
+    def _chooses_nodes(self, violation: Violation, document: JSON) -> bool:
+        if violation.finding.reason is NO_NODE:
+            return True
+        parts = (("metadata", "annotations", CLASS), ("spec", "nodeSelector"), ("spec", "tolerations"))
+        return any(value_at(document, each) != value_at(self.document, each) for each in parts)
+
+    def failures(self, violation: Violation) -> Iterator[Failure]:
+        """Yield what is wrong with what the finding tells its reader to do."""
+        finding = violation.finding
+        sentence = finding.sentence()
+
+        def failed(kind: str, detail: str) -> Failure:
+            return Failure(kind, finding.reason.name, f"{sentence}\n    {detail}")
+
+        if finding.advice and not (finding.choices or finding.awaits) and IMPERATIVE.search(finding.advice):
+            yield failed("words without data", finding.advice)
+        if finding.ask and not finding.asks:
+            yield failed("asks without data", finding.ask)
+        is_beside = finding.awaits is not None and finding.awaits.beside_choice
+        for edits in finding.choices:
+            where = awaited(self.situation, self.document, finding) if is_beside else self.situation
+            if why := self.wrong(violation, where, edited(self.document, edits)):
+                said = " and ".join(f"{edit.path}: {edit.value}" for edit in edits)
+                yield failed("choice", f"{said} → {why}")
+        if finding.awaits is not None and not is_beside:
+            if why := self.wrong(violation, awaited(self.situation, self.document, finding), self.document):
+                yield failed("wait", why)
+
+    def incomplete(self, violation: Violation) -> str:
+        """Return an edit of the fixed list that works, if some do and the finding names none; "" otherwise."""
+        finding = violation.finding
+        if any(
+            not self.wrong(violation, self.situation, edited(self.document, each)) for each in finding.choices
+        ):
+            return ""
+        working = [
+            edits
+            for edits in candidates(self.situation, self.document)
+            if not self.wrong(violation, self.situation, made := edited(self.document, edits))
+            and not self._strands(made)
+        ]
+        if not working or any(named(edits, finding.sentence()) for edits in working):
+            return ""
+        return f"{finding.sentence()}\n    {' or '.join(words_of(each) for each in working[:4])} would work"
+
+    def _strands(self, document: JSON) -> bool:
+        """Whether the edited object is known to stay pending, and it was not before."""
+        found = seen(self.situation.evaluated(document, tries_choices=False))
+        return any(each.finding.reason is NO_NODE for each in found) and not any(
+            each.finding.reason is NO_NODE for each in self.found
+        )
+
+
+def words_of(edits: Edits) -> str:
+    return " and ".join(dict.fromkeys(edit.words for edit in edits))
+
+
+def named(edits: Edits, sentence: str) -> bool:
+    """Whether a sentence names the edit: its field and its value, as words."""
+    edit = edits[0]
+    last = str(path_parts(edit.path)[-1])
+    field = "tolerations" if last == "-" else last
+    value = (
+        ""
+        if edit.value is None
+        else edit.value.key
+        if isinstance(edit.value, Toleration)
+        else str(edit.value)
+    )
+    return field in sentence and re.search(rf"(?<![\w.]){re.escape(value)}(?![\w.])", sentence) is not None
+
+
+def awaited(situation: Situation, document: JSON, finding: Finding) -> Situation:
+    """Return the situation in which what the finding awaits has come."""
+    assert finding.awaits is not None
+    amounts = {key: Fraction(amount) for key, amount in finding.awaits.amounts}
+    owners = document["metadata"].get("ownerReferences", [])
+    is_owned = [f"{each['kind']}/{each['name']}" for each in owners] == [OWNER]
+    situation = released(situation, amounts, by_own=finding.awaits.by_own or not is_owned)
+    quota = situation.quota
+    if quota is not None and finding.awaits.until:
+        return replace(situation, quota=replace(quota, spent=0.0))
+    if quota is not None and finding.awaits.seconds:
+        return replace(situation, quota=replace(quota, waiting=0))
+    return situation
+
+
+def candidates(situation: Situation, document: JSON) -> Iterator[Edits]:
+    """Yield the fixed list of edits, each of which its reader could make."""
+    prefix = () if document["kind"] == "Pod" else ("spec", "template")
+    pod = value_at(document, prefix) if prefix else document
+    at = ".".join(prefix) + ("." if prefix else "")
+    containers = pod["spec"]["containers"]
+    for index, container in enumerate(containers):
+        resources = container.get("resources", {})
+        for name in {*resources.get("limits", {}), *resources.get("requests", {})}:
+            if "/" not in name and "gpu" not in name:
+                continue
+            paths = [
+                f"{at}spec.containers[{index}].resources.{kind}[{name}]"
+                for kind in ("limits", "requests")
+                if name in resources.get(kind, {}) or kind == "limits"
+            ]
+            for amount in AMOUNTS:
+                yield tuple(Edit(path, amount) for path in paths)
+    allowed = situation.configuration.classes
+    for gpu_class in allowed:
+        if any(
+            gpu_class.name == each
+            for each in ("nvidia-t4", "nvidia-l4", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x")
+        ):
+            yield (Edit(f"{at}{annotation_path(CLASS)}", gpu_class.name),)
+    taints = {
+        (t["key"], t.get("value"), t.get("effect"))
+        for node in situation.nodes or ()
+        for t in node["spec"].get("taints", ())
+    }
+    for key, value, effect in sorted(taints, key=str):
+        if value:
+            toleration = Toleration(key=key, operator="Equal", value=value, effect=effect)
+        else:
+            toleration = Toleration(key=key, operator="Exists", effect=effect)
+        yield (Edit(f"{at}spec.tolerations[-]", toleration),)
+    for key in pod["spec"].get("nodeSelector", {}):
+        yield (Edit(f"{at}spec.nodeSelector[{key}]"),)
+    if "affinity" in pod["spec"]:
+        yield (Edit(f"{at}spec.affinity"),)
+    number = {"Deployment": "replicas", "Job": "parallelism"}.get(document["kind"])
+    if number:
+        for amount in range(1, document["spec"][number]):
+            yield (Edit(f"spec.{number}", amount),)
+    yield (Edit(f"{at}spec.activeDeadlineSeconds", 28_800),)

@@ -1,0 +1,96 @@
+"""Keeps those choices of findings that help: each is tried on the pod before it is offered.
+
+A choice helps if its finding goes, and no new denial comes. If some bring no new warning either, only these are kept.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.finding import Edits, Finding, plain
+from policies.pods.field_paths import path_parts, with_edits
+from policies.pods.injected import INJECTION_REASONS
+from policies.pods.pod import Pod, decode_pod
+from webhook.evaluation.decision import Decision, Outcome, Violation
+
+MAX_TRIED = 32
+"""Choices of one decision that are tried; each takes some 0.5 ms. The others are kept."""
+LONGEST_TRIED = 32 * 1024
+"""Bytes of a pod on which choices are tried: the largest that people write have 20 KiB."""
+
+FindingsOf = Callable[[Pod], Iterable[Iterable[Violation]]]
+"""Returns what each phase finds of a pod that is created now."""
+
+Kind = tuple[str, str, str, str | None]
+
+
+def with_tried_choices(decision: Decision, pod: Pod, findings_of: FindingsOf) -> Decision:
+    """Return the decision with those choices that help. `pod`: as its author submitted it."""
+    if not any(map(_is_tried, decision.violations)):
+        return decision
+    text = msgspec.json.encode(pod)
+    if len(text) > LONGEST_TRIED:
+        return decision
+    trials = _Trials(decision, text, findings_of)
+    return replace(decision, violations=tuple(map(trials.checked, decision.violations)))
+
+
+class _Trials:
+    """Trials on one pod, in JSON."""
+
+    def __init__(self, decision: Decision, text: bytes, findings_of: FindingsOf) -> None:
+        self._data, self._findings_of = msgspec.json.decode(text), findings_of
+        self._before = _kinds([decision.violations])
+        self._left = MAX_TRIED
+
+    def checked(self, violation: Violation) -> Violation:
+        """Return the finding with its choices that help. Its words go with one that does not."""
+        finding = violation.finding
+        if not _is_tried(violation) or len(finding.choices) > self._left:
+            return violation
+        self._left -= len(finding.choices)
+        tried = [(edits, self._brings(finding, edits)) for edits in finding.choices]
+        best = min((brought for _, brought in tried if brought is not None), default=None)
+        kept = tuple(edits for edits, brought in tried if brought is not None and brought == best)
+        if kept == finding.choices:
+            return violation
+        return replace(violation, finding=replace(finding, choices=kept, remedy=""))
+
+    def _brings(self, finding: Finding, edits: Edits) -> bool | None:
+        """Return whether the edits bring a new warning. None: they bring a denial, or do not remove the finding."""
+        parted = [(path_parts(edit.path), plain(edit.value)) for edit in edits]
+        try:
+            pod = decode_pod(msgspec.json.encode(with_edits(self._data, parted)))
+        except msgspec.ValidationError:
+            return None
+        now = _kinds(self._findings_of(pod))
+        same, denied, warned = _kind(finding), Outcome.DENIED, Outcome.WARNED
+        if any(now[same, outcome] >= self._before[same, outcome] > 0 for outcome in (denied, warned)):
+            return None
+        new = {outcome for (kind, outcome), number in now.items() if number > self._before[kind, outcome]}
+        return None if denied in new and not finding.reason.uncovers else bool(new)
+
+
+def _is_tried(violation: Violation) -> bool:
+    return bool(violation.finding.choices) and violation.outcome is not Outcome.AUDITED
+
+
+def _kinds(phases: Iterable[Iterable[Violation]]) -> Counter[tuple[Kind, Outcome]]:
+    """Return how often each kind of finding comes, in the phase in which it comes most often."""
+    counts = Counter[tuple[Kind, Outcome]]()
+    for violations in phases:
+        said = (each for each in violations if each.outcome is not Outcome.AUDITED)
+        counts |= Counter((_kind(each.finding), each.outcome) for each in said if _is_of_author(each.finding))
+    return counts
+
+
+def _is_of_author(finding: Finding) -> bool:
+    return finding.reason not in INJECTION_REASONS
+
+
+def _kind(finding: Finding) -> Kind:
+    """Return what a finding is about. Without indices: the items behind a removed one move up."""
+    return finding.rule, finding.reason.name, re.sub(r"\[\d+\]", "[]", finding.path), finding.container
