@@ -7,6 +7,7 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, advice, model_need
 from policies.placement.class_choice import (
+    AUTOSCALED_PATH,
     NAMES_LISTED,
     OPEN_POD,
     REQUIRED_AFFINITY,
@@ -16,6 +17,7 @@ from policies.placement.class_choice import (
     alternatives_in_words,
     choose,
     nodes_of,
+    or_autoscaled,
     without_pins,
 )
 from policies.placement.nodes import NodeFacts
@@ -113,8 +115,10 @@ class ClassCase:
             return named._replace(remedy=f"{named.remedy}, of which there are nodes")
         is_guess = not self.is_requested and (self.pinned is None or self.pinned.is_injected)
         more_cards = advice(need, usable) if need is not None and is_guess else ""
-        ask = f"for nodes of {alternatives_in_words(sorted(pinned))}"
-        return ClassAdvice(remedy=more_cards, ask=ask, asks=nodes_of(sorted(pinned)))
+        names = alternatives_in_words(sorted(pinned))
+        ask = f"for nodes of {names}{or_autoscaled(names)}"
+        autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))
+        return ClassAdvice(remedy=more_cards, ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
 
     def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""

@@ -10,13 +10,18 @@ from functools import cached_property
 from itertools import chain
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.placement.named_nodes import Labels, NodeState
+from policies.placement.passing_taints import is_lasting
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import Pod
+from policies.pods.pod import Pod, Toleration
 
 LabelRequirement = tuple[str, str, frozenset[str]]
 """Key, operator and values of a node selector requirement."""
+
+POOL_LABEL = "karpenter.sh/nodepool"
+"""The name of its pool, on every node that Karpenter makes."""
 
 MAX_COMPARISONS = 10_000
 """Comparisons of one pod's affinity requirements with label sets. They take some 5 ms."""
@@ -35,6 +40,14 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """The name of the autoscaler's node pool; "" for an existing node."""
     states: frozenset[NodeState] | None = None
     """The states of the schedulable nodes with these labels. None if they are not known."""
+    taints: tuple[Toleration, ...] = ()
+    """Of all nodes that the pool creates."""
+    startup_taints: tuple[Toleration, ...] = ()
+    """Taints of its nodes that go once they have started."""
+
+    def takes(self, pod: Pod) -> bool:
+        """Whether it is a pool whose taints the pod tolerates."""
+        return bool(self.pool) and not NodeState(taints=self.taints).untolerated_by(pod)
 
     def values(self, key: str) -> frozenset[str] | None:
         """Return the possible values of the label: ABSENT if there is no such label, None for any value."""
@@ -50,20 +63,44 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     states: Mapping[Labels, frozenset[NodeState]] = {}
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
 
-    @cached_property
+    @property
     def resources(self) -> frozenset[str]:
         """Names of the extended resources of all schedulable nodes. Empty if they are not known, or a pool may add others."""
-        if self.pools:
-            return frozenset()
+        return frozenset() if self.pools else self.on_nodes
+
+    @cached_property
+    def on_nodes(self) -> frozenset[str]:
+        """Names of the extended resources of all schedulable nodes. Empty if they are not known."""
         states = (state for states in self.states.values() for state in states)
         return frozenset(name for state in states for name in state.resources)
 
-    def states_for(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterable[NodeState] | None:
-        """Return the states of schedulable nodes among `matching_offers`. None if they are not known, or a pool matches."""
-        if not self.resources or self._has_too_many_requirements(pod):
+    def states_for(
+        self, pod: Pod, names: Iterable[str], key: str = "", values: Sequence[str] = ()
+    ) -> list[NodeState] | None:
+        """Return the states of schedulable nodes among `matching_offers`, and of nodes that a pool would create, with `names`.
+
+        None if they are not known, or a pool can create a node that takes the pod.
+        """
+        if not self.on_nodes or self._has_too_many_requirements(pod):
             return None
-        offers = list(self.matching_offers(pod, key, values))
-        return (state for offer in offers for state in offer.states or ())
+        states: list[NodeState] = []
+        for offer in self.matching_offers(pod, key, values):
+            if offer.takes(pod):
+                return None
+            created = NodeState(taints=offer.taints, resources=frozenset(names))
+            states += (created,) if offer.pool else offer.states or ()
+        return states
+
+    def pool_for(self, pod: Pod) -> str:
+        """Return the name of a pool that can create a node for the pod; "" without one."""
+        return next((offer.pool for offer in self.matching_offers(pod) if offer.takes(pod)), "")
+
+    def takes(self, pod: Pod, requested: Mapping[str, int], key: str, values: Sequence[str]) -> bool:
+        """Whether a node takes the pod now, were its GPUs free, or a pool can create one. What is not known is no obstacle."""
+        states = self.states_for(pod, requested, key, values)
+        if states is None:
+            return self.could_take(pod, key, values)
+        return any(each.is_usable and each.has(requested) and not each.untolerated_by(pod) for each in states)
 
     def values_of(self, key: str) -> frozenset[str]:
         """Return the values of a label on existing nodes."""
@@ -131,14 +168,26 @@ def node_facts(
     keys: Container[str], nodes: Iterable[tuple[Labels, NodeState | None]], pools: tuple[NodeOffer, ...] = ()
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
-    label_sets, states, is_known = set[Labels](), defaultdict[Labels, set[NodeState]](set), True
+    states, is_known = defaultdict[Labels, set[NodeState]](set), True
     for labels, state in nodes:
-        label_sets.add(labels)
+        of_labels = states[labels]
         is_known = is_known and state is not None
         if state is not None and state.is_schedulable:
-            states[labels].add(state)
+            of_labels.add(_started(state, startup_taints(pools, dict(labels))))
     known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
-    return NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=pools, states=known)
+    return NodeFacts(keys=keys, label_sets=frozenset(states), pools=pools, states=known)
+
+
+def startup_taints(pools: Iterable[NodeOffer], labels: Mapping[str, str]) -> tuple[Toleration, ...]:
+    """Return the taints that go once a node with these labels has started, by its pool."""
+    name = labels.get(POOL_LABEL)
+    return next((pool.startup_taints for pool in pools if pool.pool == name), ()) if name else ()
+
+
+def _started(state: NodeState, startup: tuple[Toleration, ...]) -> NodeState:
+    """Return the state without the taints that go once the node has started."""
+    lasting = tuple(taint for taint in state.taints if is_lasting(taint, startup))
+    return state if lasting == state.taints else replace(state, taints=lasting, is_usable=False)
 
 
 def _meets_all(offer: NodeOffer, requirements: Iterable[LabelRequirement]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from policies.finding import flow, plain
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.pod import Toleration
 
@@ -108,6 +109,11 @@ def describe_toleration(toleration: Toleration) -> str:
     return f"{text}:{toleration.effect}" if toleration.effect else text
 
 
-def toleration_of(taint: Toleration) -> Toleration:
+def toleration_of(taint: Toleration) -> str:
+    """Return the toleration of a taint as people write it in YAML."""
+    return flow(plain(tolerating(taint)))
+
+
+def tolerating(taint: Toleration) -> Toleration:
     """Return the toleration of a taint."""
     return replace(taint, operator="Equal" if taint.value else "Exists", value=taint.value or None)

@@ -15,10 +15,12 @@ out where the pod chooses hardware otherwise, even by preference, and where it r
 requests devices of another vendor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from policies.finding import Asked, Edit, Finding, Reason, Severity, together
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.cards import requested_of_nodes
+from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice
@@ -39,6 +41,7 @@ from policies.placement.class_choice import (
     warning,
 )
 from policies.placement.class_nodes import class_without_nodes
+from policies.placement.given_tolerations import RULE_ID, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
@@ -51,7 +54,7 @@ from policies.pods.annotations import (
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
-from policies.pods.pod import NodeSelectorRequirement, Pod
+from policies.pods.pod import NodeSelectorRequirement, Pod, Toleration
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
 CLASS_CONTRADICTION = Reason(
@@ -118,6 +121,14 @@ def class_use(context: Context) -> ClassUse:
     )
 
 
+def _given(pod: Pod, context: Context, classes: Sequence[GPUClass]) -> Sequence[Toleration]:
+    """Return the tolerations that rule gpu-toleration gives a pod of these classes."""
+    lists = context.options_of(RULE_ID)
+    if lists is None or lists.mode is not Mode.ENFORCE or not isinstance(lists, TolerationLists):
+        return ()
+    return given_tolerations(pod, lists, classes, context.resource_mapping, context.claimed)
+
+
 def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     mapping = context.resource_mapping
     resources = {request.resource for request in mapping.requests(pod)}
@@ -134,6 +145,8 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,
+        requested=requested_of_nodes(pod, mapping) if context.nodes is not None else {},
+        given=partial(_given, pod, context),
     )
     placed_by = None
     if context.made_by_daemonset:

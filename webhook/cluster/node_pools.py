@@ -5,7 +5,8 @@ from functools import partial
 
 import msgspec
 
-from policies.placement.nodes import NodeOffer
+from policies.placement.nodes import POOL_LABEL, NodeOffer
+from policies.pods.pod import Toleration
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata, fields_of
@@ -27,8 +28,6 @@ OPEN = (
 not mention them. Any other label is only on nodes of a pool that names it (Karpenter, concepts/scheduling: well-known and
 user-defined labels; `WellKnownLabels` of its providers).
 """
-POOL_LABEL = "karpenter.sh/nodepool"
-"""The name of its pool, on every node that Karpenter makes."""
 
 
 class _Requirement(msgspec.Struct, frozen=True):
@@ -38,6 +37,7 @@ class _Requirement(msgspec.Struct, frozen=True):
 
 
 _REQUIREMENTS = msgspec.json.Decoder(tuple[_Requirement, ...] | None)
+_TAINTS = msgspec.json.Decoder(tuple[Toleration, ...] | None)
 _LABELS = msgspec.json.Decoder(dict[str, str] | None)
 
 
@@ -59,4 +59,8 @@ def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
         labels[requirement.key] = None if named is None else frozenset(named)
     given = _LABELS.decode(metadata.get("labels", b"null")) or {}
     labels.update({key: frozenset((value,)) for key, value in given.items()})
-    return NodeOffer({key: values for key, values in labels.items() if key in keys}, OPEN, name)
+    taints, startup = (
+        _TAINTS.decode(spec.get(field, b"null")) or () for field in ("taints", "startupTaints")
+    )
+    known = {key: values for key, values in labels.items() if key in keys}
+    return NodeOffer(known, OPEN, name, taints=taints, startup_taints=startup)

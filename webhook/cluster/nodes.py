@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
+from policies.placement.passing_taints import is_hard, is_lasting
 from policies.pods.pod import ResourceList, Toleration
 from policies.pods.quantity import readable
 from policies.pods.tolerations import describe_toleration
@@ -16,23 +17,6 @@ from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
 WHOLE_NODES = Resource("/api/v1", "nodes")
-
-_HARD = frozenset({"NoSchedule", "NoExecute"})
-TEMPORARY = (
-    # Conditions of a node, its cordon (spec.unschedulable says it, too), and its start (k8s.io/api core/v1 well_known_taints.go)
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    # cluster-autoscaler: nodes that go, or are starting (utils/taints)
-    "ToBeDeletedByClusterAutoscaler",
-    "DeletionCandidateOfClusterAutoscaler",
-    "startup-taint.cluster-autoscaler.kubernetes.io/",
-    "ignore-taint.cluster-autoscaler.kubernetes.io/",
-    # Karpenter: karpenter.sh/unregistered, karpenter.sh/disrupted
-    "karpenter.sh/",
-)
-"""Prefixes of the keys of taints that come and go by themselves."""
-STARTING = "/agent-not-ready"
-"""Suffix of the taints that agents of storage and networks remove (ebs.csi.aws.com, efs.csi.aws.com, node.cilium.io)."""
 
 
 class _NodeSpec(msgspec.Struct):
@@ -68,7 +52,7 @@ class StoredNode(PartialObject, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        return all(each["status"] == "True" for each in self.status.conditions if each["type"] == "Ready")
+        return all(each.get("status") == "True" for each in self.status.conditions if each["type"] == "Ready")
 
     @property
     def state(self) -> NodeState:
@@ -77,17 +61,13 @@ class StoredNode(PartialObject, frozen=True):
         has = {name: readable(amount) for name, amount in extended.items() if amount != "0"}
         amounts = tuple(sorted((name, amount.value) for name, amount in has.items() if amount))
         taints = (Toleration(key=each.key, value=each.value, effect=each.effect) for each in self.spec.taints)
-        lasting = sorted((each for each in taints if is_lasting(each)), key=describe_toleration)
-        return NodeState(not self.spec.unschedulable, tuple(lasting), frozenset(has), amounts)
+        hard = sorted(filter(is_hard, taints), key=describe_toleration)
+        lasting = tuple(filter(is_lasting, hard))
+        is_usable = self.is_ready and len(lasting) == len(hard)
+        return NodeState(not self.spec.unschedulable, lasting, frozenset(has), amounts, is_usable=is_usable)
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode
-
-
-def is_lasting(taint: Toleration) -> bool:
-    """Whether a taint keeps pods away for as long as the node exists."""
-    key = taint.key or ""
-    return taint.effect in _HARD and not key.startswith(TEMPORARY) and not key.endswith(STARTING)
 
 
 def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:

@@ -138,7 +138,7 @@ def with_resource(name: str, *, is_schedulable: bool = True) -> NodeState:
 def test_the_resources_of_schedulable_nodes(other: NodeState | None, want: set[str]) -> None:
     facts = node_facts(KEYS, [(T4, with_resource("a")), (UNLABELLED, other)])
 
-    states = facts.states_for(view(pod(gpu_container())))
+    states = facts.states_for(view(pod(gpu_container())), ["a"])
     found = None if states is None else {name for state in states for name in state.resources}
     assert facts.resources == want
     assert found == (want or None)

@@ -21,6 +21,8 @@ from policies.gpus.classes import SEVENTHS
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import from_all_vendors
+from policies.placement.given_tolerations import resource_taint
+from policies.placement.passing_taints import is_lasting
 from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
@@ -33,7 +35,6 @@ from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_toleration
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
@@ -215,7 +216,7 @@ def _toleration(taint: Toleration) -> dict[str, str]:
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:
     """Return the taints that neither the rule by itself nor a class of the node tolerates, with the nodes that have them."""
-    cards = [gpu_toleration.resource_taint(each) for each in configuration.resource_mapping.whole_cards]
+    cards = [resource_taint(each) for each in configuration.resource_mapping.whole_cards]
     untolerated: dict[Toleration, list[str]] = {}
     for node in nodes:
         classes = configuration.classes.named(node.classes)

@@ -1,13 +1,15 @@
 """Which GPU nodes a pod fits on, and what is against the others, for `why`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
+from policies.placement.nodes import NodeOffer, startup_taints
+from policies.placement.passing_taints import OF_CONDITIONS, awaited, is_hard
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import NodeSelectorTerm, Pod
+from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues
@@ -31,23 +33,29 @@ def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str
     return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_known else ()
 
 
-def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:
+def node_fits(
+    pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction], pools: Sequence[NodeOffer] = ()
+) -> tuple[NodeFit, ...]:
     """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first."""
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
-    fits = (_node_fit(pod, node, requested) for node in nodes)
+    fits = (_node_fit(pod, node, requested, startup_taints(pools, node.labels)) for node in nodes)
     return tuple(sorted(fits, key=lambda each: (len(each.against), each.name)))
 
 
-def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFit:
-    free, obstacles = node.free, [] if pod.spec.node_name else list(_obstacles(pod, node, requested))
+def _node_fit(
+    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup: Sequence[Toleration]
+) -> NodeFit:
+    is_bound = bool(pod.spec.node_name)
+    free, obstacles = node.free, [] if is_bound else list(_obstacles(pod, node, requested, startup))
+    remedies = [remedy for _, remedy in obstacles]
     return NodeFit(
         name=node.name,
         kind=node.kind,
         free=None if free is None else {name: free.get(name, NOTHING) for name in requested},
         allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
         against=tuple(text for text, _ in obstacles),
-        remedy=next((remedy for _, remedy in obstacles if remedy), ""),
+        remedy=", and ".join(dict.fromkeys(remedies)) if all(remedies) else "",
         number=node.stands_for.capacity.nodes if node.stands_for else 1,
     )
 
@@ -56,7 +64,9 @@ Obstacle = tuple[str, str]
 """The predicate of a sentence about a node that cannot take a pod, and what to write or wait for ("" for nothing)."""
 
 
-def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
+def _obstacles(
+    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup: Sequence[Toleration]
+) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
     lacking = dict(_lacking(node, requested))
     if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
@@ -70,24 +80,37 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
         )
         return
     if not node.is_ready:
-        yield "is not Ready", ""
+        yield "is not Ready", "wait until it is Ready"
     if not node.is_schedulable:
         yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
-    for taint in node.taints:
-        is_hard = taint.effect in {"NoSchedule", "NoExecute"}
-        if is_hard and not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations or ()):
-            yield (
-                f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
-                f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}",
-            )
-    for key, value in sorted(pod.node_selector.items()):
-        if node.labels.get(key) != value:
-            label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
-            yield f"has {label}, and nodeSelector demands {value}", ""
+    yield from _taints(pod, node, startup)
+    yield from _labels(pod, node)
+    yield from lacking.items()
+
+
+def _taints(pod: Pod, node: GPUNode, startup: Sequence[Toleration]) -> Iterator[Obstacle]:
+    for taint in filter(is_hard, node.taints):
+        is_said = not node.takes_pods and (taint.key or "").startswith(OF_CONDITIONS)
+        if is_said or any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
+            continue
+        text = describe_toleration(taint)
+        if until := awaited(taint, startup):
+            yield f"has the taint {text}, which goes by itself", f"wait until {until}"
+        else:
+            remedy = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
+            yield f"has the taint {text}, which the pod does not tolerate", remedy
+
+
+def _labels(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
+    unmet = [key for key, value in sorted(pod.node_selector.items()) if node.labels.get(key) != value]
+    for key in unmet:
+        label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
+        remedy = f"if the pod may run there, remove nodeSelector {' and '.join(unmet)}"
+        yield f"has {label}, and nodeSelector demands {pod.node_selector[key]}", remedy
     terms = pod.required_terms
     if terms and not any(_is_met(term, node) for term in terms):
-        yield "does not match the required node affinity", ""
-    yield from lacking.items()
+        remedy = "if the pod may run there, remove its required node affinity"
+        yield "does not match the required node affinity", remedy
 
 
 def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
@@ -96,10 +119,11 @@ def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle
         free = has if node.free is None else node.free.get(name, NOTHING)
         demanded = f"the pod requests {format_amount(amount)}"
         if has < amount:
-            offer = ", ".join(each for each, there in node.allocatable.items() if there)
-            fewer = f"{format_amount(has)} or fewer of {name}" if has else f"what it has: {offer}"
-            remedy = f"request {fewer}" if has or offer else ""
-            yield f"has {format_amount(has)} {name} in all, and {demanded}", remedy
+            offered = {each: there for each, there in node.allocatable.items() if there}
+            instead = ", but " + format_requests(offered) if offered and not has else ""
+            fewer = f"{format_amount(has)} or fewer of {name}" if has else " or ".join(offered)
+            remedy = f"request {fewer}" if fewer else ""
+            yield f"has {format_amount(has)} {name} in all{instead}, and {demanded}", remedy
         elif free < amount:
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
             yield (

@@ -9,7 +9,9 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import from_all_vendors
 from policies.placement.class_choice import class_matches
+from policies.placement.given_tolerations import resource_taint
 from policies.placement.nodes import NodeFacts, node_facts
+from policies.placement.passing_taints import is_lasting
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
@@ -20,7 +22,6 @@ from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster.node_pools import node_pools
-from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
@@ -91,7 +92,7 @@ def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]
     """Return the tolerations that GPU pods get from each policy and class, keyed by document, such as `GPUPolicy/default`."""
     configuration = cluster.configuration
     cards = sorted(configuration.resource_mapping.whole_cards)
-    tolerations = {"GPUPolicy/built-in": tuple(map(gpu_toleration.resource_taint, cards))}
+    tolerations = {"GPUPolicy/built-in": tuple(map(resource_taint, cards))}
     for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
         binding = configuration.policies.binding(gpu_toleration.RULE, policy)
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
