@@ -36,7 +36,7 @@ def private_key_in(key_pem: bytes) -> PrivateKeyTypes | None:
 
 
 def has_key(certificate: x509.Certificate, key: PrivateKeyTypes) -> bool:
-    """Whether the certificate is of this key. A certificate can be read although its key cannot."""
+    """Whether the certificate is of this key. A public key of an unknown curve is unreadable, and matches none."""
     try:
         return certificate.public_key() == key.public_key()
     except _UNUSABLE:
@@ -78,7 +78,7 @@ def issue_authority(*, common_name: str, now: dt.datetime, lifetime: dt.timedelt
 def issue_server(
     authority: KeyPair, *, names: Iterable[str], now: dt.datetime, lifetime: dt.timedelta
 ) -> KeyPair:
-    """Make a server certificate for DNS names and IP addresses, which never outlives the authority. Raises ValueError."""
+    """Make a server certificate, which never outlives the authority. Raises ValueError without a name, or if that has expired."""
     names = list(dict.fromkeys(names))
     if not names:
         raise ValueError("a server certificate needs at least one name")
@@ -116,11 +116,11 @@ def _builder(
     path_length: int | None,
 ) -> x509.CertificateBuilder:
     """Begin a certificate; `path_length` is that of an authority, None for a server."""
-    authority = path_length is not None
+    is_authority = path_length is not None
     usage = x509.KeyUsage(
-        digital_signature=not authority,
-        key_cert_sign=authority,
-        crl_sign=authority,
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -138,7 +138,7 @@ def _builder(
         .not_valid_before(now - BACKDATED)
         .not_valid_after(now + lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=path_length), critical=True)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=path_length), critical=True)
         .add_extension(usage, critical=True)
     )
 

@@ -5,8 +5,8 @@
     ca.key             the key of the issuing authority; only for controllers
     ca-next.key        the key of the next authority while its certificate is being published; only for controllers
 
-Annotations hold the time since which the rotation waits, and a requested rotation. If the leaf is unreadable, the controller
-issues a new one. An authority whose key is missing is lost: it cannot issue certificates.
+Annotations hold the start of the present phase (`RotationState.since`), and a requested rotation. If the leaf is unreadable, the
+controller issues a new one. An authority whose key is missing is lost: it cannot issue certificates.
 """
 
 import dataclasses

@@ -80,7 +80,7 @@ Value = Any
 
 
 class Json(msgspec.Struct, frozen=True):
-    """A value that is no struct of ours."""
+    """A value in JSON, where there is no struct for it."""
 
     text: str
 
@@ -227,8 +227,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def fix(self) -> Edits:
-        """The edits of the only choice. Empty if there are several, or only its author knows the value."""
-        return self.choices[0] if len(self.choices) == 1 and not self.is_example else ()
+        """The edits of the only choice. Empty if there are several, if only the author knows the value, or beside a wait."""
+        is_alone = not self.is_example and not (self.awaits and self.awaits.beside_choice)
+        return self.choices[0] if len(self.choices) == 1 and is_alone else ()
 
     @property
     def advice(self) -> str:

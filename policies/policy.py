@@ -73,7 +73,7 @@ class Exemption(Match, frozen=True, kw_only=True):
         return self.until is None or now.astimezone(UTC) < end_of(self.until)
 
 
-def still_paused(until: datetime | None, now: datetime) -> datetime | None:
+def end_of_pause(until: datetime | None, now: datetime) -> datetime | None:
     """Return the end of a pause (break glass) that is in force, else None."""
     return until if until is not None and now < until else None
 
@@ -142,17 +142,17 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the mode of a rule at `now`: audit while the policy is paused (break glass), disabled if it is exempt."""
         if self.exemptions and self.exemption(binding.rule.id, now) is not None:
             return Mode.DISABLED
-        return Mode.AUDIT if self.paused(now) is not None else binding.options.mode
+        return Mode.AUDIT if self.paused_until_at(now) is not None else binding.options.mode
 
     def rules(self, now: datetime) -> tuple[tuple[Binding, Mode], ...]:
         """Return the rules that are in force at `now`, with their modes."""
-        if not self.exemptions and self.paused(now) is None:
-            return self._as_written
+        if not self.exemptions and self.paused_until_at(now) is None:
+            return self._rules_without_pause
         modes = ((binding, self.mode(binding, now)) for binding in self.bindings)
         return tuple((binding, mode) for binding, mode in modes if mode is not Mode.DISABLED)
 
     @cached_property
-    def _as_written(self) -> tuple[tuple[Binding, Mode], ...]:
+    def _rules_without_pause(self) -> tuple[tuple[Binding, Mode], ...]:
         return tuple(
             (each, each.options.mode) for each in self.bindings if each.options.mode is not Mode.DISABLED
         )
@@ -160,10 +160,10 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def needs(self) -> frozenset[Need]:
         """What enabled rules need."""
-        return frozenset[Need]().union(*(binding.rule.needs for binding, _ in self._as_written))
+        return frozenset[Need]().union(*(binding.rule.needs for binding, _ in self._rules_without_pause))
 
-    def paused(self, now: datetime) -> datetime | None:
-        return still_paused(self.paused_until, now)
+    def paused_until_at(self, now: datetime) -> datetime | None:
+        return end_of_pause(self.paused_until, now)
 
     def in_force(self, rule_id: str, now: datetime) -> tuple[Binding, Mode] | None:
         """Return a rule and its mode, if it is in force at `now`."""

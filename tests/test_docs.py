@@ -226,19 +226,19 @@ def test_rules_without_fixes_are_documented_with_the_cause() -> None:
     check_or_write(REASONS_PAGE, generated(REASONS_PAGE.read_text(), "not-fixable", not_fixable_list()))
 
 
-@pytest.mark.parametrize("room", ["policies", "webhook"])
-def test_the_page_of_a_room_names_each_module(room: str) -> None:
-    page = ROOT / room / "README.md"
-    check_or_write(page, generated(page.read_text(), "modules", modules_table(ROOT / room)))
+@pytest.mark.parametrize("folder", ["policies", "webhook"])
+def test_the_page_of_a_folder_names_each_module(folder: str) -> None:
+    page = ROOT / folder / "README.md"
+    check_or_write(page, generated(page.read_text(), "modules", modules_table(ROOT / folder)))
 
 
-def test_the_table_of_rooms_names_each_folder() -> None:
-    rooms = ROOT / "webhook"
-    table = (rooms / "README.md").read_text().partition("## Rooms\n")[2].partition("\n## ")[0]
+def test_the_table_of_folders_names_each_folder() -> None:
+    webhook = ROOT / "webhook"
+    table = (webhook / "README.md").read_text().partition("## Folders\n")[2].partition("\n## ")[0]
     named = dict(re.findall(r"^\| `(\w+)/` \| (.+) \|$", table, re.MULTILINE))
 
-    assert named.keys() == folders(rooms)
-    assert {tool for tool in folders(rooms / "tools") if f"`{tool}` (" not in named["tools"]} == set()
+    assert named.keys() == folders(webhook)
+    assert {tool for tool in folders(webhook / "tools") if f"`{tool}` (" not in named["tools"]} == set()
 
 
 def folders(of: Path) -> set[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,23 +21,35 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
 
-_FIELDS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
-    "family": (MODEL_FAMILY, shapes.parse_family, "llama-3.1-8b"),
-    "params": (MODEL_PARAMS, shapes.parse_params, "70b"),
-    "precision": (annotations.MODEL_PRECISION, shapes.parse_precision, "bf16"),
-    "phase": (annotations.MODEL_PHASE, shapes.parse_phase, "serving"),
-    "batch": (annotations.MODEL_BATCH, partial(shapes.parse_count, what="batch size"), "8"),
-    "sequence": (annotations.MODEL_SEQUENCE, partial(shapes.parse_count, what="sequence length"), "4096"),
-    "checkpointing": (annotations.MODEL_CHECKPOINTING, shapes.parse_flag, "true"),
-    "layers": (annotations.MODEL_LAYERS, partial(shapes.parse_count, what="number of layers"), "32"),
-    "kv_heads": (annotations.MODEL_KV_HEADS, partial(shapes.parse_count, what="number of KV heads"), "8"),
-    "head_size": (annotations.MODEL_HEAD_SIZE, partial(shapes.parse_count, what="head size"), "128"),
+
+class _Field(NamedTuple):
+    annotation: str
+    parse: Callable[[str], Any]
+    example: str
+
+
+_FIELDS: Mapping[str, _Field] = {
+    "family": _Field(MODEL_FAMILY, shapes.parse_family, "llama-3.1-8b"),
+    "params": _Field(MODEL_PARAMS, shapes.parse_params, "70b"),
+    "precision": _Field(annotations.MODEL_PRECISION, shapes.parse_precision, "bf16"),
+    "phase": _Field(annotations.MODEL_PHASE, shapes.parse_phase, "serving"),
+    "batch": _Field(annotations.MODEL_BATCH, partial(shapes.parse_count, what="batch size"), "8"),
+    "sequence": _Field(
+        annotations.MODEL_SEQUENCE, partial(shapes.parse_count, what="sequence length"), "4096"
+    ),
+    "checkpointing": _Field(annotations.MODEL_CHECKPOINTING, shapes.parse_flag, "true"),
+    "layers": _Field(annotations.MODEL_LAYERS, partial(shapes.parse_count, what="number of layers"), "32"),
+    "kv_heads": _Field(
+        annotations.MODEL_KV_HEADS, partial(shapes.parse_count, what="number of KV heads"), "8"
+    ),
+    "head_size": _Field(annotations.MODEL_HEAD_SIZE, partial(shapes.parse_count, what="head size"), "128"),
 }
-"""By field of `ModelShape` or `Attention`, and for the family: the annotation, its parser, and an example."""
-_KEYS = frozenset(key for key, _, _ in _FIELDS.values())
+"""By field of `ModelShape` or `Attention`, and for the family."""
+_KEYS = frozenset(field.annotation for field in _FIELDS.values())
 _ATTENTION = ("layers", "kv_heads", "head_size")
 
 MAX_WAYS = 3
+"""Numbers of cards in one remedy, the smallest ones."""
 
 
 class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,10 +156,10 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
         return tuple(bad)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
     if 0 < len(attention) < len(_ATTENTION):
-        missing = " and ".join(_FIELDS[field][0] for field in _ATTENTION if field not in attention)
-        key = _FIELDS[next(iter(attention))][0]
-        every = [(annotation_path(_FIELDS[field][0]), field) for field in _ATTENTION]
-        added = tuple(Edit(path, _FIELDS[field][2]) for path, field in every if field not in attention)
+        missing = " and ".join(_FIELDS[field].annotation for field in _ATTENTION if field not in attention)
+        key = _FIELDS[next(iter(attention))].annotation
+        every = [(annotation_path(_FIELDS[field].annotation), field) for field in _ATTENTION]
+        added = tuple(Edit(path, _FIELDS[field].example) for path, field in every if field not in attention)
         removed = tuple(Edit(path) for path, field in every if field in attention)
         message = f"must stand beside {missing}"
         value = pod.annotations[key]

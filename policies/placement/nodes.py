@@ -5,7 +5,7 @@ counts as met.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -13,15 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.placement.named_nodes import Labels, NodeState
-from policies.placement.passing_taints import is_lasting
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod, Toleration
 
 LabelRequirement = tuple[str, str, frozenset[str]]
 """Key, operator and values of a node selector requirement."""
-
-POOL_LABEL = "karpenter.sh/nodepool"
-"""The name of its pool, on every node that Karpenter makes."""
 
 MAX_COMPARISONS = 10_000
 """Comparisons of one pod's affinity requirements with label sets. They take some 5 ms."""
@@ -38,12 +34,12 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Other labels with one of these prefixes can also have any value."""
     pool: str = ""
     """The name of the autoscaler's node pool; "" for an existing node."""
+    startup_taints: tuple[Toleration, ...] = ()
+    """Taints that nodes of the pool have only while they start."""
     states: frozenset[NodeState] | None = None
     """The states of the schedulable nodes with these labels. None if they are not known."""
     taints: tuple[Toleration, ...] = ()
     """Of all nodes that the pool creates."""
-    startup_taints: tuple[Toleration, ...] = ()
-    """Taints of its nodes that go once they have started."""
 
     def takes(self, pod: Pod) -> bool:
         """Whether it is a pool whose taints the pod tolerates."""
@@ -169,24 +165,19 @@ def node_facts(
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
     states, is_known = defaultdict[Labels, set[NodeState]](set), True
+    startup_taints = {(taint.key, taint.effect) for pool in pools for taint in pool.startup_taints}
     for labels, state in nodes:
         of_labels = states[labels]
         is_known = is_known and state is not None
         if state is not None and state.is_schedulable:
-            of_labels.add(_started(state, startup_taints(pools, dict(labels))))
+            of_labels.add(_started(state, startup_taints))
     known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
     return NodeFacts(keys=keys, label_sets=frozenset(states), pools=pools, states=known)
 
 
-def startup_taints(pools: Iterable[NodeOffer], labels: Mapping[str, str]) -> tuple[Toleration, ...]:
-    """Return the taints that go once a node with these labels has started, by its pool."""
-    name = labels.get(POOL_LABEL)
-    return next((pool.startup_taints for pool in pools if pool.pool == name), ()) if name else ()
-
-
-def _started(state: NodeState, startup: tuple[Toleration, ...]) -> NodeState:
-    """Return the state without the taints that go once the node has started."""
-    lasting = tuple(taint for taint in state.taints if is_lasting(taint, startup))
+def _started(state: NodeState, startup: Collection[tuple[str | None, str | None]]) -> NodeState:
+    """Return the state without the taints, by key and effect, that go once the node has started."""
+    lasting = tuple(taint for taint in state.taints if (taint.key, taint.effect) not in startup)
     return state if lasting == state.taints else replace(state, taints=lasting, is_usable=False)
 
 

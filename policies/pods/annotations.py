@@ -1,4 +1,4 @@
-"""The annotations that users may set on a pod. An annotation cannot switch off a rule."""
+"""The annotations that users may set on a pod, and those that the webhook writes. An annotation cannot switch off a rule."""
 
 import msgspec
 
@@ -37,7 +37,7 @@ CANARY_ANSWER = DOMAIN + "canary-answer"
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-AUTOSCALERS = (DO_NOT_DISRUPT, SAFE_TO_EVICT)
+DISRUPTION_ANNOTATIONS = (DO_NOT_DISRUPT, SAFE_TO_EVICT)
 """Annotations of others that a rule adds: Karpenter and the cluster autoscaler read them."""
 
 INJECTED = DOMAIN + "injected"
@@ -72,7 +72,8 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     """Return the annotation's value as a whole number from 1 to `maximum`."""
     digits = text.strip()
     # int() accepts unicode digits, `1_0`, and thousands of digits.
-    if digits.isascii() and digits.isdigit() and len(digits) <= 13 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
+    is_short_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(10**12))
+    if is_short_number and 1 <= int(digits) <= maximum:
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"
     return BadAnnotation(key, text, message, f'set for example {key}: "60" ({unit})', example="60")

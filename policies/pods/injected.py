@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding, Reason, Severity
-from policies.pods.annotations import AUTOSCALERS, INJECTED
+from policies.pods.annotations import DISRUPTION_ANNOTATIONS, INJECTED
 from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
 from policies.pods.patch import Added, Change, Operation, words
 from policies.pods.pod import Container, Pod, View
@@ -91,7 +91,7 @@ def _described(pod: Pod) -> Described:
     """Yield every field of the pod that a rule could have injected."""
     for path, what in _described_spec(pod):
         yield ("spec", *path), what
-    for key in AUTOSCALERS:
+    for key in DISRUPTION_ANNOTATIONS:
         if key in pod.annotations:
             yield ("metadata", "annotations", key), f"annotation {key}"
 

@@ -49,13 +49,13 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """Empty for a kind that is not known to create pods."""
     target: "Workload | None" = None
     """The target of an autoscaler, with its maximum of replicas. None if it is not known."""
-    starts_together: bool = False
+    is_one_gang: bool = False
     """Whether the quota lets all its pods start at once, or none."""
 
     @property
     def has_gang(self) -> bool:
         """Whether the quota lets its pods start only together, at least per gang."""
-        return self.starts_together or any(each.count.gang for each in self.pods)
+        return self.is_one_gang or any(each.count.gang for each in self.pods)
 
     @cached_property
     def metadata(self) -> Metadata:

@@ -33,8 +33,8 @@ def fit_warning(
     is_impossible = fit.needed > fit.hard
     will_queue = queueing_enabled and not is_impossible
     failure = fit.failure
-    starts_together = (workload.target or workload).starts_together
-    if queueing_enabled and is_impossible and starts_together and failure is FitFailure.TOO_LITTLE:
+    is_one_gang = (workload.target or workload).is_one_gang
+    if queueing_enabled and is_impossible and is_one_gang and failure is FitFailure.TOO_LITTLE:
         failure = FitFailure.GANG_TOO_LARGE
     whose, granted, _ = _limits(fit, namespace)
     never_fits = f"{_amount(fit)}, which can never fit: {granted}"

@@ -152,14 +152,13 @@ def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
 
 def _only_own_can(request: QuotaRequest, ledger: QuotaLedger, missing: Vector) -> bool:
     """Whether the others together hold less than is missing, so that pods of the same controller must end."""
-    held = ledger.used or {}
-    own = {
-        key: Fraction(each.amount)
-        for key in missing
-        for each in ledger.holders.get(key, ())
-        if each.name == request.controlled_by
-    }
-    return any(amount > held.get(key, NOTHING) - own[key] for key, amount in missing.items() if key in own)
+    for key, amount in missing.items():
+        held = {each.name: Fraction(each.amount) for each in ledger.holders.get(key, ())}
+        own = held.pop(request.controlled_by, NOTHING)
+        used = (ledger.used or {}).get(key, NOTHING)
+        if own and amount > max(used - own, sum(held.values())):
+            return True
+    return False
 
 
 def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[Asked]:
@@ -287,7 +286,7 @@ def edits_to_request_part(
         return ()
     place, name = requested.place, requested.resource.name
     amount = floor(requested.quantity.value * part)
-    return tuple(Edit(path + each, amount) for each in place.amount_paths(name)) if amount else ()
+    return tuple(Edit(path + each, amount) for each in place.amount_paths(name)) if amount > 0 else ()
 
 
 def _only_request(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:

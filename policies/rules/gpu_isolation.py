@@ -187,6 +187,7 @@ def mounts(pod: Pod, context: Context) -> Iterator[Finding]:
                 value=path,
                 message=container.join(LEADS_TO_GPUS),
                 **_request_instead(pod, context, *_without_volume(pod, index), of=_named(pod, container)),
+                is_example=not exposure.is_device(path),  # agents and exporters need an exemption instead
             )
 
 
@@ -199,9 +200,9 @@ def _request_instead(
 ) -> dict[str, Any]:
     """Return choices and remedy of a finding: remove what shows GPUs, and request one if the container has none."""
     place = of or next(iter(pod.apps), None)
-    if place is None or context.resource_mapping.container_requests_gpus(place.container):
-        return {"choices": (removed,)}
-    return {"choices": ((*_requesting(place), *removed),), "remedy": REQUEST_INSTEAD}
+    has_gpus = place is None or context.resource_mapping.container_requests_gpus(place.container)
+    requested = () if place is None or has_gpus else _requesting(place)
+    return {"choices": ((*requested, *removed),), "remedy": REQUEST_INSTEAD}
 
 
 def _named(pod: Pod, container: str) -> ContainerPlace | None:

@@ -20,11 +20,11 @@ from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.stored_objects import Evaluation
 
 IMPERATIVE = re.compile(
-    r"\b(write|add|set|remove|request|name|wait|ask|use|mount|rename|split|delete|declare|create|give|round|leave|put|pin|did you mean)\b"
+    r"\b(write|add|set|remove|request|name|wait|ask|use|mount|rename|split|delete|declare|create|give|round|leave|put|pin)\b"
+    r"|\bdid you mean\b"
 )
-OF_PLACES = frozenset({"nodeSelector", "affinity", "tolerations", CLASS})
-"""Parts of a path by which a pod chooses its nodes."""
 AMOUNTS = range(1, 17)
+NAMED_CLASSES = ("nvidia-t4", "nvidia-l4", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x")
 
 
 class Failure(NamedTuple):
@@ -120,9 +120,10 @@ class Subject:
             if why := self.wrong(violation, where, edited(self.document, edits)):
                 said = " and ".join(f"{edit.path}: {edit.value}" for edit in edits)
                 yield failed("choice", f"{said} → {why}")
-        if finding.awaits is not None and not is_beside:
-            if why := self.wrong(violation, awaited(self.situation, self.document, finding), self.document):
-                yield failed("wait", why)
+        if finding.awaits is None or is_beside:
+            return
+        if why := self.wrong(violation, awaited(self.situation, self.document, finding), self.document):
+            yield failed("wait", why)
 
     def incomplete(self, violation: Violation) -> str:
         """Return an edit of the fixed list that works, if some do and the finding names none; "" otherwise."""
@@ -158,13 +159,8 @@ def named(edits: Edits, sentence: str) -> bool:
     edit = edits[0]
     last = str(path_parts(edit.path)[-1])
     field = "tolerations" if last == "-" else last
-    value = (
-        ""
-        if edit.value is None
-        else edit.value.key
-        if isinstance(edit.value, Toleration)
-        else str(edit.value)
-    )
+    written = edit.value.key if isinstance(edit.value, Toleration) else edit.value
+    value = str("" if written is None else written)
     return field in sentence and re.search(rf"(?<![\w.]){re.escape(value)}(?![\w.])", sentence) is not None
 
 
@@ -186,45 +182,36 @@ def awaited(situation: Situation, document: JSON, finding: Finding) -> Situation
 def candidates(situation: Situation, document: JSON) -> Iterator[Edits]:
     """Yield the fixed list of edits, each of which its reader could make."""
     prefix = () if document["kind"] == "Pod" else ("spec", "template")
-    pod = value_at(document, prefix) if prefix else document
-    at = ".".join(prefix) + ("." if prefix else "")
-    containers = pod["spec"]["containers"]
-    for index, container in enumerate(containers):
-        resources = container.get("resources", {})
-        for name in {*resources.get("limits", {}), *resources.get("requests", {})}:
-            if "/" not in name and "gpu" not in name:
-                continue
-            paths = [
-                f"{at}spec.containers[{index}].resources.{kind}[{name}]"
-                for kind in ("limits", "requests")
-                if name in resources.get(kind, {}) or kind == "limits"
-            ]
-            for amount in AMOUNTS:
-                yield tuple(Edit(path, amount) for path in paths)
-    allowed = situation.configuration.classes
-    for gpu_class in allowed:
-        if any(
-            gpu_class.name == each
-            for each in ("nvidia-t4", "nvidia-l4", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x")
-        ):
-            yield (Edit(f"{at}{annotation_path(CLASS)}", gpu_class.name),)
-    taints = {
-        (t["key"], t.get("value"), t.get("effect"))
-        for node in situation.nodes or ()
-        for t in node["spec"].get("taints", ())
-    }
-    for key, value, effect in sorted(taints, key=str):
-        if value:
-            toleration = Toleration(key=key, operator="Equal", value=value, effect=effect)
-        else:
-            toleration = Toleration(key=key, operator="Exists", effect=effect)
+    spec = value_at(document, (*prefix, "spec"))
+    at = ".".join((*prefix, "")) if prefix else ""
+    for index, container in enumerate(spec["containers"]):
+        yield from _amounts(f"{at}spec.containers[{index}]", container)
+    for name in NAMED_CLASSES:
+        yield (Edit(f"{at}{annotation_path(CLASS)}", name),)
+    for toleration in dict.fromkeys(_tolerations(situation)):
         yield (Edit(f"{at}spec.tolerations[-]", toleration),)
-    for key in pod["spec"].get("nodeSelector", {}):
+    for key in spec.get("nodeSelector", {}):
         yield (Edit(f"{at}spec.nodeSelector[{key}]"),)
-    if "affinity" in pod["spec"]:
+    if "affinity" in spec:
         yield (Edit(f"{at}spec.affinity"),)
     number = {"Deployment": "replicas", "Job": "parallelism"}.get(document["kind"])
-    if number:
-        for amount in range(1, document["spec"][number]):
-            yield (Edit(f"spec.{number}", amount),)
+    for amount in range(1, document["spec"][number]) if number else ():
+        yield (Edit(f"spec.{number}", amount),)
     yield (Edit(f"{at}spec.activeDeadlineSeconds", 28_800),)
+
+
+def _amounts(path: str, container: JSON) -> Iterator[Edits]:
+    resources = container.get("resources", {})
+    for name in sorted({*resources.get("limits", {}), *resources.get("requests", {})}):
+        kinds = [
+            kind for kind in ("limits", "requests") if kind == "limits" or name in resources.get(kind, {})
+        ]
+        for amount in AMOUNTS if "/" in name else ():
+            yield tuple(Edit(f"{path}.resources.{kind}[{name}]", amount) for kind in kinds)
+
+
+def _tolerations(situation: Situation) -> Iterator[Toleration]:
+    for taint in (taint for node in situation.nodes or () for taint in node["spec"].get("taints", ())):
+        value = taint.get("value")
+        operator = "Equal" if value else "Exists"
+        yield Toleration(key=taint["key"], operator=operator, value=value, effect=taint.get("effect"))

@@ -19,7 +19,7 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.team import Team, TeamState
 from tests.builders import quota_ledger
 from tests.oracle import JSON, Answer, World, oracle
-from tests.oracle.worlds import GPU, NAMESPACE, Draw, draw_limit_range, draw_nodes, draw_pod
+from tests.oracle.worlds import GPU, NAMESPACE, PASSING, Draw, draw_limit_range, draw_nodes, draw_pod
 from webhook.cluster.node_pools import OPEN
 from webhook.cluster.nodes import state_reader
 from webhook.configuration.documents import Document
@@ -219,7 +219,15 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 msgspec.json.encode([each for change in changes for each in change.operations])
             )
             pod = jsonpatch.apply_patch(pod, operations)
-        return oracle().ask(World(pod, NAMESPACE, list(self.limit_ranges), list(self.nodes or ()), []))
+        nodes = [_settled(node) for node in self.nodes or ()]
+        return oracle().ask(World(pod, NAMESPACE, limit_ranges=list(self.limit_ranges), nodes=nodes))
+
+
+def _settled(node: JSON) -> JSON:
+    """Return the node after the taints that go by themselves have gone."""
+    passing = {each["key"] for each in PASSING}
+    taints = [each for each in node["spec"].get("taints", ()) if each["key"] not in passing]
+    return {**node, "spec": {**node["spec"], "taints": taints}}
 
 
 def pod_of(document: JSON) -> JSON:
@@ -301,17 +309,7 @@ def _document(draw: Draw, nodes: list[JSON]) -> JSON:
     notes = {key: draw.choice(values) for key, chance, values in NOTES if draw.has(key, chance)}
     if notes:
         pod["metadata"]["annotations"] = notes
-    main = pod["spec"]["containers"][0]
-    if draw.has("processes", 0.12):
-        flag = draw.choice(("--tensor-parallel-size", "--nproc_per_node"))
-        main["command"] = ["torchrun", f"{flag}={draw.choice((1, 2, 4, 8))}"]
-    if draw.has("variables", 0.1):
-        main["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": draw.choice(("all", "0", "void"))}]
-    if draw.has("privileged", 0.05):
-        main["securityContext"] = {"privileged": True}
-    if draw.has("a misspelt resource", 0.05):
-        limits = main.setdefault("resources", {}).setdefault("limits", {})
-        limits[draw.choice(("nvidia.com/gpus", "nvidia/gpu", "gpu"))] = "1"
+    _fill(draw, pod["spec"]["containers"][0])
     if draw.has("runs to completion", 0.3):
         pod["spec"]["restartPolicy"] = "Never"
         if draw.has("a deadline", 0.5):
@@ -323,6 +321,20 @@ def _document(draw: Draw, nodes: list[JSON]) -> JSON:
         owner = {"apiVersion": "batch/v1", "kind": kind, "name": name, "uid": "u", "controller": True}
         pod["metadata"]["ownerReferences"] = [owner]
     return pod
+
+
+def _fill(draw: Draw, main: JSON) -> None:
+    """Give a container what findings are about besides its GPUs."""
+    if draw.has("processes", 0.12):
+        flag = draw.choice(("--tensor-parallel-size", "--nproc_per_node"))
+        main["command"] = ["torchrun", f"{flag}={draw.choice((1, 2, 4, 8))}"]
+    if draw.has("variables", 0.1):
+        main["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": draw.choice(("all", "0", "void"))}]
+    if draw.has("privileged", 0.05):
+        main["securityContext"] = {"privileged": True}
+    if draw.has("a misspelt resource", 0.05):
+        limits = main.setdefault("resources", {}).setdefault("limits", {})
+        limits[draw.choice(("nvidia.com/gpus", "nvidia/gpu", "gpu"))] = "1"
 
 
 def _workload(draw: Draw, pod: JSON) -> JSON:

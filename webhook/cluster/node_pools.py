@@ -5,7 +5,7 @@ from functools import partial
 
 import msgspec
 
-from policies.placement.nodes import POOL_LABEL, NodeOffer
+from policies.placement.nodes import NodeOffer
 from policies.pods.pod import Toleration
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
@@ -28,6 +28,8 @@ OPEN = (
 not mention them. Any other label is only on nodes of a pool that names it (Karpenter, concepts/scheduling: well-known and
 user-defined labels; `WellKnownLabels` of its providers).
 """
+POOL_LABEL = "karpenter.sh/nodepool"
+"""The name of its pool, on every node that Karpenter makes."""
 
 
 class _Requirement(msgspec.Struct, frozen=True):
@@ -37,8 +39,8 @@ class _Requirement(msgspec.Struct, frozen=True):
 
 
 _REQUIREMENTS = msgspec.json.Decoder(tuple[_Requirement, ...] | None)
-_TAINTS = msgspec.json.Decoder(tuple[Toleration, ...] | None)
 _LABELS = msgspec.json.Decoder(dict[str, str] | None)
+_TAINTS = msgspec.json.Decoder(tuple[Toleration, ...] | None)
 
 
 def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodeOffer]:
@@ -63,4 +65,4 @@ def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
         _TAINTS.decode(spec.get(field, b"null")) or () for field in ("taints", "startupTaints")
     )
     known = {key: values for key, values in labels.items() if key in keys}
-    return NodeOffer(known, OPEN, name, taints=taints, startup_taints=startup)
+    return NodeOffer(known, OPEN, name, startup, taints=taints)

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
-from policies.placement.passing_taints import is_hard, is_lasting
 from policies.pods.pod import ResourceList, Toleration
 from policies.pods.quantity import readable
 from policies.pods.tolerations import describe_toleration
@@ -14,6 +13,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
+from webhook.cluster.taints import is_hard, is_lasting
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
 WHOLE_NODES = Resource("/api/v1", "nodes")

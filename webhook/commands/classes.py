@@ -83,7 +83,7 @@ def show(screen: Screen, listing: ClassListing, is_whole: bool) -> None:
         screen.line()
     for because in reasons:
         screen.paragraph(because)
-    screen.omitted(listing.omitted, listing.nodes_from)
+    screen.limits_of_view(listing.omitted, listing.nodes_from)
 
 
 def _amounts(capacity: ClassCapacity | None) -> str:

@@ -17,7 +17,7 @@ from policies.policy import (
     Exemption,
     Labels,
     Policy,
-    still_paused,
+    end_of_pause,
 )
 from policies.quota.spec import LimitsSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
@@ -153,7 +153,7 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
         "namespaces": spec.match.namespaces,
         "namespaceSelector": spec.match.namespace_selector and str(spec.match.namespace_selector),
         "pausedUntil": spec.paused_until,
-        "paused": still_paused(spec.paused_until, now) is not None,
+        "paused": end_of_pause(spec.paused_until, now) is not None,
         "templates": spec.templates.value,
         "help": spec.help,
         "exemptions": [_exemption(exemption, now) for exemption in spec.exemptions],
@@ -200,7 +200,7 @@ def _namespace(configuration: Configuration, namespace: str, labels: Labels, now
 def _mode(effective: EffectivePolicy, binding: Binding | None, rule_id: str, now: datetime) -> dict[str, Any]:
     if binding is None:
         return {"id": rule_id, "mode": Mode.DISABLED.value, "because": None}
-    exemption, paused = effective.exemption(rule_id, now), effective.paused(now)
+    exemption, paused = effective.exemption(rule_id, now), effective.paused_until_at(now)
     because = f"paused until {timestamp(paused)}" if paused else None
     if exemption is not None:
         because = f"exempted: {exemption.reason}"

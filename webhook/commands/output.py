@@ -19,8 +19,10 @@ from policies.finding import truncate
 from policies.printable import printable, printable_json, printable_lines
 from policies.quota.amounts import format_amount
 
-FAILED, BAD_INPUT = 1, 2
-"""Exit codes: of the answer no, and of wrong usage or a cluster or documents that cannot be used."""
+FAILED = 1
+"""Exit code: the check was made, and its answer is no."""
+BAD_INPUT = 2
+"""Exit code: wrong usage, or a cluster or documents that cannot be used."""
 
 LONGEST_ERROR = 4_000
 """Characters of a line: an error may quote a key of a file, which may be as long as the file."""
@@ -77,13 +79,13 @@ class Screen:
                 self.line(" " * indent + name)
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
-    def omitted(self, rights: Sequence[str], nodes_from: str = "") -> None:
+    def limits_of_view(self, missing_rights: Sequence[str], nodes_from: str = "") -> None:
         """Print where nodes are from, if the caller may not list them, and what is left out for lack of rights."""
         if nodes_from:
             self.line()
             self.paragraph(nodes_from, style="dim")
-        if rights:
-            text = f"you may not {', '.join(rights)}: what depends on it is not shown"
+        if missing_rights:
+            text = f"you may not {', '.join(missing_rights)}: what depends on it is not shown"
             self.line()
             self.paragraph(text, style="yellow")
 
@@ -92,11 +94,11 @@ def amount_or_unknown(amount: Fraction | None) -> str:
     return "?" if amount is None else format_amount(amount)
 
 
-def since(first: datetime | None, now: datetime) -> str:
+def since(moment: datetime | None, now: datetime) -> str:
     """Return ` since 07:13 UTC`, with the day unless it is today; "" without a time."""
-    if first is None:
+    if moment is None:
         return ""
-    moment = first.astimezone(UTC)
+    moment = moment.astimezone(UTC)
     return f" since {moment:{'%H:%M' if moment.date() == now.date() else '%Y-%m-%d %H:%M'}} UTC"
 
 
@@ -159,4 +161,5 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 
 def as_yaml(value: Any) -> str:
+    """Return a value in one line: JSON, which is YAML; a text as it is, without quotes."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

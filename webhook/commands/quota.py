@@ -159,7 +159,7 @@ def print_table(
     screen.line(line(f"all {len(reports.reports)}", "", cells), "bold")
     if teams := [team for team in reports.teams if team.has_problem or not problems]:
         _teams(screen, teams)
-    screen.omitted(reports.omitted)
+    screen.limits_of_view(reports.omitted)
 
 
 def _teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
@@ -217,7 +217,7 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
         _idle(screen, summary, now)
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
-    screen.omitted(reports.omitted)
+    screen.limits_of_view(reports.omitted)
 
 
 def _without_quota(screen: Screen, teams: Sequence[TeamSummary]) -> None:

@@ -89,7 +89,7 @@ def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> Non
         screen.line()
     for note in report.notes(currency):
         screen.paragraph(note)
-    screen.omitted(report.omitted)
+    screen.limits_of_view(report.omitted)
 
 
 def document(report: SizeReport, prices: Prices | None) -> dict[str, Any]:

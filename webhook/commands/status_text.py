@@ -62,7 +62,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         parts = (each for each in status.installation.parts if not each.for_administrators)
         if not any(parts) and not status.installation.findings:
             screen.line("nothing is wrong with what you may read")
-    screen.omitted(list(_omitted(status)), status.nodes_from)
+    screen.limits_of_view(list(_omitted(status)), status.nodes_from)
 
 
 def _omitted(status: ClusterStatus) -> Iterator[str]:

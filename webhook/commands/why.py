@@ -118,7 +118,7 @@ def show_problems(screen: Screen, listing: Problems) -> None:
         screen.line()
         more = counted(len(problems) - len(shown), "more problem")
         screen.paragraph(f"{more}: -n NAMESPACE lists all of a namespace, -o json all", indent=2)
-    screen.omitted(listing.omitted)
+    screen.limits_of_view(listing.omitted)
 
 
 def _extent(each: Problem) -> str:
@@ -154,7 +154,7 @@ def show(screen: Screen, explained: Explanation) -> None:
         for detail in reason.details:
             screen.paragraph(detail, indent=COLUMN + 2)
     _details(screen, explained)
-    screen.omitted(explained.omitted, explained.nodes_from)
+    screen.limits_of_view(explained.omitted, explained.nodes_from)
 
 
 def _entry(screen: Screen, name: str, text: str) -> None:

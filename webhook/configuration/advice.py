@@ -6,7 +6,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache
 
-from policies.policy import Labels, Match, Policy, still_paused
+from policies.policy import Labels, Match, Policy, end_of_pause
 from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
@@ -40,7 +40,7 @@ def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
     until = policy.spec.paused_until
     if until is not None:
         holds = f"until {timestamp(until)} every rule of this policy only audits"
-        yield "spec.pausedUntil", holds if still_paused(until, now) else "has passed: nothing is paused"
+        yield "spec.pausedUntil", holds if end_of_pause(until, now) else "has passed: nothing is paused"
     for index, exemption in enumerate(policy.spec.exemptions):
         if not exemption.is_in_force(now):
             yield f"spec.exemptions[{index}].until", "has passed: this exemption has ended"

@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from policies.gpus.device_classes import DeviceClass
-from policies.policy import still_paused
+from policies.policy import end_of_pause
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import Document
 from webhook.configuration.dynamic_resources import DeviceClassWatch
@@ -147,7 +147,7 @@ class ConfigurationCollector(Collector):
         )
         now, paused = datetime.now(UTC), 0
         for policy in self._source.configuration.policies.policies:
-            if end := still_paused(policy.spec.paused_until, now):
+            if end := end_of_pause(policy.spec.paused_until, now):
                 until.add_metric([policy.name], end.timestamp())
                 paused += 1
         yield GaugeMetricFamily("gpu_admission_policies_paused", "Number of paused policies.", value=paused)

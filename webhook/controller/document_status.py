@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from policies.policy import still_paused
+from policies.policy import end_of_pause
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
 from webhook.cluster.events import NORMAL, WARNING, EventRecord, EventWriter, Regarding
@@ -116,7 +116,7 @@ def _paused_until(spec: dict[str, Any] | None, now: datetime) -> datetime | None
     value = (spec or {}).get(PAUSE)
     if value is None or not is_pause(value):
         return None
-    return still_paused(msgspec.convert(value, datetime), now)
+    return end_of_pause(msgspec.convert(value, datetime), now)
 
 
 def _event_record(record: Record, reason: str, message: str, now: datetime) -> EventRecord:

@@ -17,7 +17,10 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 class LedgerChanges:
-    """Records ledgers as the watch shows them in ObservedLedgers, and queues the names of those that must be counted."""
+    """Records ledgers as the watch shows them in ObservedLedgers, and queues the names of those that must be counted.
+
+    Hears: quotas, ledger objects, namespaces, teams and their namespaces, counts, idle holders.
+    """
 
     def __init__(
         self, informers: SharedInformers, gpu_use: GPUUse | None, queue: WorkQueue, metrics: ControllerMetrics

@@ -53,7 +53,10 @@ Verdict = tuple[str, str, str]
 
 
 class QuotaStatusWriter(StatusWriter[QuotaRecord]):
-    """Shows what other parts know of a namespace, too. `gpu_use`: None if the use of GPUs is not measured."""
+    """Shows what other parts know of a namespace, too. `gpu_use`: None if the use of GPUs is not measured.
+
+    Hears: quotas, ledger objects, unmapped resources, reports of waiting pods, idle holders, outages of the measurement.
+    """
 
     kind = QUOTA
     path, reference = staticmethod(quota_path), staticmethod(quota_reference)

@@ -32,6 +32,8 @@ TOO_LARGE = "TooLarge"
 
 
 class TeamStatusWriter(StatusWriter[TeamRecord]):
+    """Hears: ledger objects, teams and their namespaces."""
+
     kind = TEAM
     path, reference = staticmethod(team_path), staticmethod(team_reference)
     with_event = (EXCEEDED, TOO_MANY, TOO_LARGE)

@@ -28,7 +28,7 @@ POLL_SECONDS = 1.0
 
 
 class UsageLog:
-    """Writes lines while `is_ready_leader` returns true."""
+    """Writes lines while `is_ready_leader` returns true. Hears: begun and ended holdings, removed gates."""
 
     def __init__(
         self,

@@ -77,6 +77,8 @@ class WaitingLine:
 
     `queue_of` returns `spec.queue` of the quota of a namespace, and `queues` says whether its pods may wait. `requeue` is called
     with a namespace whose line needs another turn, and after how many seconds.
+
+    Hears: ends of pods and claims that held quota.
     """
 
     def __init__(

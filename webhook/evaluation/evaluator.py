@@ -44,7 +44,7 @@ from webhook.evaluation.facts import Facts, OwnerUnread
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import with_tried_choices
-from webhook.quota.enforcer import NamespaceQuota
+from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
@@ -172,7 +172,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
-        is_timeless = policy.paused(self.now) is None and not policy.exemptions
+        is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
         limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
@@ -211,8 +211,19 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         )
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
-        if phase is not Phase.TEMPLATE and first.allowed:
-            yield evaluate(Phase.VALIDATE, pod=first.pod or pod).violations
+        if phase is Phase.TEMPLATE or not first.allowed:
+            return
+        admitted = first.pod or pod
+        checked = evaluate(Phase.VALIDATE, pod=admitted)
+        yield checked.violations
+        if checked.allowed and (ledger := self._ledger(policy)) is not None:
+            yield self._never_fits(checked, ledger, admitted).violations
+
+    def _never_fits(self, decision: Decision, ledger: QuotaLedger, pod: Pod) -> Decision:
+        """Return the decision with the denial of a pod that would not even fit the unused quota."""
+        quota = ReadOnlyQuota(ledger, self.configuration, is_unused=True)
+        demand = quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
+        return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(decision, demand)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
@@ -308,7 +319,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""
-        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
+        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused_until_at(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
     def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:

@@ -48,7 +48,7 @@ class RulePass:
             pod=self.patch.pod,
             note=self._note,
             exemption=self.policy.exemption_in_force(self.context.now),
-            paused_until=self.policy.paused(self.context.now),
+            paused_until=self.policy.paused_until_at(self.context.now),
         )
 
     def mutate_pod(self) -> None:
@@ -85,7 +85,7 @@ class RulePass:
 
     def check_workload(self, workload: Workload) -> None:
         """Check the object as a whole. Findings are warnings in every mode, and only logged while the policy is paused."""
-        mode = Mode.WARN if self.policy.paused(self.context.now) is None else Mode.AUDIT
+        mode = Mode.WARN if self.policy.paused_until_at(self.context.now) is None else Mode.AUDIT
         for binding, _ in self.rules:
             rule = binding.rule
             if rule.check_workload and rule.concerns(workload, self.context.resource_mapping):

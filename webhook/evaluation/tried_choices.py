@@ -16,10 +16,8 @@ from policies.pods.injected import INJECTION_REASONS
 from policies.pods.pod import Pod, decode_pod
 from webhook.evaluation.decision import Decision, Outcome, Violation
 
-MAX_TRIED = 32
-"""Choices of one decision that are tried; each takes some 0.5 ms. The others are kept."""
-LONGEST_TRIED = 32 * 1024
-"""Bytes of a pod on which choices are tried: the largest that people write have 20 KiB."""
+MAX_TRIED, MOST_BYTES = 32, 32 * 1024
+"""Choices of one decision that are tried, and bytes of all pods with one. Each takes some 0.5 ms. The others are kept."""
 
 FindingsOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created now."""
@@ -31,20 +29,18 @@ def with_tried_choices(decision: Decision, pod: Pod, findings_of: FindingsOf) ->
     """Return the decision with those choices that help. `pod`: as its author submitted it."""
     if not any(map(_is_tried, decision.violations)):
         return decision
-    text = msgspec.json.encode(pod)
-    if len(text) > LONGEST_TRIED:
-        return decision
-    trials = _Trials(decision, text, findings_of)
+    trials = _Trials(decision, pod, findings_of)
     return replace(decision, violations=tuple(map(trials.checked, decision.violations)))
 
 
 class _Trials:
-    """Trials on one pod, in JSON."""
+    """Trials on one pod."""
 
-    def __init__(self, decision: Decision, text: bytes, findings_of: FindingsOf) -> None:
+    def __init__(self, decision: Decision, pod: Pod, findings_of: FindingsOf) -> None:
+        text = msgspec.json.encode(pod)
         self._data, self._findings_of = msgspec.json.decode(text), findings_of
-        self._before = _kinds([decision.violations])
-        self._left = MAX_TRIED
+        self._before = _kinds([decision.violations, *findings_of(pod)])
+        self._left = min(MAX_TRIED, MOST_BYTES // len(text))
 
     def checked(self, violation: Violation) -> Violation:
         """Return the finding with its choices that help. Its words go with one that does not."""

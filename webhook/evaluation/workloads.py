@@ -66,7 +66,7 @@ def evaluate_workload(
         policy.namespace,
         data,
         tuple(_readable(pods)),
-        starts_together=workload_kind is not None and starts_together(workload_kind, data),
+        is_one_gang=workload_kind is not None and starts_together(workload_kind, data),
     )
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if workload_kind is None:

@@ -132,6 +132,6 @@ def made_by_controller(request: AdmissionRequest) -> bool:
     So the author of a pod does not choose the kind of its owner: tenants have the ServiceAccounts of their own namespace.
     """
     creator = request.user_info.username
-    if not creator.startswith(creators.SERVICE_ACCOUNT):
+    if not creator.startswith(creators.SERVICE_ACCOUNT_PREFIX):
         return creator == creators.CONTROLLER_MANAGER
-    return creator.removeprefix(creators.SERVICE_ACCOUNT).partition(":")[0] != request.namespace
+    return creator.removeprefix(creators.SERVICE_ACCOUNT_PREFIX).partition(":")[0] != request.namespace

@@ -35,7 +35,7 @@ class StoredObjectVerdict(Enum):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """The evaluation of one stored object. `advice`: findings on the workload object itself, not on its pod template.
+    """The evaluation of one stored object. `workload_findings`: those on the workload object itself, not on its pod template.
 
     `owner` is the controller of the object, as `Job/train`, or "" without a controller.
     """
@@ -46,7 +46,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: str = ""
     pods: Sequence[EvaluatedPod] = ()
-    advice: tuple[Violation, ...] = ()
+    workload_findings: tuple[Violation, ...] = ()
     unreadable: str = ""
     """Why it cannot be read, "" if it can."""
 
@@ -64,13 +64,13 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def findings(self) -> Iterator[Violation]:
         """Yield all findings, those of the pods first."""
-        return chain(*(pod.violations for pod in self.pods), self.advice)
+        return chain(*(pod.violations for pod in self.pods), self.workload_findings)
 
 
 def evaluate(
     group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, evaluator: Evaluator
 ) -> Evaluation:
-    """Evaluate a stored object in JSON. For a kind without a pod template, return only `advice`."""
+    """Evaluate a stored object in JSON. For a kind without a pod template, return only `workload_findings`."""
     evaluation = Evaluation(group=group, kind=kind, namespace=namespace, name="")
     try:
         raw = check_size(msgspec.Raw(document))
@@ -81,8 +81,8 @@ def evaluate(
         pods, decisions = evaluate_workload(
             evaluator, evaluator.policy(namespace), (group, kind), raw, is_update=True
         )
-        advice = chain.from_iterable(decision.violations for decision in decisions)
-        return replace(evaluation, pods=pods, advice=tuple(advice))
+        findings = chain.from_iterable(decision.violations for decision in decisions)
+        return replace(evaluation, pods=pods, workload_findings=tuple(findings))
     except msgspec.ValidationError as error:
         return replace(evaluation, unreadable=str(error))
 
@@ -93,6 +93,7 @@ def _pod(namespace: str, document: msgspec.Raw, evaluator: Evaluator) -> Evaluat
     # the pod (compare `review_pods.is_mirror_pod`).
     if MIRROR_ANNOTATION in stored.annotations and has_controller(stored, "Node", "v1"):
         return EvaluatedPod(PodPlace.of_pod(), stored, [Decision(policy=evaluator.policy(namespace))])
+    # managedFields tell whether the author or the scheduler set it.
     author_set_node = bool(stored.spec.node_name) and names_its_node(document)
     submitted = as_submitted(stored, author_set_node=author_set_node)
     made_by_daemonset = has_controller(stored, "DaemonSet", "apps/")

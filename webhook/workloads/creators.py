@@ -4,15 +4,16 @@ from policies.pods.pod import Pod
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
-SERVICE_ACCOUNT = "system:serviceaccount:"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
-"""Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
+"""Creates the pods of DaemonSets where controllers share one identity; else DAEMONSET_CONTROLLER does."""
 
 
-def has_controller(pod: Pod, kind: str, api_version: str) -> bool:
-    """Whether the controller of the pod is of this kind, with an API version that begins so."""
+def has_controller(pod: Pod, kind: str, api_version_prefix: str) -> bool:
+    """Whether the controller of the pod is of this kind, with an API version that begins with the prefix."""
     owners = (pod.metadata and pod.metadata.owner_references) or ()
     return any(
-        each.controller and each.kind == kind and each.api_version.startswith(api_version) for each in owners
+        each.controller and each.kind == kind and each.api_version.startswith(api_version_prefix)
+        for each in owners
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,22 +26,26 @@ _NO_SECRET = re.compile(r"[/$].*|.{0,7}", re.DOTALL)
 """Values that cannot be secrets: paths, references to other variables, and short values such as switches and numbers."""
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
-_HOSTS = re.compile(_HOST, re.IGNORECASE)
+_HOST_PATTERN = re.compile(_HOST, re.IGNORECASE)
 _WITH_SECRET = ("s3", "gs", "hf", "https")
-_FIELDS: tuple[tuple[str, str, Callable[[str], object], str, tuple[str, ...]], ...] = (
-    ("image", "image", _IMAGE.fullmatch, "image name", SCHEMES),
-    (
-        "endpoint",
-        "endpoint",
-        _ENDPOINT.fullmatch,
-        "URL such as https://storage.example.com",
-        ("s3", "gs", "hf"),
-    ),
-    ("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", _WITH_SECRET),
-    ("credentials_key", "credentialsKey", is_data_key, "key of a Secret", SCHEMES),
-    ("hosts", "hosts", _HOSTS.fullmatch, "host such as models.example.com", ("https",)),
+_URL = "URL such as https://storage.example.com"
+
+
+class _Field(NamedTuple):
+    attribute: str
+    name: str
+    is_valid: Callable[[str], object]
+    what: str
+    schemes: tuple[str, ...]
+
+
+_FIELDS = (
+    _Field("image", "image", _IMAGE.fullmatch, "image name", SCHEMES),
+    _Field("endpoint", "endpoint", _ENDPOINT.fullmatch, _URL, ("s3", "gs", "hf")),
+    _Field("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", _WITH_SECRET),
+    _Field("credentials_key", "credentialsKey", is_data_key, "key of a Secret", SCHEMES),
+    _Field("hosts", "hosts", _HOST_PATTERN.fullmatch, "host such as models.example.com", ("https",)),
 )
-"""A field of a source, its name in documents, its validation, its meaning, and its schemes."""
 _RESERVED = {
     NVIDIA_VISIBLE_DEVICES: "is set by this rule itself",
     "MODEL_HTTP_AUTHORIZATION": "would be sent to any host; put it into credentialsSecret and name hosts",

@@ -44,7 +44,7 @@ def test_a_fix_is_written_wherever_the_amount_is(fix: int | None) -> None:
 def test_a_fix_by_another_resource_moves_limit_and_request() -> None:
     amount, _ = written("1500m")
 
-    found = amount.finding(UNKNOWN_SLICE, "must be another", name="amd.com/gpu")
+    found = amount.finding(UNKNOWN_SLICE, "must be another", names=("amd.com/gpu",))
     assert [(each.path.partition("[0].")[2], each.value) for each in found.fix] == [
         (f"resources.limits[{GPU}]", None),
         (f"resources.requests[{GPU}]", None),

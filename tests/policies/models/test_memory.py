@@ -1,5 +1,6 @@
 """The model that a pod declares: read whole, and measured against what the pod asks for."""
 
+from policies.finding import Edit
 from policies.models.memory import ModelNeed, advice, model_need, model_shape
 from policies.models.shapes import Attention, ModelPhase, ModelShape, Precision
 from policies.pods.annotations import BadAnnotation
@@ -15,7 +16,9 @@ def declaring(*containers: JSON, **annotations: str) -> JSON:
 
 def no_count(name: str, value: str, what: str, example: str) -> BadAnnotation:
     message = f'must be a {what}, a whole number from 1 to 1000000000, not "{value}"'
-    return BadAnnotation(PREFIX + name, value, message, f'set for example {PREFIX}{name}: "{example}"')
+    return BadAnnotation(
+        PREFIX + name, value, message, f'set for example {PREFIX}{name}: "{example}"', example
+    )
 
 
 LLAMA = Attention(layers=32, kv_heads=8, head_size=128)
@@ -33,6 +36,14 @@ LLAMA = Attention(layers=32, kv_heads=8, head_size=128)
                 "32",
                 f"must stand beside {PREFIX}kv-heads and {PREFIX}head-size",
                 "set all three, or none",
+                "",
+                (
+                    (
+                        Edit(f"metadata.annotations[{PREFIX}kv-heads]", "8"),
+                        Edit(f"metadata.annotations[{PREFIX}head-size]", "128"),
+                    ),
+                    (Edit(f"metadata.annotations[{PREFIX}layers]"),),
+                ),
             ),
         ),
     ),
@@ -104,6 +115,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             text,
             f'must be {wanted}, not "{text}"',
             f'set for example {PREFIX}{key}: "{example}"',
+            example,
         )
         for key, (text, wanted, example) in INVALID.items()
     )

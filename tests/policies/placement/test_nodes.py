@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
+from policies.pods.pod import Toleration
 from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 
@@ -94,6 +96,17 @@ def test_open_labels_of_a_pool_have_any_value_but_where_it_says_which() -> None:
 
     assert [could_take(zone_a="x"), could_take(zone_a="y"), could_take(zone_b="y")] == [True, False, True]
     assert not could_take(product="Tesla-T4"), "it names no such label"
+
+
+def test_startup_taints_of_a_pool_keep_nobody_away() -> None:
+    starting = Toleration(key="example.com/checks", effect="NoSchedule")
+    taints = (replace(starting, value="running"), Toleration(key="reserved", effect="NoSchedule"))
+    nodes = [(T4, NodeState(taints=taints))]
+
+    without = node_facts(KEYS, nodes)
+    assert without.states[T4] == {NodeState(taints=taints)}
+    facts = node_facts(KEYS, nodes, (NodeOffer({}, pool="gpu", startup_taints=(starting,)),))
+    assert facts.states[T4] == {NodeState(taints=taints[1:])}
 
 
 def test_the_values_of_a_label() -> None:

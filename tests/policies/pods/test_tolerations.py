@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+import yaml
 
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import (
@@ -67,6 +68,16 @@ def test_overlaps(one: JSON, other: JSON, want: bool) -> None:
 )
 def test_the_toleration_of_a_taint(value: str | None, want: str) -> None:
     assert toleration_of(Toleration(key="a", value=value, effect="NoSchedule")) == want
+
+
+@pytest.mark.parametrize(
+    "value", ["true", "1", "1.5", "null", "NO", "on", "~", "0x10", "1e3", "2026-11-28", "a.b-c_d", ""]
+)
+def test_the_toleration_of_a_taint_can_be_pasted(value: str) -> None:
+    taint = Toleration(key="example.com/reserved", value=value, effect="NoExecute")
+    (pasted,) = yaml.safe_load(f"tolerations: [{toleration_of(taint)}]")["tolerations"]
+
+    assert tolerates(msgspec.convert(pasted, Toleration), taint)
 
 
 @cases(

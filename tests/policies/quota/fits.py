@@ -38,7 +38,7 @@ def workload(
 ) -> Workload:
     group, _, name = kind.rpartition("/")
     document = {"metadata": {"name": "chat", **data.pop("metadata", {})}, **data}
-    return Workload(group, name, "ml-training", document, made, starts_together=starts_together)
+    return Workload(group, name, "ml-training", document, made, is_one_gang=starts_together)
 
 
 def said(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Edit, Finding, Severity, together
+from policies.finding import Edit, Finding, Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rule import Mode
@@ -114,10 +114,12 @@ def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str
         value=value,
         message='NVIDIA_VISIBLE_DEVICES must be "void" or unset in a container that requests no GPU: the GPUs '
         "that it sees belong to other pods",
-        choices=together(
-            Edit("spec.containers[1].env[0]")
-            if value is None
-            else Edit("spec.containers[1].env[0].value", "void")
+        choices=(
+            (
+                Edit("spec.containers[1].resources.limits[nvidia.com/gpu]", 1),
+                Edit("spec.containers[1].env[0]"),
+            ),
+            (Edit("spec.containers[1].env[0]"),),
         ),
         remedy="request nvidia.com/gpu: 1 in resources.limits or remove the variable",
     )

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from policies.placement.hardware import LabelKeys
@@ -65,6 +66,7 @@ def watching(
 
 
 GPUS = {"cpu": "8", "nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}
+EIGHT = (("nvidia.com/gpu", 8),)
 RESERVED = {"key": "reserved", "value": "team-a", "effect": "NoSchedule"}
 SEEN = Toleration(key="reserved", value="team-a", effect="NoSchedule")
 PASSING = (
@@ -77,10 +79,13 @@ PASSING = (
 
 @cases(
     ("spec", "want"),
-    a_plain_node=({}, NodeState(resources=frozenset({"nvidia.com/gpu"}))),
+    a_plain_node=({}, NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=EIGHT)),
     a_cordoned_node=({"unschedulable": True}, None),
-    a_taint=({"taints": [RESERVED]}, NodeState(True, (SEEN,), frozenset({"nvidia.com/gpu"}))),
-    taints_that_go_by_themselves=({"taints": PASSING}, NodeState(resources=frozenset({"nvidia.com/gpu"}))),
+    a_taint=({"taints": [RESERVED]}, NodeState(True, (SEEN,), frozenset({"nvidia.com/gpu"}), EIGHT)),
+    taints_that_go_by_themselves=(
+        {"taints": PASSING},
+        NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=EIGHT),
+    ),
 )
 def test_the_state_of_a_node(tmp_path: Path, spec: dict[str, Any], want: NodeState | None) -> None:
     cluster = Collections(
@@ -259,6 +264,20 @@ def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want:
 
     assert facts
     assert facts.pools == (NodeOffer(want, OPEN, "gpu"),)
+
+
+def test_startup_taints_of_a_node_pool_of_karpenter_are_read(tmp_path: Path) -> None:
+    starting = {"key": "example.com/checks", "value": "running", "effect": "NoSchedule"}
+    pool = {"metadata": {"name": "gpu"}, "spec": {"template": {"spec": {"startupTaints": [starting]}}}}
+    there = {**node("a", accelerator="t4"), "spec": {"taints": [starting]}, "status": {"capacity": GPUS}}
+    cluster = Collections(nodes=[there], nodepools=[pool])
+    cluster.answers["/apis/karpenter.sh"] = group("v1", "v1beta1")
+    with watching(tmp_path, cluster) as (watch, _):
+        facts = eventually(watch.facts)
+
+    assert facts
+    assert facts.pools[0].startup_taints == (msgspec.convert(starting, Toleration),)
+    assert [state.taints for states in facts.states.values() for state in states] == [()]
 
 
 def test_pools_that_may_not_be_seen_leave_everything_unsaid(

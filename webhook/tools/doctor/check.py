@@ -80,7 +80,7 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
         observed.append(NotChecked(f"the API server's answer cannot be read: {error}"))
     return CheckResult(
         check,
-        tuple(observation for observation in observed if isinstance(observation, DoctorFinding)),
+        tuple(each for each in observed if isinstance(each, DoctorFinding)),
         tuple(each for each in observed if isinstance(each, NotChecked)),
         tuple(each for each in observed if isinstance(each, str)),
     )

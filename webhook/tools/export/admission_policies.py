@@ -9,7 +9,7 @@ import msgspec
 from policies.finding import Severity
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.pod import Toleration
-from policies.policy import Binding, still_paused
+from policies.policy import Binding, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
@@ -107,7 +107,7 @@ def _exported(
     if not_exempted is None:
         return
     # While a policy is paused (break glass), its rules only audit.
-    mode = Mode.AUDIT if still_paused(policy.spec.paused_until, options.now) else binding.options.mode
+    mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else binding.options.mode
     where = governed.scope + not_exempted
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)
     for fragment in _fragments(configuration, governed, binding):

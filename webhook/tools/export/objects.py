@@ -16,7 +16,7 @@ import msgspec
 
 from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Requirement
-from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, still_paused
+from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, end_of_pause
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import objects
@@ -68,7 +68,7 @@ def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
 
 def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
     """Yield the pause and the exemptions of the policy that end by themselves, in words for the header."""
-    paused = still_paused(policy.spec.paused_until, now)
+    paused = end_of_pause(policy.spec.paused_until, now)
     if paused is not None:
         yield f"policy {policy.name} is paused until {paused.isoformat()}: its rules only audit"
     for exemption in policy.spec.exemptions:

@@ -1,6 +1,6 @@
 """The sizes that would do for a workload, by its peaks, with the arithmetic: a pure calculation.
 
-Memory must hold the peak times HEADROOM, and so must compute. Compute is compared within a card and within a family only: no
+Memory and compute must each hold the peak times HEADROOM. Compute is compared within a card and within a family only: no
 catalogue says how fast a class is. Of another family, a card is taken to be as much slower as its memory is smaller.
 """
 
@@ -18,7 +18,7 @@ from webhook.tools.json_struct import JsonStruct
 from webhook.tools.prices import Prices, in_cents, money
 
 HEADROOM = Fraction(5, 4)
-HOURS_OF_MONTH = 365 * 24 // 12
+MONTHLY_HOURS = 365 * 24 // 12
 IDLE_BELOW = Fraction(5, 100)
 WHOLE = Fraction(1)
 GIB = 1 << 30
@@ -28,9 +28,9 @@ Offers = Mapping[str, Collection[str]]
 
 
 class Size(JsonStruct, frozen=True):
-    """The GPUs of a pod: `gpus` of a resource. memory_gib, compute, weight: of one, in GiB and in cards of its class.
+    """The GPUs of a pod: `gpus` of a resource.
 
-    compute: the part of the card's compute. weight: the part of the card that a quota counts.
+    memory_gib: of one. compute: the part of the card's compute that one has. weight: the part of a card that a quota counts.
     """
 
     gpu_class: str = msgspec.field(name="class")
@@ -225,7 +225,7 @@ def _memory(peak: Fraction, gib: int) -> str:
 
 
 def _use(peak: Fraction, compute: Fraction) -> str:
-    """Say both as parts of the compute of one present card."""
+    """Say both in percent of one card of the present class; several cards have more than 100 %."""
     return f"peak use {number(peak * 100)} % × 1.25 = {number(peak * HEADROOM * 100)} of {number(compute * 100)} %"
 
 

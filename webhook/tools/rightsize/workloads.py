@@ -24,7 +24,7 @@ from webhook.tools.classes import use_of_class
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.prices import Prices, money
 from webhook.tools.rightsize.peaks import Measured, read_peaks
-from webhook.tools.rightsize.sizing import HOURS_OF_MONTH, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
+from webhook.tools.rightsize.sizing import MONTHLY_HOURS, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.status.permitted import Permitted
 
@@ -244,7 +244,7 @@ def _pod_hours(pods: Sequence[tuple[GPUPod, Measured]], window: int) -> Fraction
     """Return the hours that the pods run in a month: all of it while they run, else as many as in the window."""
     return sum(
         (
-            Fraction(measured.hours * HOURS_OF_MONTH, window) if pod.has_succeeded else HOURS_OF_MONTH * WHOLE
+            Fraction(measured.hours * MONTHLY_HOURS, window) if pod.has_succeeded else MONTHLY_HOURS * WHOLE
             for pod, measured in pods
         ),
         NOTHING,

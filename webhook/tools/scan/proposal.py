@@ -22,7 +22,6 @@ from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import from_all_vendors
 from policies.placement.given_tolerations import resource_taint
-from policies.placement.passing_taints import is_lasting
 from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
@@ -35,6 +34,7 @@ from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_toleration
 from webhook.cluster.capacity import GPUNode
+from webhook.cluster.taints import is_lasting
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document

@@ -99,7 +99,7 @@ class Tally:
         denials = self.stack_denials if of_stack else self.other_denials
         # With the path of the pod in the object; what is about the object itself has none.
         placed = [(pod.place.path, violation) for pod in evaluation.pods for violation in pod.violations]
-        for path, evaluated in (*placed, *(("", each) for each in evaluation.advice)):
+        for path, evaluated in (*placed, *(("", each) for each in evaluation.workload_findings)):
             finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
             rule = finding.rule
             if finding.severity is Severity.DENIAL:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from policies.placement.named_nodes import NodeIndex
-from policies.policy import Exemption, Policy, PolicySet, still_paused
+from policies.policy import Exemption, Policy, PolicySet, end_of_pause
 from policies.quota.amounts import NOTHING
 from policies.registry import RULES
 from policies.rule import Mode
@@ -271,7 +271,7 @@ def _policy(
         in_force=not message,
         since=since,
         message=message,
-        paused_until=still_paused(spec.paused_until, now),
+        paused_until=end_of_pause(spec.paused_until, now),
         exemptions=tuple(_exemption(each) for each in spec.exemptions if each.is_in_force(now)),
         modes=modes,
     )

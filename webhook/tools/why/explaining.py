@@ -173,10 +173,6 @@ class _Case:
         return evaluate(served.group, served.kind, self.namespace, document, self._evaluator)
 
     @cached_property
-    def _facts(self) -> NodeFacts | None:
-        return self.reader.nodes(self.configuration, self.now)[0] if self.nodes is not None else None
-
-    @cached_property
     def _evaluator(self) -> Evaluator:
         """The evaluator of the webhook. A stored pod is not compared with the quota again: it holds its part."""
         configuration = self.configuration
@@ -185,13 +181,12 @@ class _Case:
         quota = None
         if not is_pod:
             quota = quota_from_status(self.limits, configuration, released=released)
-        facts = self._facts
         return Evaluator(
             cache=DecisionCache(configuration),
             now=self.now,
             facts=Facts(
                 labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
-                nodes=lambda: facts,
+                nodes=lambda: self._node_facts,
                 named_nodes=lambda: self.index,
                 claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
                 limits_of=self.reader.limits_of,
@@ -215,7 +210,7 @@ class _Case:
         if denied.reason is BUDGET_SPENT:
             yield denied
             return
-        outlooks = (each.finding for each in evaluation.advice if each.finding.reason in OUTLOOKS)
+        outlooks = (each.finding for each in evaluation.workload_findings if each.finding.reason in OUTLOOKS)
         has_nodes = self.nodes is not None  # else a class may be named that no node has
         names_class = has_nodes and any(each.path == annotation_path(GPU_CLASS) for each in denied.fix)
         yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
@@ -228,6 +223,10 @@ class _Case:
         denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
         return next((found for found in denied if not each.is_refused or found.reason in OUTLOOKS), None)
+
+    @cached_property
+    def _node_facts(self) -> NodeFacts | None:
+        return self.reader.nodes(self.configuration, self.now)[0] if self.nodes is not None else None
 
     @cached_property
     def _claims(self) -> dict[ClaimName, DeviceClassNames | None]:
@@ -243,7 +242,9 @@ class _Case:
         is_on_unknown_node = bool(pod.spec.node_name and self.reader.nodes_from)
         if self.nodes is not None and requested and not is_on_unknown_node:
             of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
-            fits = node_fits(pod, of_classes, requested, self._facts.pools if self._facts else ())
+            pools = self._node_facts.pools if self._node_facts else ()
+            startup_taints = [taint for pool in pools for taint in pool.startup_taints]
+            fits = node_fits(pod, of_classes, requested, startup_taints)
         if evaluation is not None:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
             rule_denials = tuple(denial.finding for denial in denied)
@@ -324,7 +325,7 @@ class _Case:
 
     def _adds_nodes(self, pod: Pod, classes: Sequence[str]) -> str:
         """Return what can add a node for the pod, in words; "" if nothing is known to."""
-        if self._facts is not None and (pool := self._facts.pool_for(pod)):
+        if self._node_facts is not None and (pool := self._node_facts.pool_for(pod)):
             return f"NodePool {pool}"
         globs = self._class_options.autoscaled_classes
         named = self.configuration.classes.named(classes)

@@ -1,12 +1,10 @@
 """Which GPU nodes a pod fits on, and what is against the others, for `why`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
-from policies.placement.nodes import NodeOffer, startup_taints
-from policies.placement.passing_taints import OF_CONDITIONS, awaited, is_hard
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
@@ -14,6 +12,7 @@ from policies.pods.tolerations import describe_toleration, tolerates, toleration
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues
 from webhook.cluster.capacity import GPUNode
+from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.why.explanation import NodeFit
 
@@ -34,20 +33,26 @@ def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str
 
 
 def node_fits(
-    pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction], pools: Sequence[NodeOffer] = ()
+    pod: Pod,
+    nodes: Iterable[GPUNode],
+    requested: dict[str, Fraction],
+    startup_taints: Collection[Toleration] = (),
 ) -> tuple[NodeFit, ...]:
-    """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first."""
+    """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first.
+
+    startup_taints: of all node pools.
+    """
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
-    fits = (_node_fit(pod, node, requested, startup_taints(pools, node.labels)) for node in nodes)
+    fits = (_node_fit(pod, node, requested, startup_taints) for node in nodes)
     return tuple(sorted(fits, key=lambda each: (len(each.against), each.name)))
 
 
 def _node_fit(
-    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup: Sequence[Toleration]
+    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
 ) -> NodeFit:
-    is_bound = bool(pod.spec.node_name)
-    free, obstacles = node.free, [] if is_bound else list(_obstacles(pod, node, requested, startup))
+    is_bound, free = bool(pod.spec.node_name), node.free
+    obstacles = [] if is_bound else list(_obstacles(pod, node, requested, startup_taints))
     remedies = [remedy for _, remedy in obstacles]
     return NodeFit(
         name=node.name,
@@ -65,7 +70,7 @@ Obstacle = tuple[str, str]
 
 
 def _obstacles(
-    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup: Sequence[Toleration]
+    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
 ) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
     lacking = dict(_lacking(node, requested))
@@ -83,22 +88,24 @@ def _obstacles(
         yield "is not Ready", "wait until it is Ready"
     if not node.is_schedulable:
         yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
-    yield from _taints(pod, node, startup)
+    yield from _taints(pod, node, startup_taints)
     yield from _labels(pod, node)
     yield from lacking.items()
 
 
-def _taints(pod: Pod, node: GPUNode, startup: Sequence[Toleration]) -> Iterator[Obstacle]:
+def _taints(pod: Pod, node: GPUNode, startup_taints: Collection[Toleration]) -> Iterator[Obstacle]:
     for taint in filter(is_hard, node.taints):
         is_said = not node.takes_pods and (taint.key or "").startswith(OF_CONDITIONS)
         if is_said or any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
             continue
-        text = describe_toleration(taint)
-        if until := awaited(taint, startup):
-            yield f"has the taint {text}, which goes by itself", f"wait until {until}"
-        else:
+        text = f"has the taint {describe_toleration(taint)}"
+        if is_lasting(taint, startup_taints):
             remedy = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
-            yield f"has the taint {text}, which the pod does not tolerate", remedy
+            yield f"{text}, which the pod does not tolerate", remedy
+        elif is_going(taint):
+            yield f"{text}, for it will be removed", "wait until there is another node"
+        else:
+            yield f"{text}, which goes by itself", f"wait until Node {node.name} has lost this taint"
 
 
 def _labels(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:

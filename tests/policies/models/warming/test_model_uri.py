@@ -95,7 +95,7 @@ NO_CHARACTER = (
     long=(LONG, ("is longer than 2048 characters", "use a shorter path")),
 )
 def test_unusable(text: str, want: tuple[str, str]) -> None:
-    assert parse_model_uri(text) == BadAnnotation(MODEL_URI, shown(text), *want)
+    assert parse_model_uri(text) == BadAnnotation(MODEL_URI, shown(text), *want, example="hf://owner/name")
 
 
 @cases(

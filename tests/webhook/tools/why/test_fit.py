@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
+from msgspec.structs import replace
+
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Toleration
 from policies.quota.amounts import Hard
@@ -112,6 +114,18 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         ("has the taint gpu:NoExecute, which the pod does not tolerate",),
         ASK_WHERE + "{key: gpu, operator: Exists, effect: NoExecute}",
     ),
+    a_taint_that_goes_by_itself=(
+        pod(),
+        node(taints=(Toleration(key="node.cilium.io/agent-not-ready", value="true", effect="NoExecute"),)),
+        ("has the taint node.cilium.io/agent-not-ready=true:NoExecute, which goes by itself",),
+        "wait until Node a has lost this taint",
+    ),
+    a_taint_whose_value_is_no_text_in_yaml=(
+        pod(),
+        node(taints=(Toleration(key="example.com/reserved", value="true", effect="NoSchedule"),)),
+        ("has the taint example.com/reserved=true:NoSchedule, which the pod does not tolerate",),
+        ASK_WHERE + '{key: example.com/reserved, operator: Equal, value: "true", effect: NoSchedule}',
+    ),
     a_taint_that_it_tolerates=(
         pod(tolerations=[{"key": "dedicated", "operator": "Exists"}]),
         node(taints=(TAINT,)),
@@ -165,6 +179,14 @@ def test_what_keeps_a_pod_from_a_node(
     requested = requested_gpus(view(asking), CONFIGURATION.resource_mapping)
     (found,) = node_fits(view(asking), [there], requested)
     assert (found.against, found.remedy) == (against, remedy)
+
+
+def test_a_startup_taint_of_a_node_pool_goes_by_itself() -> None:
+    starting = Toleration(key="example.com/gpu-checks", effect="NoSchedule")
+    asking, there = view(pod()), node(taints=(replace(starting, value="running"),))
+    requested = requested_gpus(asking, CONFIGURATION.resource_mapping)
+    (found,) = node_fits(asking, [there], requested, [starting])
+    assert found.against == ("has the taint example.com/gpu-checks=running:NoSchedule, which goes by itself",)
 
 
 def test_the_node_with_the_least_against_it_comes_first() -> None:

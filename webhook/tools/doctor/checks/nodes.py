@@ -11,7 +11,6 @@ from policies.gpus.vendors import from_all_vendors
 from policies.placement.class_choice import class_matches
 from policies.placement.given_tolerations import resource_taint
 from policies.placement.nodes import NodeFacts, node_facts
-from policies.placement.passing_taints import is_lasting
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
@@ -22,6 +21,7 @@ from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster.node_pools import node_pools
+from webhook.cluster.taints import is_lasting
 from webhook.configuration.documents import CLASS
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
