@@ -44,7 +44,7 @@ from policies.placement.class_nodes import class_without_nodes
 from policies.placement.given_tolerations import RULE_ID, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
-from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
+from policies.placement.pinning import admits, classes_of_label, is_narrowed_to, many_values
 from policies.pods.annotations import (
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
@@ -162,11 +162,14 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_requests_gpus(pod):
         return
-    values = _case(pod, options, context).added_values()
+    case = _case(pod, options, context)
+    values = case.added_values()
     if len(values) == 1:
         patch.set_node_selector(key, values[0])
     elif values:
-        patch.require_node_affinity(NodeSelectorRequirement(key=key, operator="In", values=values))
+        requirement = NodeSelectorRequirement(key=key, operator="In", values=values)
+        classes = case.choice.classes if case.choice else ()
+        patch.require_node_affinity(requirement, many_values(key, values, classes))
     yield from ()
 
 

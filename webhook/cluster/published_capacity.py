@@ -93,8 +93,9 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
         """Return the facts about the nodes by the labels of classes; other labels and taints are not known."""
         labelled: list[tuple[Labels, NodeState]] = []
         for each in self.classes.values():
-            names = frozenset(name for name, amount in each.resources.items() if amount.allocatable)
-            labelled += [(labels, NodeState(resources=names)) for labels in each.labels]
+            most = {name: int(amount.most) for name, amount in each.resources.items() if amount.allocatable}
+            state = NodeState(resources=frozenset(most), amounts=tuple(most.items()))
+            labelled += [(labels, state) for labels in each.labels]
         return node_facts(classes.label_keys - {HOSTNAME}, labelled, pools)
 
 

@@ -113,7 +113,8 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         ANY,
         [
             "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team for nodes of nvidia-l4"
+            "platform team for nodes of nvidia-l4, or to name nvidia-l4 in gpu-class.autoscaledClasses if an autoscaler adds "
+            "them"
         ],
     ),
     its_nodes_lack_the_label=(
@@ -288,7 +289,8 @@ def in_zone(zone: str) -> JSON:
         "nvidia-a100-40gb",
         [
             "request 4 GPUs of 16 GiB; class nvidia-a100-40gb: no node matches nodeSelector accelerator=nvidia-a100-40gb, "
-            "by the declared model, so the pod stays pending; or ask the platform team for nodes of nvidia-a100-40gb"
+            "by the declared model, so the pod stays pending; or ask the platform team for nodes of nvidia-a100-40gb, or to "
+            "name nvidia-a100-40gb in gpu-class.autoscaledClasses if an autoscaler adds them"
         ],
     ),
     what_the_annotation_names_is_added=(

@@ -106,7 +106,7 @@ def test_startup_taints_of_a_pool_keep_nobody_away() -> None:
     without = node_facts(KEYS, nodes)
     assert without.states[T4] == {NodeState(taints=taints)}
     facts = node_facts(KEYS, nodes, (NodeOffer({}, pool="gpu", startup_taints=(starting,)),))
-    assert facts.states[T4] == {NodeState(taints=taints[1:])}
+    assert facts.states[T4] == {NodeState(taints=taints[1:], is_usable=False)}
 
 
 def test_the_values_of_a_label() -> None:

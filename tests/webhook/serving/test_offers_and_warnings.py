@@ -30,7 +30,8 @@ from webhook.tools.stored_objects import evaluate
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"
 LIMIT = 'spec.containers[0].resources.limits[{}] (container "main") = "1": '
-PENDING = "no schedulable node has {} now: the pod stays pending, and holds quota [gpu-requests]"
+PENDING = "no schedulable node has {} now, but nvidia.com/gpu: the pod stays pending, and holds quota [gpu-requests]"
+ZONE = "topology.kubernetes.io/zone"
 T4: Labels = (("accelerator", "nvidia-t4"),)
 A100: Labels = (("accelerator", "nvidia-a100-80gb"),)
 RESERVED = Toleration(key="reserved", value="team-a", effect="NoSchedule")
@@ -39,9 +40,16 @@ Node = tuple[Labels, NodeState | None]
 
 
 def node(
-    labels: Labels, *resources: str, taints: tuple[Toleration, ...] = (), cordoned: bool = False
+    labels: Labels,
+    *resources: str,
+    taints: tuple[Toleration, ...] = (),
+    cordoned: bool = False,
+    usable: bool = True,
+    **amounts: int,
 ) -> Node:
-    return labels, NodeState(not cordoned, taints, frozenset(resources or ("nvidia.com/gpu",)))
+    named = frozenset(resources or ("nvidia.com/gpu",))
+    known = tuple((name, amounts["each"]) for name in sorted(named) if amounts)
+    return labels, NodeState(not cordoned, taints, named, known, usable)
 
 
 def on(gpu_class: str, **spec: Any) -> JSON:
@@ -248,6 +256,104 @@ def test_what_is_offered(
     assert [each.finding.sentence() for each in found if each.outcome is Outcome.DENIED] == want
 
 
+H100: Labels = (("accelerator", "nvidia-h100-80gb"),)
+L4: Labels = (("accelerator", "nvidia-l4"),)
+SHARES = "nvidia.com/gpu.shared"
+DEDICATED = {"key": "reserved", "operator": "Exists"}
+
+
+@cases(
+    ("document", "others", "want"),
+    its_nodes_are_cordoned=(on("nvidia-x"), [node(H100, cordoned=True)], ["nvidia-a100-80gb"]),
+    its_nodes_have_a_taint=(on("nvidia-x"), [node(L4, taints=(RESERVED,))], ["nvidia-a100-80gb"]),
+    the_pod_tolerates_the_taint=(
+        on("nvidia-x", tolerations=[DEDICATED]),
+        [node(L4, taints=(RESERVED,))],
+        ["nvidia-a100-80gb", "nvidia-l4"],
+    ),
+    its_nodes_have_the_taint_of_gpus=(
+        on("nvidia-x"),
+        [node(L4, taints=(GPU_TAINT,))],
+        ["nvidia-a100-80gb", "nvidia-l4"],
+    ),
+    its_nodes_are_not_ready=(on("nvidia-x"), [node(H100, usable=False)], ["nvidia-a100-80gb"]),
+    its_nodes_have_only_shares=(on("nvidia-x"), [node(H100, SHARES)], ["nvidia-a100-80gb"]),
+    its_nodes_have_too_few=(
+        pod(gpu_container("8"), annotations={CLASS: "nvidia-x"}),
+        [node(H100, each=4)],
+        ["nvidia-a100-80gb"],
+    ),
+    another_zone=(
+        on("nvidia-x", nodeSelector={ZONE: "a"}),
+        [node((*H100, (ZONE, "b")))],
+        ["nvidia-a100-80gb"],
+    ),
+    one_of_them_takes_it=(
+        on("nvidia-x"),
+        [node(H100, cordoned=True), node(H100, taints=(RESERVED,)), node(H100)],
+        ["nvidia-a100-80gb", "nvidia-h100-80gb"],
+    ),
+)
+def test_only_classes_whose_nodes_take_the_pod_are_named(
+    document: JSON, others: list[Node], want: list[str]
+) -> None:
+    found = seen(document, {}, [node((*A100, (ZONE, "a"))), *others])
+
+    (denied,) = (each.finding for each in found if each.outcome is Outcome.DENIED)
+    assert [edit.value for (edit,) in denied.choices] == want, denied.sentence()
+
+
+def test_a_policy_s_tolerations_count_for_the_classes_that_are_named() -> None:
+    rules: JSON = {"gpu-toleration": {"tolerations": [{"key": "reserved", "operator": "Exists"}]}}
+    (denied,) = seen(on("nvidia-x"), rules, [node(L4, taints=(RESERVED,)), node(H100, cordoned=True)])
+
+    assert [edit.value for (edit,) in denied.finding.choices] == ["nvidia-l4"]
+
+
+@cases(
+    ("document", "nodes", "want"),
+    all_are_cordoned=(
+        on("nvidia-x"),
+        [node(H100, cordoned=True), node(L4)],
+        "no class that namespace team may use has a node that takes the pod now; ask the platform team for nodes of "
+        "nvidia-h100-80gb",
+    ),
+)
+def test_where_no_class_takes_the_pod_the_denial_says_what_is_missing(
+    document: JSON, nodes: list[Node], want: str
+) -> None:
+    rules = {"gpu-class": {"allowed": ["nvidia-h100-80gb"]}}
+    sentences = [
+        each.finding.sentence() for each in seen(document, rules, nodes) if each.outcome is Outcome.DENIED
+    ]
+    assert sentences[0] == f'metadata.annotations[{CLASS}] = "nvidia-x": {want} [gpu-class]'
+
+
+def test_nodes_that_share_are_said_to_have_shares() -> None:
+    assert warned(pod(gpu_container()), node(T4, SHARES, each=4)) == [
+        LIMIT.format("nvidia.com/gpu")
+        + "request nvidia.com/gpu.shared; no schedulable node has nvidia.com/gpu now, but 4 "
+        "nvidia.com/gpu.shared: the pod stays pending, and holds quota [gpu-requests]"
+    ]
+
+
+POOL = NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool="h100")
+TAINTED_POOL = NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool="h100", taints=(RESERVED,))
+
+
+@cases(
+    ("document", "pool", "want"),
+    the_pool_adds_a_node=(on("nvidia-h100-80gb"), POOL, []),
+    the_pool_makes_another_class=(on("nvidia-a100-80gb"), POOL, [CORDONED]),
+    the_pod_does_not_tolerate_the_pool=(on("nvidia-h100-80gb"), TAINTED_POOL, [UNTOLERATED]),
+    the_pod_tolerates_the_pool=(on("nvidia-h100-80gb", tolerations=[DEDICATED]), TAINTED_POOL, []),
+)
+def test_a_pool_at_zero_counts_for_pods_that_it_takes(
+    document: JSON, pool: NodeOffer, want: list[str]
+) -> None:
+    assert warned(document, node(T4), node(A100, cordoned=True), pools=(pool,)) == want
+
+
 def test_three_gpus_where_a_class_grants_two() -> None:
     """The denial of an unpinned pod that counts for every class names a class on which it fits, through all the rules."""
     hard = {GPUS: Fraction(8), CLASSES + "nvidia-a100": Fraction(2)}
@@ -268,6 +374,7 @@ def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() 
 
     assert warned(pod(gpu_container(), annotations=model), *nodes) == [
         "request 4 GPUs of 80 GiB; class nvidia-b300: no node matches nodeSelector accelerator=nvidia-b300, by the declared "
-        "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300 [gpu-class]"
+        "model, so the pod stays pending; or ask the platform team for nodes of nvidia-b300, or to name nvidia-b300 in "
+        "gpu-class.autoscaledClasses if an autoscaler adds them [gpu-class]"
     ]
     assert warned(pod(gpu_container("4"), annotations=model), *nodes) == []
