@@ -15,7 +15,7 @@ A pod gets nothing if it requests only DRA claims that are not known to be for G
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from policies.finding import Edit, Finding, Reason, Severity, either, together
+from policies.finding import Edit, Finding, Reason, Severity, either, flow, plain, together
 from policies.gpus.cards import requested_of_nodes
 from policies.placement.availability import NO_NODE
 from policies.placement.class_choice import REQUIRED_AFFINITY, class_matches
@@ -77,7 +77,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
                 reason=MISSING_TOLERATION,
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
                 choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
-                remedy=f"add {', '.join(map(describe_toleration, missing))} to the template",
+                remedy=f"add {', '.join(flow(plain(each)) for each in missing)} to the template",
             )
         return
     for toleration in needed:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
+from policies.finding import flow
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import from_all_vendors
@@ -258,7 +259,7 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
             remedy += f", or {_command('label', names, f'{LABEL_KEY}=CLASS')}"
         if key:
             message = f"{has} GPUs of an unknown class ({key}={value})"
-            remedy = f"write a GPUClass with nodeLabels [{{key: {key}, values: [{value}]}}]"
+            remedy = f"write a GPUClass with nodeLabels {flow([{'key': key, 'values': [value]}])}"
         yield warning("unknown-class", _subject(names), message, remedy)
     for each, names in sorted(claimed.items()):
         has = "has" if len(names) == 1 else "have"
