@@ -49,6 +49,9 @@ RULES: tuple[Rule, ...] = (
     gpu_quota.RULE,
 )
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
+PLACING = frozenset({gpu_class.ID, gpu_requests.ID, gpu_toleration.ID})
+"""The rules whose findings another class, constraint, toleration or amount may remove: `ways_of` a pod."""
+ways_of = gpu_class.ways_of
 (QUOTA_RULE,) = (rule for rule in RULES if rule.check_reservation is not None)
 
 

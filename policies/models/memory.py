@@ -97,6 +97,11 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
         return self.estimate.weights_fit(self.memory_gib(gpu_class, catalogue), self.gpus)
 
 
+def enough_cards(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...]:
+    """Return the numbers of GPUs of one node, of some of the classes, that hold the model."""
+    return tuple(each.gpus for each in class_fit(need.estimate, classes, need.gpus).in_one_node[-MAX_WAYS:])
+
+
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return a remedy: a larger slice, or a number of cards, on which the model fits. "" if there is none."""
     fit = class_fit(need.estimate, classes, need.gpus)

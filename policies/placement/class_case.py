@@ -6,18 +6,15 @@ from policies.finding import Asked, Edit, Edits, Finding, either, together
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, advice, model_need
+from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
 from policies.placement.class_choice import (
-    AUTOSCALED_PATH,
     NAMES_LISTED,
     OPEN_POD,
     REQUIRED_AFFINITY,
     Choice,
-    ClassAdvice,
     ClassSelection,
     alternatives_in_words,
     choose,
-    nodes_of,
-    or_autoscaled,
     without_pins,
 )
 from policies.placement.nodes import NodeFacts

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +11,8 @@ from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, eith
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
-from policies.models.memory import ModelNeed, advice
+from policies.models.memory import ModelNeed, advice, enough_cards
+from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits, pinning
@@ -28,9 +28,6 @@ MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU mem
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-AUTOSCALED = "gpu-class.autoscaledClasses"
-AUTOSCALED_PATH = "spec.rules.gpu-class.autoscaledClasses[-]"
-ALLOWED_PATH = "spec.rules.gpu-class.allowed[-]"
 NAMES_LISTED = 3
 """Names in one message."""
 OPEN_POD = Pod()
@@ -60,15 +57,6 @@ class Choice(msgspec.Struct, frozen=True):
 
     def label_values(self, key: str) -> tuple[str, ...]:
         return label_values(self.classes, self.family, key)
-
-
-class ClassAdvice(NamedTuple):
-    """How a pod gets another class: choices, in words too, and what to ask for. The fields are those of `Finding`."""
-
-    choices: tuple[Edits, ...] = ()
-    remedy: str = ""
-    ask: str = ""
-    asks: tuple[Asked, ...] = ()
 
 
 class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,12 +112,12 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
         return all(offers(gpu_class, each, self.catalogue) for each in listed)
 
-    def has_nodes(self, gpu_class: GPUClass, pod: Pod = OPEN_POD) -> bool:
-        """Whether nodes of the class that match the pod exist or can be created. False if the nodes are not known."""
+    def has_nodes(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes of the class exist or can be created. False if the nodes are not known."""
         if self.is_autoscaled(gpu_class):
             return True
         values = label_values_of(gpu_class, self.label_key)
-        return self.nodes is not None and self.nodes.could_take(pod, self.label_key, values)
+        return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
 
     def named(self, names: Sequence[str]) -> ClassAdvice:
         """Return the advice to name one of these classes or families by annotation."""
@@ -170,14 +158,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return the pod without what pins it to other classes, and with the tolerations that it gets there."""
         spec, keys = self.pod.spec, self.catalogue.label_keys
         selector = {key: value for key, value in self.pod.node_selector.items() if key not in keys}
-        is_pinned = pinning(self.pod, self.catalogue) is not None
+        affinity = None if pinning(self.pod, self.catalogue) is not None else spec.affinity
+        tolerations = (*(spec.tolerations or ()), *self.given(classes))
         return Pod(
-            given_spec=replace(
-                spec,
-                node_selector=selector,
-                affinity=None if is_pinned else spec.affinity,
-                tolerations=(*(spec.tolerations or ()), *self.given(classes)),
-            )
+            given_spec=replace(spec, node_selector=selector, affinity=affinity, tolerations=tolerations)
         )
 
     @property
@@ -244,6 +228,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
         asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:NAMES_LISTED])
         return advice._replace(ask=ask, asks=asks)
+
+    def requesting(self, count: int) -> Edits:
+        """Return the edits that set the number of GPUs. Empty if several containers request some."""
+        names = {resource.name for resource in self.resources}
+        paths = [path for place in self.pod.places for each in names for path in place.amount_paths(each)]
+        is_one = len({path.partition(".resources.")[0] for path in paths}) == 1 and len(names) == 1
+        return tuple(Edit(path, count) for path in paths) if is_one else ()
 
     def _requesting(self, name: str) -> Edits:
         """Return the edits that request one of a resource in place of all GPU resources."""
@@ -371,8 +362,10 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         path=annotation_path(key),
         value=value,
         message=f"must fit on a class that the pod may use: {need.weights_words}",
+        choices=tuple(filter(None, map(selection.requesting, enough_cards(need, usable)))),
         remedy=(ways := advice(need, usable)),
         ask="" if ways else "for larger cards",
+        asks=() if ways else (Asked("Node"),),
     )
 
 
@@ -429,11 +422,6 @@ def alternatives_in_words(names: Sequence[str]) -> str:
     return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed
 
 
-def or_autoscaled(classes: str) -> str:
-    """Return what else to ask for than nodes of the classes: an autoscaler may add them, and nothing shows it."""
-    return f", or to name {classes} in {AUTOSCALED} if an autoscaler adds them" if classes else ""
-
-
 def without_pins(pod: Pod, catalogue: ClassCatalogue) -> Edits:
     """Return the edits that remove what pins the pod to classes."""
     keys = (key for key in pod.node_selector if key in catalogue.label_keys)
@@ -445,7 +433,7 @@ def about_annotation(
     reason: Reason,
     requested: str,
     message: str,
-    advice: "ClassAdvice",
+    advice: ClassAdvice,
     severity: Severity = Severity.DENIAL,
 ) -> Finding:
     """Return a finding about the annotation that names a class."""
@@ -457,8 +445,3 @@ def about_annotation(
         message=message,
         **advice._asdict(),
     )
-
-
-def nodes_of(classes: Iterable[str]) -> tuple[Asked, ...]:
-    """Return what asking for nodes of one of the classes asks for."""
-    return tuple(Asked("Node", "", name) for name in classes)

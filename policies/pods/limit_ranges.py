@@ -1,20 +1,27 @@
-"""LimitRanges of a namespace: bounds and defaults of the CPU and memory of containers and pods.
+"""LimitRanges of a namespace: what containers get by default, and bounds of the CPU and memory of containers and pods.
 
 The API server's plugin LimitRanger (k8s.io/kubernetes v1.36.3, plugin/pkg/admission/limitranger) sets defaults before it calls
-webhooks, lists them in an annotation, and checks the final pod. Anyone can write that annotation.
+webhooks, lists them in an annotation, and checks the final pod. Anyone can write that annotation. What the plugin does to a pod
+is in `policies.pods.limit_ranger`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList, View
-from policies.pods.quantity import Quantity, readable
+from policies.pods.quantity import Quantity, QuantityText, readable
 
 DEFAULTS_ANNOTATION = "kubernetes.io/limit-ranger"
 LONGEST_DEFAULTS = 16 * 1024
 """Characters of the annotation that is read: 200 containers with CPU and memory."""
-_PREFIX = "LimitRanger plugin set: "
+PREFIX = "LimitRanger plugin set: "
+CONTAINER = "Container"
+MAX_RESOURCES = 128
+"""Resources of one map of a LimitRange that are read: twice what one map of a container may have."""
 
 
 class LimitRangeItem(View, frozen=True):
@@ -25,6 +32,14 @@ class LimitRangeItem(View, frozen=True):
     default_request: ResourceList | None = None
     max_limit_request_ratio: ResourceList | None = None
 
+    def defaulted(self) -> "LimitRangeItem":
+        """Return it as the API server stores it (`SetDefaults_LimitRangeItem`): `max` is the default that nobody wrote."""
+        if self.type != CONTAINER:
+            return self
+        default = {**(self.max or {}), **(self.default or {})}
+        request = {**(self.min or {}), **default, **(self.default_request or {})}
+        return replace(self, default=first_of(default), default_request=first_of(request))
+
 
 class LimitRangeSpec(View, frozen=True):
     limits: tuple[LimitRangeItem, ...] | None = None
@@ -33,6 +48,24 @@ class LimitRangeSpec(View, frozen=True):
 class LimitRange(View, frozen=True):
     metadata: Metadata | None = None
     spec: LimitRangeSpec | None = None
+
+    @property
+    def name(self) -> str:
+        return (self.metadata and self.metadata.name) or ""
+
+    @property
+    def items(self) -> tuple[LimitRangeItem, ...]:
+        """The items as the API server stores them."""
+        return tuple(item.defaulted() for item in (self.spec and self.spec.limits) or ())
+
+
+def first_of(amounts: ResourceList | None) -> ResourceList:
+    """Return the first MAX_RESOURCES amounts, which bounds the work on a pod."""
+    return dict(islice((amounts or {}).items(), MAX_RESOURCES))
+
+
+Given = Mapping[str, tuple[QuantityText, str]]
+"""By resource, the amount that a container gets, and the name of the LimitRange that gives it."""
 
 
 class ResourceBounds(msgspec.Struct, frozen=True):
@@ -64,10 +97,24 @@ class ResourceBounds(msgspec.Struct, frozen=True):
 
 
 class NamespaceLimits(msgspec.Struct, frozen=True):
-    """The bounds of each resource. None: not known, because amounts cannot be read."""
+    """The bounds of each resource. None: not known, because amounts cannot be read.
+
+    limit_ranges: by name. The API server applies them in an order of its own: with different defaults, it gives any of them.
+    limits, requests: what a container gets that has no amount of the resource.
+    """
 
     cpu: ResourceBounds | None = ResourceBounds()
     memory: ResourceBounds | None = ResourceBounds()
+    limit_ranges: tuple[LimitRange, ...] = ()
+    limits: Given = MappingProxyType({})
+    requests: Given = MappingProxyType({})
+
+    def given(self, kind: str) -> Given:
+        return self.limits if kind == "limits" else self.requests
+
+    def __hash__(self) -> int:
+        # One object is made for each version of the LimitRanges, and decisions are cached by it.
+        return id(self)
 
     def of(self, resource: str) -> ResourceBounds | None:
         return self.cpu if resource == "cpu" else self.memory
@@ -78,8 +125,23 @@ decode_limit_range = msgspec.json.Decoder(LimitRange).decode
 
 def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
     """Return what all LimitRanges of one namespace say together; the API server checks each of them."""
-    items = [item for each in limit_ranges if each.spec for item in each.spec.limits or ()]
-    return NamespaceLimits(*(_bounds(resource, items) for resource in ("cpu", "memory")))
+    ordered = sorted(limit_ranges, key=lambda each: each.name)
+    items = [(each.name, item) for each in ordered for item in each.items]
+    containers = [(name, item) for name, item in items if item.type == CONTAINER]
+    limits, requests = dict[str, tuple[QuantityText, str]](), dict[str, tuple[QuantityText, str]]()
+    for name, item in containers:
+        for given, amounts in ((limits, item.default), (requests, item.default_request)):
+            for resource, amount in (amounts or {}).items():
+                given.setdefault(resource, (amount, name))
+    cpu, memory = (_bounds(resource, [item for _, item in items]) for resource in ("cpu", "memory"))
+    return NamespaceLimits(cpu, memory, tuple(ordered), limits, requests)
+
+
+def by_namespace(limit_ranges: Iterable[LimitRange]) -> dict[str, NamespaceLimits]:
+    found: dict[str, list[LimitRange]] = {}
+    for each in limit_ranges:
+        found.setdefault((each.metadata and each.metadata.namespace) or "", []).append(each)
+    return {namespace: namespace_limits(of_it) for namespace, of_it in found.items()}
 
 
 def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | None:
@@ -105,12 +167,15 @@ def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | 
     )
 
 
+NO_LIMITS = namespace_limits(())
+
+
 def stated_defaults(pod: Pod) -> frozenset[str]:
     """Return what the annotation lists, one by one: `cpu request for container main`. Empty if it is too long."""
     text = pod.annotations.get(DEFAULTS_ANNOTATION, "")
-    if not text.startswith(_PREFIX) or len(text) > LONGEST_DEFAULTS:
+    if not text.startswith(PREFIX) or len(text) > LONGEST_DEFAULTS:
         return frozenset()
-    return frozenset(_each_default(text.removeprefix(_PREFIX)))
+    return frozenset(_each_default(text.removeprefix(PREFIX)))
 
 
 def _each_default(text: str) -> Iterator[str]:

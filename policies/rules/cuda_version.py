@@ -18,7 +18,7 @@ from itertools import islice
 
 import msgspec
 
-from policies.finding import Finding, Reason, Severity, truncate
+from policies.finding import Asked, Finding, Reason, Severity, truncate
 from policies.gpus.cards import vendor
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import CUDA, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, BadAnnotation
@@ -211,6 +211,7 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
         message=message,
         remedy=remedy,
         ask=ask,
+        asks=(Asked("Node"),),
     )
 
 

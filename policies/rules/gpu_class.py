@@ -18,13 +18,14 @@ requests devices of another vendor.
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from policies.finding import Asked, Edit, Finding, Reason, Severity, together
+from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, together
 from policies.gpus.cards import requested_of_nodes
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
-from policies.models.memory import advice
+from policies.models.memory import advice, enough_cards
 from policies.placement.availability import NO_NODE
+from policies.placement.class_advice import ClassAdvice
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
@@ -33,7 +34,6 @@ from policies.placement.class_choice import (
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
-    ClassAdvice,
     ClassSelection,
     ClassUse,
     about_annotation,
@@ -44,6 +44,7 @@ from policies.placement.class_nodes import class_without_nodes
 from policies.placement.given_tolerations import RULE_ID, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
+from policies.placement.other_ways import other_ways
 from policies.placement.pinning import admits, classes_of_label, is_narrowed_to, many_values
 from policies.pods.annotations import (
     INEFFECTIVE_ANNOTATION,
@@ -293,6 +294,8 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
             named = case.naming(fitting)
             ways.append(named.remedy)
         ask = "" if ways else "for larger cards"
+        choices = [case.selection.requesting(count) for count in enough_cards(need, classes)]
+        choices += case.naming(fitting).choices if fitting else ()
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
         elif not need.estimate.knows_cache:
@@ -302,14 +305,21 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, catalogue)}): {words}",
+            choices=tuple(filter(None, choices)),
             remedy=", or ".join(ways),
             ask=ask,
+            asks=(Asked("Node"),) if ask else (),
         )
 
 
 def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Yield only the warning of `check` about a class without nodes."""
     yield from class_without_nodes(_case(pod, options, context))
+
+
+def ways_of(pod: Pod, context: Context) -> Iterator[Edits]:
+    """Yield what may help a pod of which a finding offers nothing that does."""
+    return other_ways(pod, context.resource_mapping, context.classes, class_use(context), context.nodes)
 
 
 def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:

@@ -20,6 +20,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from policies.finding import Asked, Edit, Finding, Reason, Severity, together, truncate
+from policies.gpus import default_gpus
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
@@ -54,6 +55,7 @@ from policies.placement.availability import (
 )
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.field_paths import annotation_path
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
@@ -69,7 +71,7 @@ DAEMONSET_HOLDS_GPUS = Reason("DaemonSetHoldsGPUs", "a DaemonSet holds whole GPU
 FRACTION_BESIDE_GPUS = Reason("FractionBesideGPUs", "a fraction annotation stands beside whole GPUs")
 FRACTION_TOO_SMALL = Reason("FractionTooSmall", "a fraction annotation counts as more than it says")
 
-ID = "gpu-requests"
+ID = default_gpus.RULE
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
@@ -408,6 +410,7 @@ RULE = Rule(
         INVALID_ANNOTATION,
         INEFFECTIVE_ANNOTATION,
         NO_NODE,
+        *default_gpus.REASONS,
     ),
     summary="GPU requests are whole, equal their limits, and can be met",
     options=GPURequestsOptions,
@@ -415,5 +418,5 @@ RULE = Rule(
     check=check,
     check_workload=check_workload,
     check_before_mutation=True,
-    metadata_keys=(FRACTION_CONTAINER,),
+    metadata_keys=(FRACTION_CONTAINER, DEFAULTS_ANNOTATION),
 )

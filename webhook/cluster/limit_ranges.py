@@ -1,11 +1,17 @@
-"""The LimitRanges of namespaces, which rule host-resources reads: followed from the first review that asks for them."""
+"""The LimitRanges of namespaces: followed from the first review of a template, or of a pod that one gave something, on."""
 
 import threading
 from time import monotonic
 
 import msgspec
 
-from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
+from policies.pods.limit_ranges import (
+    NO_LIMITS,
+    LimitRange,
+    NamespaceLimits,
+    decode_limit_range,
+    namespace_limits,
+)
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource
@@ -35,7 +41,7 @@ def _record(raw: msgspec.Raw) -> LimitRangeRecord:
 
 
 class LimitRanges:
-    """The limits of each namespace, from an informer that runs from the first review that needs them until `stopping`.
+    """What LimitRanges say of each namespace, from an informer that runs from the first review that needs it until `stopping`.
 
     Until it has listed everything, a review reads the LimitRanges of its own namespace.
     """
@@ -71,9 +77,6 @@ class LimitRanges:
         else:
             del self._by_namespace[namespace]
             self._limits.pop(namespace, None)
-
-
-NO_LIMITS = namespace_limits(())
 
 
 def read_limits(api: ApiClient, namespace: str, seconds: float) -> NamespaceLimits | None:

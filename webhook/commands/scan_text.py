@@ -52,6 +52,7 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
     _classes(screen, report)
     _remarks(screen, "Unknown to rules or quotas", report.unread)
     _remarks(screen, "GPU nodes", report.nodes)
+    _remarks(screen, "LimitRanges that give GPUs", report.limit_ranges)
     _sizes(screen, report.right_size)
     _proposal(screen, report.proposal, directory)
     for right in report.omitted:

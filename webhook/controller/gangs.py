@@ -16,10 +16,13 @@ from typing import Any
 
 import msgspec
 
+from policies.pods.limit_ranger import as_admitted
+from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Metadata, OwnerReference, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.limit_ranges import LONGEST_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind
@@ -220,7 +223,11 @@ class Gangs:
         kinds, mapping = configuration.workload_kinds, configuration.resource_mapping
         document = self._read(namespace, source.api_version, source.kind, source.name)
         data, places = workload_pods(kinds, source.group, source.kind, document)
-        counts = [place.count for place, pod in places if mapping.pod_requests_gpus(pod)]
+        asking = [mapping.pod_requests_gpus(pod) for _, pod in places]
+        if not all(asking):  # a LimitRange may give GPUs to the others
+            limits = read_limits(self._api, namespace, LONGEST_SECONDS) or NO_LIMITS
+            asking = [mapping.pod_requests_gpus(as_admitted(pod, limits)) for _, pod in places]
+        counts = [place.count for (place, _), asks in zip(places, asking, strict=True) if asks]
         controller = decode_owned(document).metadata.controller
         return _Workload(kinds.get(source.type), data, counts, controller)
 

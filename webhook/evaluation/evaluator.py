@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
+from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     DeviceClassNames,
@@ -21,7 +22,8 @@ from policies.gpus.claims import (
 )
 from policies.pods.injected import as_submitted, restore
 from policies.pods.label_selector import LabelSelector
-from policies.pods.limit_ranges import NamespaceLimits
+from policies.pods.limit_ranger import as_admitted
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, decode_limit_range
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import Change, Operation, PodPatch
@@ -34,14 +36,15 @@ from policies.quota.line_findings import UNWANTED_GATE, queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
-from policies.registry import QUOTA_RULE
+from policies.registry import QUOTA_RULE, ways_of
 from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts, OwnerUnread
-from webhook.evaluation.kinds import CLAIM_TEMPLATE
+from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
+from webhook.evaluation.limit_ranges import naming_limit_ranges, with_default_gpus
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import with_tried_choices
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
@@ -173,7 +176,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         owner = self.owner_of(policy, pod) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
-        limits = self.facts.limits_of(policy.namespace) if Need.LIMIT_RANGES in policy.needs else None
+        limits = self._limits(policy, phase, pod)
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
         if (
@@ -192,10 +195,17 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             case Phase.TEMPLATE:
                 rules.check_template()
         decision = rules.decision()
+        if limits is not None:
+            mapping = self.configuration.resource_mapping
+            decision = with_default_gpus(decision, pod, limits, mapping, phase, self.now)
+            decision = naming_limit_ranges(
+                decision, pod, limits, mapping, partial(self.evaluate, phase, policy)
+            )
         if self.tries_choices and not is_update:
             findings_of = partial(self._findings_of, phase, policy, by_daemonset=by_daemonset, owner=owner)
             by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
-            decision = with_tried_choices(decision, by_author, findings_of)
+            others = partial(ways_of, by_author, rules.context)
+            decision = with_tried_choices(decision, by_author, findings_of, others)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
@@ -209,8 +219,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         evaluate = partial(
             replace(self, tries_choices=False).evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner
         )
+        pod = self.as_given(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
+        refused = self._refused(policy, first.pod or pod)
+        yield Decision.of_findings(policy, refused, Mode.ENFORCE).violations
         if phase is Phase.TEMPLATE or not first.allowed:
             return
         admitted = first.pod or pod
@@ -224,6 +237,24 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         quota = ReadOnlyQuota(ledger, self.configuration, is_unused=True)
         demand = quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
         return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(decision, demand)
+
+    def _limits(self, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:
+        """Return the LimitRanges of the namespace; None if nothing depends on them, or they cannot be read."""
+        is_told = DEFAULTS_ANNOTATION in pod.annotations
+        is_needed = is_told or phase is Phase.TEMPLATE or Need.LIMIT_RANGES in policy.needs
+        return self.facts.limits_of(policy.namespace) if is_needed else None
+
+    def as_given(self, policy: EffectivePolicy, pod: Pod) -> Pod:
+        """Return a new pod, as its author wrote it, with what LimitRanges give it before webhooks see it."""
+        limits = self.facts.limits_of(policy.namespace)
+        return as_admitted(pod, limits) if limits is not None else pod
+
+    def _refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Iterator[Finding]:
+        """Yield why LimitRanges would refuse the final pod."""
+        limits = self.facts.limits_of(policy.namespace)
+        if limits is not None:
+            mapping = self.configuration.resource_mapping
+            yield from default_gpus.refusal_findings(pod, limits, mapping, is_partial=is_partial)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
@@ -259,13 +290,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if too_long := self.too_long(policy, pod):
             return [too_long]
         mutated = replace(self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
-        final = mutated.pod or pod
+        final = self.as_given(policy, mutated.pod or pod)
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
             configuration, nodes = self.configuration, self.facts.named_nodes()
             line = self.line_of(policy, final, by_daemonset=by_daemonset)
             demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
             validated = self.reserve(validated, demand)
+        validated = validated.with_findings(self._refused(policy, final), Mode.ENFORCE, default_gpus.RULE)
         known = {violation.identity for violation in mutated.violations}
         denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
         rest = tuple(
@@ -276,15 +308,24 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return [mutated, replace(validated, violations=rest)]
 
     def check_template(
-        self, policy: EffectivePolicy, kind: str, pod: Pod, owner: Owner = NO_OWNER
+        self,
+        policy: EffectivePolicy,
+        kind: str,
+        pod: Pod,
+        owner: Owner = NO_OWNER,
+        *,
+        is_partial: bool = False,
     ) -> Decision:
         """Return what is wrong with the pods that a template of an object of this kind makes.
 
-        `owner`: the object with the template, or the one inside it that makes the pods.
+        `owner`: the object with the template, or the one inside it that makes the pods. `is_partial`: it has only a part of them.
         """
-        too_long = self.too_long(policy, pod)
+        if too_long := self.too_long(policy, pod):
+            return too_long
         by_daemonset = kind == "DaemonSet"
-        return too_long or self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
+        decision = self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
+        refused = self._refused(policy, pod, is_partial=is_partial)
+        return decision.with_findings(refused, Mode.ENFORCE, default_gpus.RULE)
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
@@ -298,11 +339,16 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def advise(
         self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
-        """Warn, in every mode, of quota keys that limit nothing or count waiting pods, and of claims that can never fit.
+        """Warn, in every mode, of quota keys that limit nothing, claims that can never fit, and GPUs that a LimitRange gives.
 
         The API server rejects an object that cannot be read.
         """
         try:
+            if kind == LIMIT_RANGE:
+                found = default_gpus.limit_range_findings(
+                    decode_limit_range(document), self.configuration.resource_mapping
+                )
+                return Decision.of_findings(policy, found, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
@@ -383,6 +429,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
                 )
                 decision = decision.with_findings(findings, mode, binding.rule.id)
+                if request.pod is not None and not decision.allowed:
+                    limits = self._limits(policy, Phase.VALIDATE, request.pod)
+                    mapping = self.configuration.resource_mapping
+                    decision = naming_limit_ranges(decision, request.pod, limits, mapping)
         return replace(decision, request=request, reservation=outcome)
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:

@@ -2,7 +2,8 @@
 
 POD = ("", "Pod")
 RESOURCE_QUOTA = ("", "ResourceQuota")
+LIMIT_RANGE = ("", "LimitRange")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
-ADVISED = frozenset({RESOURCE_QUOTA, CLAIM_TEMPLATE})
+ADVISED = frozenset({RESOURCE_QUOTA, LIMIT_RANGE, CLAIM_TEMPLATE})
 """Kinds, with their API groups, that are always admitted, but may get a warning: their author would not see the effect."""

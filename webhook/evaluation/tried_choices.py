@@ -14,9 +14,10 @@ from policies.finding import Edits, Finding, plain
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.injected import INJECTION_REASONS
 from policies.pods.pod import Pod, decode_pod
+from policies.registry import PLACING
 from webhook.evaluation.decision import Decision, Outcome, Violation
 
-MAX_TRIED, MOST_BYTES = 32, 32 * 1024
+MAX_TRIED, MOST_BYTES = 48, 48 * 1024
 """Choices of one decision that are tried, and bytes of all pods with one. Each takes some 0.5 ms. The others are kept."""
 
 FindingsOf = Callable[[Pod], Iterable[Iterable[Violation]]]
@@ -25,20 +26,28 @@ FindingsOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 Kind = tuple[str, str, str, str | None]
 
 
-def with_tried_choices(decision: Decision, pod: Pod, findings_of: FindingsOf) -> Decision:
-    """Return the decision with those choices that help. `pod`: as its author submitted it."""
+def with_tried_choices(
+    decision: Decision, pod: Pod, findings_of: FindingsOf, others: Callable[[], Iterable[Edits]]
+) -> Decision:
+    """Return the decision with those choices that help. `pod`: as its author submitted it.
+
+    others: what is tried for a finding about the place of the pod without a choice that helps.
+    """
     if not any(map(_is_tried, decision.violations)):
         return decision
-    trials = _Trials(decision, pod, findings_of)
+    trials = _Trials(decision, pod, findings_of, others)
     return replace(decision, violations=tuple(map(trials.checked, decision.violations)))
 
 
 class _Trials:
     """Trials on one pod."""
 
-    def __init__(self, decision: Decision, pod: Pod, findings_of: FindingsOf) -> None:
+    def __init__(
+        self, decision: Decision, pod: Pod, findings_of: FindingsOf, others: Callable[[], Iterable[Edits]]
+    ) -> None:
         text = msgspec.json.encode(pod)
         self._data, self._findings_of = msgspec.json.decode(text), findings_of
+        self._others = others
         self._before = _kinds([decision.violations, *findings_of(pod)])
         self._left = min(MAX_TRIED, MOST_BYTES // len(text))
 
@@ -51,9 +60,25 @@ class _Trials:
         tried = [(edits, self._brings(finding, edits)) for edits in finding.choices]
         best = min((brought for _, brought in tried if brought is not None), default=None)
         kept = tuple(edits for edits, brought in tried if brought is not None and brought == best)
-        if kept == finding.choices:
+        if kept == finding.choices and kept:
             return violation
-        return replace(violation, finding=replace(finding, choices=kept, remedy=""))
+        if not kept and finding.rule in PLACING:
+            kept = self._another(finding)
+        return (
+            replace(violation, finding=replace(finding, choices=kept, remedy=""))
+            if kept or tried
+            else violation
+        )
+
+    def _another(self, finding: Finding) -> tuple[Edits, ...]:
+        """Return the first other choice that helps, and brings nothing."""
+        for edits in self._others():
+            if self._left <= 0:
+                break
+            self._left -= 1
+            if self._brings(finding, edits) is False:
+                return (edits,)
+        return ()
 
     def _brings(self, finding: Finding, edits: Edits) -> bool | None:
         """Return whether the edits bring a new warning. None: they bring a denial, or do not remove the finding."""
@@ -71,7 +96,9 @@ class _Trials:
 
 
 def _is_tried(violation: Violation) -> bool:
-    return bool(violation.finding.choices) and violation.outcome is not Outcome.AUDITED
+    finding = violation.finding
+    is_open = bool(finding.choices) or (finding.rule in PLACING and not finding.awaits)
+    return is_open and violation.outcome is not Outcome.AUDITED
 
 
 def _kinds(phases: Iterable[Iterable[Violation]]) -> Counter[tuple[Kind, Outcome]]:

@@ -8,7 +8,11 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from policies.pods.field_paths import Parts, path_parts, with_edits
+from policies.pods.limit_ranger import KINDS
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
@@ -20,6 +24,9 @@ from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
+
+MAX_TRIED = 4
+"""Templates of one object of which the choices of findings are tried."""
 
 
 class EvaluatedPod(msgspec.Struct, frozen=True):
@@ -100,13 +107,31 @@ def _templates(
     """Decide on each template, until there are more findings than anybody reads."""
     pods: list[EvaluatedPod] = []
     findings = 0
-    for place, pod in places:
-        decision = by.check_template(policy, kind, pod, place.owner).located(place.located)
+    for number, (written, template) in enumerate(places):
+        place, pod = given(by, policy, written, template)
+        deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
+        decision = deciding.check_template(policy, kind, pod, place.owner, is_partial=place.is_partial)
+        decision = decision.located(place.located)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
         if findings >= MAX_FINDINGS:
             break
     return pods
+
+
+def given(by: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod) -> tuple[PodPlace, Pod]:
+    """Return a pod as its author wrote it with what LimitRanges give it; of a part of a pod, what it gets is not known."""
+    if place.is_partial or (admitted := by.as_given(policy, pod)) is pod:
+        return place, pod
+    amounts: list[tuple[Parts, Any]] = [
+        (path_parts(f"{new.path}.resources.{kind}[{name}]"), amount)
+        for old, new in zip(pod.places, admitted.places, strict=True)
+        for kind in KINDS
+        for name, amount in getattr(new.container, kind).items()
+        if name not in getattr(old.container, kind)
+    ]
+    listed = (("metadata", "annotations", DEFAULTS_ANNOTATION), admitted.annotations.get(DEFAULTS_ANNOTATION))
+    return replace(place, data=with_edits(place.data, [*amounts, listed])), admitted
 
 
 def _readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:

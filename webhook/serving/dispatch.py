@@ -11,7 +11,7 @@ from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
 from webhook.evaluation.decision import DeadlineExceeded
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.kinds import CLAIM, CLAIM_TEMPLATE, POD, RESOURCE_QUOTA
+from webhook.evaluation.kinds import CLAIM, CLAIM_TEMPLATE, LIMIT_RANGE, POD, RESOURCE_QUOTA
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.audit import Recorder
@@ -85,6 +85,8 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM_TEMPLATE, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "CREATE"): review_advised,
     (*RESOURCE_QUOTA, "UPDATE"): review_advised,
+    (*LIMIT_RANGE, "CREATE"): review_advised,
+    (*LIMIT_RANGE, "UPDATE"): review_advised,
     **{(*kind, operation): review_autoscaler for kind in AUTOSCALERS for operation in ("CREATE", "UPDATE")},
 }
 

@@ -1,4 +1,4 @@
-"""The review of workloads, autoscalers and ResourceQuotas: it warns, and denies only where the policy enforces templates."""
+"""The review of workloads, autoscalers, ResourceQuotas and LimitRanges: it warns, and denies only in templates, if enforced."""
 
 from itertools import chain
 

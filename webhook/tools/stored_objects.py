@@ -95,7 +95,8 @@ def _pod(namespace: str, document: msgspec.Raw, evaluator: Evaluator) -> Evaluat
         return EvaluatedPod(PodPlace.of_pod(), stored, [Decision(policy=evaluator.policy(namespace))])
     # managedFields tell whether the author or the scheduler set it.
     author_set_node = bool(stored.spec.node_name) and names_its_node(document)
-    submitted = as_submitted(stored, author_set_node=author_set_node)
+    policy = evaluator.policy(namespace)
+    submitted = evaluator.as_given(policy, as_submitted(stored, author_set_node=author_set_node))
     made_by_daemonset = has_controller(stored, "DaemonSet", "apps/")
-    decisions = evaluator.create(evaluator.policy(namespace), submitted, by_daemonset=made_by_daemonset)
+    decisions = evaluator.create(policy, submitted, by_daemonset=made_by_daemonset)
     return EvaluatedPod(PodPlace.of_pod(), submitted, decisions)

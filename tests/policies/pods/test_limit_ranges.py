@@ -47,7 +47,7 @@ def in_container(**amounts: JSON) -> JSON:
             of(in_container(max={"cpu": 8}, min={"cpu": 1}), in_container(max={"cpu": 4})),
             of(in_container(min={"cpu": 2})),
         ],
-        ResourceBounds(container_min=TWO, container_max=FOUR),
+        ResourceBounds(defaults=frozenset({TWO, FOUR, EIGHT}), container_min=TWO, container_max=FOUR),
         NONE,
     ),
     what_is_stored_elsewhere=(
@@ -56,7 +56,7 @@ def in_container(**amounts: JSON) -> JSON:
         NONE,
     ),
     an_amount_that_is_no_quantity=([of(in_container(max={"cpu": "many", "memory": "1"}))], None,
-        ResourceBounds(container_max=ONE)),
+        ResourceBounds(defaults=frozenset({ONE}), container_max=ONE)),
     a_ratio_in_the_pod=([of({"type": "Pod", "maxLimitRequestRatio": {"memory": "2"}})], NONE, ResourceBounds(has_ratio=True)),
     a_ratio_in_a_container=([of(in_container(maxLimitRequestRatio={"memory": "2"}))], NONE, NONE),
 )  # fmt: skip

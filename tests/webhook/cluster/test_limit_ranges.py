@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 
-from policies.pods.limit_ranges import NamespaceLimits, ResourceBounds, decode_limit_range, namespace_limits
+from policies.pods.limit_ranges import ResourceBounds, decode_limit_range, namespace_limits
 from policies.pods.quantity import parse_quantity
 from tests.builders import JSON
 from tests.cases import cases
@@ -21,7 +21,7 @@ from webhook.cluster.informer import WatchTimings
 from webhook.cluster.limit_ranges import LimitRangeRecord, LimitRanges
 
 ALL, TEAM = "/api/v1/limitranges", "/api/v1/namespaces/team/limitranges"
-NONE = NamespaceLimits()
+NONE = ResourceBounds()
 
 
 def limit_range(name: str, cpu: str) -> JSON:
@@ -29,8 +29,14 @@ def limit_range(name: str, cpu: str) -> JSON:
     return {"metadata": metadata, "spec": {"limits": [{"type": "Pod", "max": {"cpu": cpu}}]}}
 
 
-def at_most(cpu: str) -> NamespaceLimits:
-    return NamespaceLimits(cpu=ResourceBounds(pod_max=parse_quantity(cpu)))
+def at_most(cpu: str) -> ResourceBounds:
+    return ResourceBounds(pod_max=parse_quantity(cpu))
+
+
+def cpu_of(limits: LimitRanges, deadline: float = 0.0, namespace: str = "team") -> ResourceBounds | None:
+    known = limits.limits_of(namespace, deadline)
+    assert known is not None
+    return known.cpu
 
 
 @pytest.fixture(autouse=True)
@@ -69,11 +75,11 @@ def test_nothing_is_read_before_somebody_asks(tmp_path: Path) -> None:
 def test_the_first_review_reads_and_later_ones_know(tmp_path: Path) -> None:
     two = listed(limit_range("a", "8"), limit_range("b", "4"))
     with running(tmp_path, two, two) as (limits, server):
-        assert limits.limits_of("team", monotonic() + 20) == at_most("4")
+        assert cpu_of(limits, monotonic() + 20) == at_most("4")
         assert eventually(lambda: limits._informer.is_current)
         before = len([each for each in server.requests if each.path == TEAM])
-        assert limits.limits_of("team", 0.0) == at_most("4")
-        assert limits.limits_of("elsewhere", 0.0) == NONE
+        assert cpu_of(limits) == at_most("4")
+        assert cpu_of(limits, namespace="elsewhere") == NONE
         assert len([each for each in server.requests if each.path == TEAM]) == before
 
 
@@ -93,7 +99,7 @@ def test_changes_hold_at_once(tmp_path: Path) -> None:
             (first, None, NONE),
         ):
             limits._changed(before, after)
-            assert limits.limits_of("team", 0.0) == want
+            assert cpu_of(limits) == want
         assert limits._by_namespace == {}
 
 
@@ -127,4 +133,4 @@ def test_an_answer_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_no_limit_range_bounds_nothing() -> None:
-    assert namespace_limits(()) == NONE
+    assert namespace_limits(()).cpu == NONE

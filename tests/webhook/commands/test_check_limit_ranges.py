@@ -1,6 +1,7 @@
-"""`gpu-admission check` with rule host-resources: LimitRanges among the manifests, and those of a cluster."""
+"""`gpu-admission check` with LimitRanges among the manifests, and those of a cluster: what they bound, give and refuse."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,109 @@ def test_of_a_cluster(tmp_path: Path, found: Any, text: str, want: list[str], no
     assert added(shown.stdout) == (want, notes)
 
 
-def test_a_cluster_whose_policies_do_not_have_the_rule_is_not_asked(tmp_path: Path) -> None:
+def test_a_cluster_is_asked_once_for_those_of_a_namespace(tmp_path: Path) -> None:
     with ApiServer(tmp_path, answering(cluster())) as server:
         command = ["check", "-f", "-", "--kubeconfig", str(server.kubeconfig()), "-o", "json"]
-        CliRunner(env={"COLUMNS": None}).invoke(main, command, input=TRAIN)
+        CliRunner(env={"COLUMNS": None}).invoke(main, command, input=stream(TRAIN, TRAIN))
 
-        assert not [each for each in server.requests if "limitranges" in each.path]
+        assert [each.path for each in server.requests if "limitranges" in each.path] == [STORED]
+
+
+# ---- GPUs by default
+
+GIVING = """\
+apiVersion: v1
+kind: LimitRange
+metadata: {name: gpus, namespace: ml}
+spec: {limits: [{type: Container, %s}]}
+"""
+WEB = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: ml}
+spec: {containers: [{name: main, image: nginx%s}]}
+"""
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: ml}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: nginx%s}]}
+"""
+ONE = GIVING % "default: {nvidia.com/gpu: 1}"
+LIMITED = ", resources: {limits: {nvidia.com/gpu: %s}}"
+GIVEN = (
+    'warning: {}containers[0].resources.limits[nvidia.com/gpu] (container "main") = "{}": set nvidia.com/gpu: 0 if it needs '
+    "none; LimitRange gpus gives nvidia.com/gpu: {} to each container that requests none [gpu-requests]"
+)
+REFUSED = (
+    'containers[0].resources.limits[nvidia.com/gpu] (container "main"): set nvidia.com/gpu: 2; must satisfy LimitRange gpus: '
+    "maximum nvidia.com/gpu usage per Container is 2, but limit is 4; or ask the platform team to change "
+    "spec.limits[0].max[nvidia.com/gpu] of LimitRange gpus [gpu-requests]"
+)
+
+
+@cases(
+    ("giving", "manifest", "want"),
+    a_pod=(ONE, WEB % "", [GIVEN.format("spec.", 1, 1)]),
+    a_template=(ONE, DEPLOYMENT % "", [GIVEN.format("", 1, 1)]),
+    of_max_alone=(GIVING % "max: {nvidia.com/gpu: 2}", WEB % "", [GIVEN.format("spec.", 2, 2)]),
+    a_pod_that_wants_none=(ONE, WEB % (LIMITED % 0), []),
+    a_pod_that_asks_itself=(ONE, WEB % (LIMITED % 1), []),
+    a_limit_range_of_cpu=(GIVING % "default: {cpu: 1}", WEB % "", []),
+    one_that_is_refused=(GIVING % "max: {nvidia.com/gpu: 2}", WEB % (LIMITED % 4), [f"spec.{REFUSED}"]),
+    a_template_that_is_refused=(GIVING % "max: {nvidia.com/gpu: 2}", DEPLOYMENT % (LIMITED % 4), [REFUSED]),
+    a_least_that_nobody_may_leave_out=(
+        GIVING % "min: {nvidia.com/gpu: 1}",
+        WEB % "",
+        [
+            'spec.containers[0].resources.requests[nvidia.com/gpu] (container "main") = "1": add nvidia.com/gpu: 1 to '
+            "resources.limits; must have an equal limit: GPUs cannot be overcommitted; LimitRange gpus gives nvidia.com/gpu: 1 "
+            "to each container that requests none; or ask the platform team to take nvidia.com/gpu out of LimitRange gpus "
+            "[gpu-requests]",
+            'warning: spec.containers[0].resources.requests[nvidia.com/gpu] (container "main") = "1": LimitRange gpus gives '
+            "nvidia.com/gpu: 1 to each container that requests none; ask the platform team to take nvidia.com/gpu out of "
+            "LimitRange gpus [gpu-requests]",
+        ],
+    ),
+)  # fmt: skip
+def test_what_a_limit_range_gives_is_part_of_the_pod(giving: str, manifest: str, want: list[str]) -> None:
+    shown = CliRunner(env={"COLUMNS": None}).invoke(
+        main, ["check", "-f", "-"], input=stream(manifest, giving)
+    )
+    about_the_pod = shown.stdout.partition("LimitRange ml/gpus")[0]
+
+    assert [
+        line for line in re.findall(r"stdin:\d+: (.*)", about_the_pod) if "audit only" not in line
+    ] == want
+
+
+@cases(
+    ("amounts", "want"),
+    a_default=(
+        "default: {nvidia.com/gpu: 1}",
+        'spec.limits[0].default[nvidia.com/gpu] = "1": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0; each '
+        "container that requests none gets it, also sidecars and init containers [gpu-requests]",
+    ),
+    max_alone=(
+        "max: {nvidia.com/gpu: 4}",
+        'spec.limits[0].max[nvidia.com/gpu] = "4": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0; each '
+        "container that requests none gets it, also sidecars and init containers: max is the default where nobody writes one "
+        "[gpu-requests]",
+    ),
+    a_least=(
+        "min: {nvidia.com/gpu: 1}, maxLimitRequestRatio: {nvidia.com/gpu: 1}",
+        'spec.limits[0].min[nvidia.com/gpu] = "1": set default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0, and '
+        "remove min[nvidia.com/gpu] and maxLimitRequestRatio[nvidia.com/gpu]; each container that requests none gets it, also "
+        "sidecars and init containers: min is the default where nobody writes one [gpu-requests]",
+    ),
+    none_by_default=("max: {nvidia.com/gpu: 4}, default: {nvidia.com/gpu: 0}", None),
+    of_cpu=("default: {cpu: 1}", None),
+)
+def test_a_limit_range_that_gives_gpus(amounts: str, want: str | None) -> None:
+    shown = CliRunner(env={"COLUMNS": None}).invoke(main, ["check", "-f", "-"], input=GIVING % amounts)
+
+    assert re.findall(r"stdin:\d+: warning: (.*)", shown.stdout) == ([] if want is None else [want])

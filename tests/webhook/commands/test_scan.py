@@ -47,6 +47,7 @@ EMPTY = ScanReport(
     classes={},
     unread=(),
     nodes=(),
+    limit_ranges=(),
     proposal=NOTHING_PROPOSED,
 )
 EFFECTS = "                            refused  changed   warned   logged\n"

@@ -33,7 +33,7 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import ADVISED, CLAIM
-from webhook.evaluation.workloads import evaluate_autoscaler
+from webhook.evaluation.workloads import evaluate_autoscaler, given
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
@@ -59,6 +59,8 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result for one pod; `data` is the pod with the changes applied. Paths of findings start at the object."""
 
     place: PodPlace
+    submitted: Pod
+    """With what LimitRanges give it."""
     findings: tuple[Violation, ...]
     changes: tuple[Change, ...]
     data: dict[str, Any]
@@ -258,9 +260,15 @@ class Run:
     ) -> Workload:
         readable = tuple(
             WorkloadPods(
-                place.path, pod, place.count, result.admitted, result.refused, place.owner, place.located
+                place.path,
+                result.submitted,
+                place.count,
+                result.admitted,
+                result.refused,
+                place.owner,
+                place.located,
             )
-            for (place, pod), result in zip(manifest.pods, pods, strict=True)
+            for (place, _), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
         # As in an update, where the API server sends the status that is stored.
@@ -290,7 +298,8 @@ class Run:
     def _evaluate_pods(self, manifest: Manifest, policy: EffectivePolicy) -> Iterator[PodResult]:
         quota = self._quota(manifest)
         by = replace(self._by, quota_of=lambda _namespace: quota)
-        for place, pod in manifest.pods:
+        for written, submitted in manifest.pods:
+            place, pod = given(by, policy, written, submitted)
             if manifest.is_pod:
                 # The demand of an owned pod is that of its owner.
                 counted = not (pod.metadata and pod.metadata.controlled_by)
@@ -298,8 +307,10 @@ class Run:
                     counted = self._stored(manifest, quota) is None
                 decisions = by.create(policy, pod, by_daemonset=False, counted=counted)
             else:
-                decisions = [by.check_template(policy, manifest.kind, pod, place.owner)]
-            yield _without_placeholders(manifest, _combined(place, decisions, quota))
+                decisions = [
+                    by.check_template(policy, manifest.kind, pod, place.owner, is_partial=place.is_partial)
+                ]
+            yield _without_placeholders(manifest, _combined(place, pod, decisions, quota))
 
 
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
@@ -342,12 +353,15 @@ def _as_known(evaluated: Violation, quota: run_context.RunQuota | None) -> Viola
     return Violation(evaluated.finding, Outcome.WARNED) if is_denied and not is_known else evaluated
 
 
-def _combined(place: PodPlace, decisions: list[Decision], quota: run_context.RunQuota | None) -> PodResult:
+def _combined(
+    place: PodPlace, submitted: Pod, decisions: list[Decision], quota: run_context.RunQuota | None
+) -> PodResult:
     first = decisions[0]
     located = (each for decision in decisions for each in decision.located(place.located).violations)
     operations = msgspec.json.decode(msgspec.json.encode(first.operations))
     return PodResult(
         place=place,
+        submitted=submitted,
         findings=tuple(dict.fromkeys(_as_known(each, quota) for each in located)),
         changes=() if place.is_partial else first.changes,
         data=place.data if place.is_partial else jsonpatch.apply_patch(place.data, operations),

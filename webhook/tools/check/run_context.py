@@ -140,7 +140,7 @@ def limits_in(
         if stored is None:
             return None
         both = (*stored, *written.get(namespace, ()))
-        return namespace_limits({each.metadata and each.metadata.name: each for each in both}.values())
+        return namespace_limits({each.name: each for each in both}.values())
 
     return limits_of
 

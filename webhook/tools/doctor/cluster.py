@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by, with_accelerator_claims_only
+from policies.pods.limit_ranges import NamespaceLimits, by_namespace, decode_limit_range
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.team_spec import Teams
@@ -196,6 +197,11 @@ class InstalledCluster:
     def claims(self) -> dict[ClaimName, DeviceClassNames | None]:
         """Return the DeviceClasses that ResourceClaims and templates request. Empty if the caller may not read them."""
         return read_claims(self.api)
+
+    @cached_property
+    def limits(self) -> dict[str, NamespaceLimits]:
+        """What LimitRanges say, by namespace."""
+        return by_namespace(self.decoded("/api/v1/limitranges", decode_limit_range))
 
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
         """Whether the pod requests a GPU, or devices that may be GPUs."""

@@ -137,6 +137,8 @@ class ScanReport(JsonStruct, frozen=True):
     """The GPU nodes by class, "" for nodes without a class. What is free is unknown."""
     unread: tuple[Remark, ...]
     nodes: tuple[Remark, ...]
+    limit_ranges: tuple[Remark, ...]
+    """Those that give GPUs to containers that request none."""
     proposal: Proposal
     right_size: SizeReport | None = None
     """None where no Prometheus was named."""

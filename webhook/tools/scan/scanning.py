@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from policies.gpus.claims import ClaimName, DeviceClassNames, with_accelerator_claims_only
 from policies.placement.named_nodes import NO_NODES
+from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
 from policies.quota.amounts import GPUS, Vector
@@ -41,6 +42,7 @@ from webhook.quota.team_documents import TeamRecord
 from webhook.tools.check.run_context import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
+from webhook.tools.doctor.checks.documents import LIMIT_RANGE_GIVES, LIMIT_RANGES
 from webhook.tools.doctor.checks.references import has_ended
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.scan.proposal import Draft
@@ -82,6 +84,12 @@ class ClusterFacts:
         return {item.name: item.sorted_labels for item in listed.items} if listed else {}
 
     @cached_property
+    def limits(self) -> dict[str, NamespaceLimits] | None:
+        """What LimitRanges say, by namespace; None where they may not be read."""
+        listed = self._reader.limit_ranges(self._namespace)
+        return None if listed is None else by_namespace(listed)
+
+    @cached_property
     def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
         return read_claims(self._api)
 
@@ -100,6 +108,7 @@ class ClusterFacts:
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}
         facts, index = self._reader.nodes(configuration)
+        limits = self.limits
         return Evaluator(
             cache=DecisionCache(configuration),
             now=now,
@@ -108,7 +117,7 @@ class ClusterFacts:
                 nodes=lambda: facts,
                 named_nodes=lambda: index,
                 claims=self.claims.get,
-                limits_of=self._reader.limits_of,
+                limits_of=lambda namespace: None if limits is None else limits.get(namespace, NO_LIMITS),
             ),
             quota_of=self._quota_of(configuration),
         )
@@ -157,7 +166,7 @@ class Scan:
         )
         refused = self._try_out(draft) if with_trial else None
         self._progress("nodes")
-        counted, labelled = self._remarks()
+        counted, labelled, giving = self._remarks()
         return ScanReport(
             scanned_at=timestamp(self._now),
             source=self._source(),
@@ -176,6 +185,7 @@ class Scan:
             classes=capacity_by_class(nodes),
             unread=(*_unread(tally), *counted),
             nodes=labelled,
+            limit_ranges=giving,
             proposal=draft.proposal(refused),
         )
 
@@ -287,15 +297,15 @@ class Scan:
         where = f" -n {self._namespace}" if self._namespace else ""
         self._reader.attempt(f"list {what}{where}", lambda: self._api.list(path, read, query=query))
 
-    def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
-        """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
+    def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...], tuple[Remark, ...]]:
+        """Return doctor's findings about uncounted resources, nodes, and LimitRanges; none of what may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
-        findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
+        checks = (*node_checks.CHECKS, LIMIT_RANGES)
+        findings = [finding for check in checks for finding in run_check(check, cluster).findings]
         uncounted = {"unmapped-resource", "unmapped-device-class"}
         resources = tuple(_remark(each) for each in findings if each.id in uncounted)
-        return resources, tuple(
-            _remark(each) for each in findings if each.object.startswith(("Node ", "Nodes "))
-        )
+        labelled = tuple(_remark(each) for each in findings if each.object.startswith(("Node ", "Nodes ")))
+        return resources, labelled, tuple(_remark(each) for each in findings if each.id == LIMIT_RANGE_GIVES)
 
 
 def enforced(configuration: Configuration) -> Configuration:

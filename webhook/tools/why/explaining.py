@@ -14,6 +14,8 @@ from policies.placement.class_choice import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
+from policies.pods.limit_ranger import as_admitted
+from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import Vector, total
@@ -155,9 +157,13 @@ class _Case:
     def _template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
         """Return the first GPU pod that the object would make, as it would be admitted."""
         evaluated = self.evaluation.pods if self.evaluation else ()
-        pods = [each.admitted for each in evaluated] or [pod for _, pod in places]
+        pods = [each.admitted for each in evaluated] or self._as_given(places)
         is_gpu_pod = self.configuration.resource_mapping.pod_requests_gpus
         return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
+
+    def _as_given(self, places: Sequence[tuple[PodPlace, Pod]]) -> list[Pod]:
+        limits = self.reader.limits_of(self.namespace) or NO_LIMITS
+        return [pod if place.is_partial else as_admitted(pod, limits) for place, pod in places]
 
     @cached_property
     def policy(self) -> EffectivePolicy | None:

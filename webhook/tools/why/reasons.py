@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
-from policies.placement.class_choice import UNKNOWN_CLASS, or_autoscaled
+from policies.placement.class_advice import or_autoscaled
+from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.quota.ledger.team import team_title
 from policies.registry import QUOTA_RULE
 from policies.rules.gpu_class import CLASS_CONTRADICTION

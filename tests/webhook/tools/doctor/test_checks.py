@@ -69,6 +69,7 @@ def test_the_checks_in_their_order() -> None:
             "resource-quotas",
             "Every ResourceQuota key about GPUs limits something, and none limits the pods that wait in line",
         ),
+        ("limit-ranges", "No LimitRange gives GPUs to containers that request none"),
         ("gpu-quotas", "GPUQuotas are counted, current and kept, and limit something"),
         ("ledgers", "Every GPUQuota has a ledger, and replicas of other versions can read its catalogues"),
         (

@@ -46,6 +46,7 @@ OF_THE_CONTROLLER = {
     "gpuclasses/status.gpu-admission.dev": "patch",
     "gpuresourcemappings/status.gpu-admission.dev": "patch",
     "pods": "get list watch patch",
+    "limitranges": "list",
     "resourceclaims.resource.k8s.io": READING,
     "configmaps/gpu-admission-catalogues -n gpu-admission": "get patch",
     "leases.coordination.k8s.io/gpu-admission-controller -n gpu-admission": "get update",

@@ -49,6 +49,7 @@ REPORT = ScanReport(
     classes={"": ClassCapacity(nodes=1)},
     unread=(Remark(subject="Resource x/y", message=HOSTILE, remedy=""),),
     nodes=(),
+    limit_ranges=(),
     proposal=Proposal(
         classes=(), quotas={}, teams={}, exemptions={}, relaxed=(), files={"gpuquotas.yaml": HOSTILE}, refused=0
     ),

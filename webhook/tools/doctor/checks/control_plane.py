@@ -144,6 +144,7 @@ def needed(
             *both,
             *_permissions("patch", [f"{plural}/status" for plural in ours], OURS),
             *_permissions(f"{READING} patch", ["pods"]),
+            *_permissions("list", ["limitranges"]),
             *_permissions(READING, ["resourceclaims"], "resource.k8s.io"),
             *_permissions("get patch", ["configmaps"], namespace=own, name=CATALOGUES),
             *_permissions("get update", ["leases"], "coordination.k8s.io", own, names.lease),

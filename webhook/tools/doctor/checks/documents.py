@@ -1,8 +1,9 @@
-"""Our own kinds: the CRDs of this version, usable documents, pauses and exemptions, GPUQuotas; and ResourceQuotas of GPUs."""
+"""Our own kinds: the CRDs of this version, usable documents, pauses, exemptions, GPUQuotas; ResourceQuotas and LimitRanges."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from policies.gpus.default_gpus import limit_range_findings
 from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from webhook.cluster.objects import CATALOGUES
@@ -21,6 +22,7 @@ from webhook.version import VERSION
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
+LIMIT_RANGE_GIVES = "limit-range-gives-gpus"
 FORMER = "unpinned"
 """The former name of `unclassifiedPods` of a GPUQuota."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -86,6 +88,20 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         if metadata["namespace"] in with_quota and cluster.lets_wait(metadata["namespace"]):
             for found in charged_while_waiting(hard, resource_mapping):
                 yield warning("resource-quota-waiting", where, f"{found.path}: {found.message}", found.remedy)
+
+
+@doctor_check(
+    "limit-ranges",
+    "No LimitRange gives GPUs to containers that request none",
+    Permission("list", "limitranges"),
+)
+def _limit_ranges(cluster: InstalledCluster) -> Iterator[Observation]:
+    mapping = cluster.usable_configuration.resource_mapping
+    for namespace, limits in sorted(cluster.limits.items()):
+        for limit_range in limits.limit_ranges:
+            where = f"LimitRange/{limit_range.name} in {namespace}"
+            for found in limit_range_findings(limit_range, mapping):
+                yield warning(LIMIT_RANGE_GIVES, where, f"{found.path}: {found.message}", found.remedy)
 
 
 @doctor_check(
@@ -209,4 +225,5 @@ def true_conditions(
 
 
 CHECKS = (_custom_resources, _documents)
-QUOTA_CHECKS = (_resource_quotas, _gpu_quotas, _ledgers)
+LIMIT_RANGES = _limit_ranges
+QUOTA_CHECKS = (_resource_quotas, LIMIT_RANGES, _gpu_quotas, _ledgers)

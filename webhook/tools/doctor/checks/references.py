@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
+from policies.pods.limit_ranger import as_admitted
+from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors
@@ -23,7 +25,10 @@ KINDS = {
     "Job": ("batch", "jobs"),
     "CronJob": ("batch", "cronjobs"),
 }
-READS = tuple(Permission("list", plural, group) for group, plural in KINDS.values())
+READS = (
+    *(Permission("list", plural, group) for group, plural in KINDS.values()),
+    Permission("list", "limitranges"),
+)
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -51,7 +56,9 @@ def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgsp
         metadata = decode_metadata(raw)
         where = f"{kind}/{metadata.name} in {metadata.namespace}"
         _, pods = workload_pods(cluster.usable_configuration.workload_kinds, group, kind, raw)
-        asking = (pod for _, pod in pods if cluster.is_gpu_pod(pod, metadata.namespace))
+        limits = cluster.limits.get(metadata.namespace, NO_LIMITS)
+        admitted = (as_admitted(pod, limits) for _, pod in pods)
+        asking = (pod for pod in admitted if cluster.is_gpu_pod(pod, metadata.namespace))
         return next((Workload(where, metadata.namespace, pod) for pod in asking), None)
 
     return read

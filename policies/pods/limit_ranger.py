@@ -1,0 +1,247 @@
+"""What the API server's plugin LimitRanger does to a new pod: the amounts that it gives, and why it refuses the pod.
+
+After k8s.io/kubernetes v1.36.3, plugin/pkg/admission/limitranger/admission.go; tests compare it with the plugin itself.
+"""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import partial
+from itertools import islice
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.pods.injected import injected_changes
+from policies.pods.limit_ranges import (
+    CONTAINER,
+    DEFAULTS_ANNOTATION,
+    PREFIX,
+    LimitRangeItem,
+    NamespaceLimits,
+    default_of,
+    first_of,
+    stated_defaults,
+)
+from policies.pods.limits import MAX_AMOUNTS
+from policies.pods.patch import PodPatch, ResourceMap
+from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
+from policies.pods.quantity import NANO, Quantity, QuantityText, parse_quantity, readable
+from policies.pods.requests import at_one_time
+
+POD = "Pod"
+POD_LEVEL = ("cpu", "memory")
+"""The resources of which `spec.resources` replaces the sum of the containers."""
+KINDS: tuple[ResourceMap, ResourceMap] = ("requests", "limits")
+
+
+class Default(msgspec.Struct, frozen=True):
+    """An amount that a LimitRange gives to a container."""
+
+    place: ContainerPlace
+    kind: ResourceMap
+    resource: str
+    amount: QuantityText
+    limit_range: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.place.path}.resources.{self.kind}[{self.resource}]"
+
+    @property
+    def stated(self) -> str:
+        """How the annotation lists it."""
+        return default_of(self.place, self.kind.removesuffix("s"), self.resource)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a LimitRange refuses a pod, in the words of the API server.
+
+    place: the container; None for the pod as a whole. item, bound: the index in `spec.limits`, and its field. allowed: the amount
+    there. seen: the amount of the pod, None where it has none.
+    """
+
+    message: str
+    limit_range: str
+    item: int
+    bound: str
+    resource: str
+    allowed: QuantityText
+    place: ContainerPlace | None
+    seen: Quantity | None
+
+
+def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
+    """Return a new pod, as its author wrote it, as webhooks see it: with what its containers get, and the annotation of it."""
+    patch, added = PodPatch(_with_requests(pod)), missing(pod, limits)
+    for each in added:
+        patch.set_resource(each.place, each.kind, each.resource, each.amount)
+    if added:
+        last, listed = max(each.limit_range for each in added), dict[str, list[str]]()
+        for each in added:
+            if each.limit_range == last:  # it overwrites what those before it have listed
+                listed.setdefault(each.stated.removeprefix(each.resource), []).append(each.resource)
+        parts = (", ".join(sorted(names)) + what for what, names in listed.items())
+        patch.set_annotation(DEFAULTS_ANNOTATION, PREFIX + "; ".join(parts))
+    return patch.pod
+
+
+def _with_requests(pod: Pod) -> Pod:
+    """Return the pod with the requests of `spec.resources` that the API server sets beside limits (`defaultPodRequests`)."""
+    own = pod.spec.resources
+    if own is None or not own.limits:
+        return pod
+    summed = {name: text(name, each) for name, each in _at_one_time(pod, "requests").items()}
+    known = {name: {**own.limits, **summed}[name] for name in POD_LEVEL if name in {**own.limits, **summed}}
+    requests = {**known, **(own.requests or {})}
+    return replace(pod, given_spec=replace(pod.spec, resources=replace(own, requests=requests)))
+
+
+def missing(pod: Pod, limits: NamespaceLimits) -> list[Default]:
+    """Return what the containers get. The API server has copied what their author wrote from limits to requests before."""
+    return list(islice(_missing(pod, limits), MAX_AMOUNTS))
+
+
+def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
+    for place in pod.places if limits.requests or limits.limits else ():
+        for kind in KINDS:
+            written = effective(place.container, kind)
+            for resource, (amount, name) in limits.given(kind).items():
+                if resource not in written:
+                    yield Default(place, kind, resource, amount, name)
+
+
+def was_given(pod: Pod, limits: NamespaceLimits) -> list[Default]:
+    """Return the amounts of a pod that LimitRanger has seen which are defaults: by the LimitRanges, and the annotation agrees.
+
+    Each LimitRange that gives something overwrites the annotation, also where the plugin runs again for an injected container. So
+    of a LimitRange of which it lists nothing else, an amount that equals a default counts as one.
+    """
+    listed = stated_defaults(pod)
+    if not listed:
+        return []
+    equal, injected = list(_equal(pod, limits)), injected_changes(pod)
+    complete = {
+        each.limit_range
+        for each in equal
+        if each.stated in listed and f"initContainer {each.place.container.name}" not in injected
+    }
+    return [each for each in equal if each.stated in listed or each.limit_range not in complete]
+
+
+def _equal(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
+    for place in pod.places:
+        for kind in KINDS:
+            has, defaults = effective(place.container, kind), limits.given(kind)
+            for resource in defaults.keys() & has.keys():
+                amount, name = defaults[resource]
+                if readable(amount) == readable(has[resource]):
+                    yield Default(place, kind, resource, has[resource], name)
+
+
+def effective(container: Container, kind: ResourceMap) -> ResourceList:
+    """Return limits, or requests as the API server completes them."""
+    return container.limits if kind == "limits" else {**container.limits, **container.requests}
+
+
+# ---- what it refuses
+
+
+def refusals(pod: Pod, limits: NamespaceLimits) -> list[Refusal]:
+    """Return what the first LimitRange that refuses the pod says. Raises QuantityError if an amount cannot be read."""
+    of_pod = [_of_pod(pod, kind) for kind in KINDS]
+    for limit_range in limits.limit_ranges:
+        found: list[Refusal] = []
+        for at, item in enumerate(limit_range.items):
+            compared = partial(_compared, limit_range.name, at, item)
+            if item.type == CONTAINER:
+                for place in pod.places:
+                    found += compared(place, *(_read(effective(place.container, kind)) for kind in KINDS))
+            elif item.type == POD:
+                found += compared(None, *of_pod)
+        if found:
+            return found
+    return []
+
+
+Amounts = Mapping[str, Quantity]
+Said = tuple[str, Quantity | None] | None
+"""Why an amount is refused, and that amount, None if there is none. None: it is not refused."""
+
+
+def _compared(
+    name: str,
+    at: int,
+    item: LimitRangeItem,
+    place: ContainerPlace | None,
+    requests: Amounts,
+    limits: Amounts,
+) -> Iterator[Refusal]:
+    for bound, amounts, check in (
+        ("min", item.min, _minimum),
+        ("max", item.max, _maximum),
+        ("maxLimitRequestRatio", item.max_limit_request_ratio, _ratio),
+    ):
+        for resource, allowed in first_of(amounts).items():
+            said = check(parse_quantity(allowed), requests.get(resource), limits.get(resource))
+            if said is not None:
+                why, seen = said
+                shown = "" if seen is None else text(resource, seen)
+                message = why.format(resource=resource, type=item.type, allowed=allowed, seen=shown)
+                yield Refusal(message, name, at, bound, resource, allowed, place, seen)
+
+
+def _minimum(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
+    start = "minimum {resource} usage per {type} is {allowed}"
+    if request is None:
+        return f"{start}.  No request is specified", None
+    if request < allowed:
+        return f"{start}, but request is {{seen}}", request
+    return (f"{start}, but limit is {{seen}}", limit) if limit is not None and limit < allowed else None
+
+
+def _maximum(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
+    start = "maximum {resource} usage per {type} is {allowed}"
+    if limit is None:
+        return f"{start}.  No limit is specified", None
+    if limit > allowed:
+        return f"{start}, but limit is {{seen}}", limit
+    is_more = request is not None and request > allowed
+    return (f"{start}, but request is {{seen}}", request) if is_more else None
+
+
+def _ratio(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
+    start = "{resource} max limit to request ratio per {type} is {allowed}, but"
+    if request is None or not request.nano:
+        return f"{start} no request is specified or request is 0", None
+    if limit is None or not limit.nano:
+        return f"{start} no limit is specified or limit is 0", None
+    ratio = limit.milli_value / request.milli_value  # a floating point number, as in the plugin
+    return (f"{start} provided ratio is {ratio:f}", limit) if ratio * 1000 > allowed.milli_value else None
+
+
+def _read(amounts: ResourceList) -> dict[str, Quantity]:
+    """Return the amounts, rounded up to thousandths as the API server does (`SetDefaults_ResourceList`)."""
+    return {name: Quantity(parse_quantity(raw).milli_value * 10**6) for name, raw in amounts.items()}
+
+
+def _at_one_time(pod: Pod, kind: ResourceMap) -> dict[str, Quantity]:
+    def needs(container: Container) -> dict[str, Fraction]:
+        return {name: Fraction(each.nano) for name, each in _read(effective(container, kind)).items()}
+
+    return {name: Quantity(int(nano)) for name, nano in at_one_time(pod, needs, {}).items()}
+
+
+def _of_pod(pod: Pod, kind: ResourceMap) -> Amounts:
+    """Return what the pod has at one time, without overhead (`podRequests` and `podLimits` of the plugin)."""
+    own = effective(Container(resources=pod.spec.resources), kind)
+    return _at_one_time(pod, kind) | _read({name: own[name] for name in POD_LEVEL if name in own})
+
+
+def text(resource: str, quantity: Quantity) -> str:
+    """Return an amount as one writes it: bytes in binary units."""
+    is_bytes = "/" not in resource and resource != "cpu" and quantity.nano % NANO == 0
+    size, units = quantity.value, iter(("", "Ki", "Mi", "Gi", "Ti"))
+    unit = next(units)
+    while is_bytes and size and size % 1024 == 0 and unit != "Ti":
+        size, unit = size // 1024, next(units)
+    return f"{size}{unit}" if is_bytes else str(quantity)
