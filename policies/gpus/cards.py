@@ -116,7 +116,7 @@ def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> Amounts:
 def requested_of_nodes(pod: Pod, resource_mapping: ResourceMapping) -> dict[str, int]:
     """Return how many GPUs, slices or shares a node must have for the pod, by resource; none if an amount is invalid.
 
-    What a DeviceClass offers as a resource is not on nodes.
+    Nodes have no resource that a DeviceClass offers.
     """
     try:
         totals = gpu_requests(pod, resource_mapping)

@@ -35,7 +35,7 @@ def test_text_stays_text(path: str, value: str) -> None:
         (Edit("spec.containers[0].resources.limits[nvidia.com/gpu]", "1"), "set nvidia.com/gpu: 1"),
         (
             Edit("spec.tolerations[-]", ({"key": "a", "value": "1"},)),
-            'add [{key: a, value: "1"}] to tolerations',
+            'add [{key: a, value: "1"}] to spec.tolerations',
         ),
     ],
 )

@@ -89,10 +89,11 @@ def pending(resource: str, advice: str) -> list[str]:
     return [LIMIT.format(resource) + advice + PENDING.format(resource)]
 
 
-CORDONED = (
+ALL_CORDONED = (
     "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds quota; "
-    "ask the platform team to uncordon one of them [gpu-class]"
+    "or ask the platform team to uncordon one of them [gpu-class]"
 )
+CORDONED = f"set {CLASS}: nvidia-t4; {ALL_CORDONED}"
 UNTOLERATED = (
     "spec.tolerations: add {key: reserved, operator: Equal, value: team-a, effect: NoSchedule} if "
     "the pod may run there; each node with nvidia.com/gpu that the pod selects has a taint that it does not "
@@ -131,8 +132,8 @@ UNTOLERATED = (
         on("nvidia-a100-80gb"),
         [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
         [
-            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending, and holds quota "
-            "[gpu-class]"
+            f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod "
+            "stays pending, and holds quota [gpu-class]"
         ],
     ),
     a_taint_that_nothing_of_the_policy_tolerates=(
@@ -344,7 +345,11 @@ TAINTED_POOL = NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool=
 @cases(
     ("document", "pool", "want"),
     the_pool_adds_a_node=(on("nvidia-h100-80gb"), POOL, []),
-    the_pool_makes_another_class=(on("nvidia-a100-80gb"), POOL, [CORDONED]),
+    the_pool_makes_another_class=(
+        on("nvidia-a100-80gb"),
+        POOL,
+        [f"set {CLASS}: nvidia-h100-80gb; {ALL_CORDONED}"],
+    ),
     the_pod_does_not_tolerate_the_pool=(on("nvidia-h100-80gb"), TAINTED_POOL, [UNTOLERATED]),
     the_pod_tolerates_the_pool=(on("nvidia-h100-80gb", tolerations=[DEDICATED]), TAINTED_POOL, []),
 )
