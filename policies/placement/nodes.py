@@ -92,7 +92,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return next((offer.pool for offer in self.matching_offers(pod) if offer.takes(pod)), "")
 
     def takes(self, pod: Pod, requested: Mapping[str, int], key: str, values: Sequence[str]) -> bool:
-        """Whether a node takes the pod now, were its GPUs free, or a pool can create one. Nodes that are not known count as taking it."""
+        """Whether a node takes the pod now, were its GPUs free, or a pool can create one; also if that is not known."""
         states = self.states_for(pod, requested, key, values)
         if states is None:
             return self.could_take(pod, key, values)
