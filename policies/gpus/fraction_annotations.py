@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from policies.finding import Edit, either
 from policies.gpus.resource_mapping import NVIDIA_GPU, AnnotationKey, Measure, ResourceMapping
-from policies.pods.annotations import BadAnnotation, whole_number
+from policies.pods.annotations import BYTES, MIB, BadAnnotation, whole_number
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
@@ -26,7 +26,7 @@ KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
 `pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
-_UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}
+_UNITS = {Measure.MEMORY_MIB: MIB, Measure.MEMORY_BYTES: BYTES}
 _LARGEST = 10**12
 """More than the bytes of any GPU's memory. It keeps numbers short."""
 
@@ -72,6 +72,6 @@ def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
         text,
         "must be a decimal number between 0 and 1",
         remedy,
-        "0.5",
-        either(Edit(path, "0.5"), Edit(path)),
+        example="0.5",
+        choices=either(Edit(path, "0.5"), Edit(path)),
     )

@@ -1,6 +1,9 @@
 """GPU memory of the model that a pod declares by its annotations, on the cards that the pod requests."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from fractions import Fraction
 from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
@@ -16,7 +19,7 @@ from policies.models import shapes
 from policies.models.estimate import Estimate, class_fit, estimate, gib
 from policies.models.shapes import Attention, EstimateError, ModelShape
 from policies.pods import annotations
-from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
+from policies.pods.annotations import FLAGS, MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
@@ -47,6 +50,9 @@ _FIELDS: Mapping[str, _Field] = {
 """By field of `ModelShape` or `Attention`, and for the family."""
 _KEYS = frozenset(field.annotation for field in _FIELDS.values())
 _ATTENTION = ("layers", "kv_heads", "head_size")
+
+_SEPARATORS = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
+_NUMBER = re.compile(r"(?<![-.\d])([0-9]{1,10}(?:\.[0-9]{1,3})?)([kmbt]?)")
 
 MAX_WAYS = 3
 """Numbers of cards in one remedy, the smallest ones."""
@@ -154,9 +160,8 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
             try:
                 fields[field] = parse(text)
             except EstimateError as error:
-                bad.append(
-                    BadAnnotation(key, text, str(error), f'set for example {key}: "{example}"', example)
-                )
+                remedy = f'set for example {key}: "{example}"'
+                bad.append(BadAnnotation(key, text, str(error), remedy, _meant(text, parse), example))
     if bad:
         return tuple(bad)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
@@ -168,10 +173,24 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
         removed = tuple(Edit(path) for path, field in every if field in attention)
         message = f"must stand beside {missing}"
         value = pod.annotations[key]
-        return (BadAnnotation(key, value, message, "set all three, or none", "", (added, removed)),)
+        return (BadAnnotation(key, value, message, "set all three, or none", choices=(added, removed)),)
     if attention:
         fields["attention"] = Attention(**attention)
     family: ModelShape | None = fields.pop("family", None)
     if family is not None:
         return replace(family, **fields)
     return ModelShape(**fields) if "params" in fields else None
+
+
+def _meant(text: str, parse: Callable[[str], Any]) -> str:
+    """Return what the author of an invalid value probably means: `fp16` of fp-16, `70b` of 70 billion, `4096` of 4k."""
+    plain = _SEPARATORS.sub("", text.lower())
+    candidates = [plain, FLAGS.get(plain, "")]
+    if number := _NUMBER.search(plain):
+        thousands = str(int(Fraction(number[1]) * 1024)) if number[2] == "k" else ""
+        candidates += [number[0], thousands, number[1]]
+    for each in candidates:
+        with suppress(EstimateError):
+            parse(each)
+            return each
+    return ""

@@ -1,11 +1,16 @@
 """The annotations that users may set on a pod, and those that the webhook writes. An annotation cannot switch off a rule."""
 
+import re
+from fractions import Fraction
+from math import ceil
+
 import msgspec
 
-from policies.finding import Edit, Edits, Finding, Reason
+from policies.finding import Edit, Edits, Finding, Reason, together
+from policies.pods.duration import meant_seconds
 from policies.pods.field_paths import annotation_path
 
-INVALID_ANNOTATION = Reason("InvalidAnnotation", "an annotation has an invalid value")
+INVALID_ANNOTATION = Reason("InvalidAnnotation", "an annotation has an invalid value", uncovers=True)
 INEFFECTIVE_ANNOTATION = Reason("IneffectiveAnnotation", "an annotation has no effect")
 
 DOMAIN = "gpu-admission.dev/"
@@ -44,27 +49,49 @@ INJECTED = DOMAIN + "injected"
 """Written by the webhook for people to read. `policies.pods.injected` reads it on updates. No creation depends on it."""
 
 
+SECONDS, MIB, BYTES = "seconds", "MiB", "bytes"
+_POWERS = {BYTES: 0, MIB: 2}
+"""Units of memory, as powers of 1024."""
+_PREFIXES = ("", "k", "m", "g", "t")
+_AMOUNT = re.compile(r"([0-9]{1,13}(?:\.[0-9]{1,3})?)\s*(([kmgt]?)(?:i?b?|bytes?))", re.IGNORECASE)
+
+
+FLAGS = {
+    **dict.fromkeys(("yes", "y", "on", "1"), "true"),
+    **dict.fromkeys(("no", "n", "off", "0"), "false"),
+}
+"""What people write for true and false."""
+
+
 class BadAnnotation(msgspec.Struct, frozen=True):
-    """An annotation with an invalid value. The rule that needs the value reports it."""
+    """An annotation with an invalid value. The rule that needs the value reports it.
+
+    meant: what its author probably means; "" if nobody can tell. remedy: what to write; "" if `meant` says it.
+    """
 
     key: str
     value: str
     message: str
-    remedy: str
-    example: str | None = None
-    """A value that would be right, if only the author knows which."""
+    remedy: str = ""
+    meant: str = ""
+    example: str = ""
+    """A value that would be right, where only the author knows which."""
     choices: tuple[Edits, ...] = ()
 
+    @property
+    def _example(self) -> tuple[Edits, ...]:
+        return together(Edit(annotation_path(self.key), self.example)) if self.example else ()
+
     def finding(self) -> Finding:
+        path = annotation_path(self.key)
         return Finding(
             reason=INVALID_ANNOTATION,
-            path=annotation_path(self.key),
+            path=path,
             value=self.value,
             message=self.message,
-            remedy=self.remedy,
-            choices=self.choices
-            or (((Edit(annotation_path(self.key), self.example),),) if self.example else ()),
-            is_example=self.example is not None,
+            choices=together(Edit(path, self.meant)) if self.meant else self.choices or self._example,
+            is_example=not self.meant and bool(self.example),
+            remedy=f'set {self.key}: "{self.meant}"' if self.meant else self.remedy,
         )
 
 
@@ -76,4 +103,19 @@ def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAn
     if is_short_number and 1 <= int(digits) <= maximum:
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"
-    return BadAnnotation(key, text, message, f'set for example {key}: "60" ({unit})', example="60")
+    meant = _meant_number(digits, unit)
+    is_possible = meant and int(meant) <= maximum
+    return BadAnnotation(
+        key, text, message, f"write the number of {unit} alone", meant if is_possible else "", "60"
+    )
+
+
+def _meant_number(text: str, unit: str) -> str:
+    """Return the number in this unit of an amount with another unit, such as 2Gi, 1.5 GB, 5m and 8hours; "" if there is none."""
+    if unit == SECONDS:
+        return str(meant_seconds(text) or "")
+    match = _AMOUNT.fullmatch(text)
+    if match is None or (match[2] and unit not in _POWERS):
+        return ""
+    power = _PREFIXES.index(match[3].lower()) - _POWERS[unit] if match[2] else 0
+    return str(ceil(Fraction(match[1]) * Fraction(1024) ** power) or "")

@@ -8,7 +8,6 @@ Two fields are not here. KServe's operator computes nodes and GPUs from the prod
 """
 
 from collections.abc import Iterator, Mapping
-from enum import Enum, auto
 from typing import Any
 
 import msgspec
@@ -18,28 +17,19 @@ from policies.pods.field_paths import Parts, field_path, path_parts, value_at
 _DIGITS = 4
 
 
-class Starter(Enum):
-    """What starts the processes."""
-
-    MPIRUN = auto()
-    TORCHRUN = auto()
-    """Only if the command of the pod is torchrun: a script may start its own processes."""
-    SERVER = auto()
-    """A server, by arguments of its operator. Other arguments may set or multiply the number."""
-    OPERATOR = auto()
-
-
 class ProcessField(msgspec.Struct, frozen=True):
     """A number of processes in each pod below `pods`.
 
     path: of the number; `[]` and `*` are the items and keys on the way to the pods. times: of a number that multiplies it.
-    unless: of a setting that may change the number.
+    torchrun: whether they are certain only if the command is torchrun, for a script may start its own.
+    server: whether they are of a server, of which other arguments may set or multiply the number, as the setting `unless` may.
     before: the release before which 1 was started as written. Since then, 1 means one for each GPU.
     """
 
     path: str
     pods: str
-    starter: Starter = Starter.OPERATOR
+    torchrun: bool = False
+    server: bool = False
     times: str = ""
     unless: str = ""
     before: str = ""
@@ -105,7 +95,7 @@ def _of_nim(spec: str) -> tuple[ProcessField, ...]:
     return (ProcessField(f"{spec}.multiNode.parallelism.tensor", f"{spec}.resources"),)
 
 
-_SLOTS = (ProcessField("spec.slotsPerWorker", "spec.mpiReplicaSpecs.Worker", Starter.MPIRUN),)
+_SLOTS = (ProcessField("spec.slotsPerWorker", "spec.mpiReplicaSpecs.Worker"),)
 _VLLM = "spec.vllmConfig"
 _JOBS, _POLICY = "spec.template.spec.replicatedJobs", "spec.mlPolicy"
 _RUNTIME = (
@@ -116,7 +106,7 @@ _OF_LLM = tuple(
     ProcessField(
         f"{spec}.parallelism.tensor",
         f"{spec}.{pod}",
-        Starter.SERVER,
+        server=True,
         times=f"{spec}.parallelism.dataLocal",
         unless=f"{spec}.parallelism.pipeline",
     )
@@ -131,12 +121,12 @@ PROCESS_FIELDS: Mapping[tuple[str, str], tuple[ProcessField, ...]] = {
     ("training.kubedl.io", "MPIJob"): _SLOTS,
     # kubeflow/trainer v1.9.4 pkg/apis/kubeflow.org/v1/pytorch_types.go: --nproc-per-node of torchrun, by PET_NPROC_PER_NODE
     ("kubeflow.org", "PyTorchJob"): (
-        ProcessField("spec.nprocPerNode", "spec.pytorchReplicaSpecs", Starter.TORCHRUN),
-        ProcessField("spec.elasticPolicy.nProcPerNode", "spec.pytorchReplicaSpecs", Starter.TORCHRUN),
+        ProcessField("spec.nprocPerNode", "spec.pytorchReplicaSpecs", torchrun=True),
+        ProcessField("spec.elasticPolicy.nProcPerNode", "spec.pytorchReplicaSpecs", torchrun=True),
     ),
     # aws/sagemaker-hyperpod-checkpointless-training examples/llama3/launch: likewise
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): (
-        ProcessField("spec.nprocPerNode", "spec.replicaSpecs", Starter.TORCHRUN),
+        ProcessField("spec.nprocPerNode", "spec.replicaSpecs", torchrun=True),
     ),
     # kubeflow/trainer v2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go, trainingruntime_types.go; `torch` v2.0
     ("trainer.kubeflow.org", "TrainJob"): (
@@ -156,7 +146,7 @@ PROCESS_FIELDS: Mapping[tuple[str, str], tuple[ProcessField, ...]] = {
     ("apps.nvidia.com", "NIMPipeline"): _of_nim("spec.services[].spec"),
     # vllm-project/production-stack 0.1.12 operator/internal/controller/vllmruntime_controller.go: --tensor-parallel-size
     ("production-stack.vllm.ai", "VLLMRuntime"): (
-        ProcessField(f"{_VLLM}.tensorParallelSize", "spec", Starter.SERVER, unless=f"{_VLLM}.extraArgs"),
+        ProcessField(f"{_VLLM}.tensorParallelSize", "spec", server=True, unless=f"{_VLLM}.extraArgs"),
     ),
     # kserve/kserve v0.20 pkg/apis/serving/v1alpha2/llm_inference_service_types.go, config/llmisvcconfig/config-llm-*.yaml:
     # --tensor-parallel-size of each server, of which `dataLocal` are in a pod

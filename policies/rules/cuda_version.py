@@ -42,6 +42,8 @@ DISABLE = "NVIDIA_DISABLE_REQUIRE"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 """True for strconv.ParseBool, by which the NVIDIA Container Toolkit reads NVIDIA_DISABLE_REQUIRE."""
 _VERSION = re.compile(r"([1-9][0-9]?)(?:\.([0-9]{1,2}))?")
+_ANYWHERE = re.compile(r"(?<![0-9.])[1-9][0-9]?\.[0-9]{1,2}(?![0-9])")
+"""The version in another text, such as v12.4 and 12.4.1."""
 _AT_LEAST = "cuda>="
 _MAX_TERMS = 16
 """Maximum of terms of an affinity: the version is added to each. No real pod has more."""
@@ -96,8 +98,10 @@ def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requ
             return None
         version = _parsed(text.strip())
         if version is None:
+            meant = _ANYWHERE.search(text)
+            example = f'set for example {CUDA}: "12.4"'
             return BadAnnotation(
-                CUDA, text, "must be a CUDA version", f'set for example {CUDA}: "12.4"', "12.4"
+                CUDA, text, "must be a CUDA version", example, meant[0] if meant else "", "12.4"
             )
         major, minor = version
         is_exact = options.exact_version or major < _MINOR_VERSIONS_COMPATIBLE
@@ -231,6 +235,5 @@ RULE = Rule(
     options=CUDAVersionOptions,
     mutate=mutate,
     check=check,
-    not_fixable="it denies an annotation that is not a CUDA version, and only its author knows the version",
     not_exported="it looks up the version that a pod needs and the drivers of the nodes; CEL cannot look anything up",
 )

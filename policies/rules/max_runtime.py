@@ -22,7 +22,7 @@ from policies.finding import Edit, Finding, Reason, Severity, either, together
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
-from policies.pods.duration import MUST, duration_seconds, duration_text
+from policies.pods.duration import MUST, duration_seconds, duration_text, meant_seconds
 from policies.pods.field_paths import annotation_path
 from policies.pods.owner import Owner
 from policies.pods.patch import PodPatch
@@ -197,8 +197,10 @@ def _wish(pod: Pod) -> int | BadAnnotation | None:
     text = pod.annotations.get(MAX_RUNTIME)
     if text is None:
         return None
-    return duration_seconds(text.strip()) or BadAnnotation(
-        MAX_RUNTIME, text, MUST, f'set {MAX_RUNTIME}: "8h"', "8h"
+    seconds, meant = duration_seconds(text.strip()), meant_seconds(text.strip())
+    written = duration_text(meant) if meant else ""
+    return seconds or BadAnnotation(
+        MAX_RUNTIME, text, MUST, f'set for example {MAX_RUNTIME}: "8h"', written, "8h"
     )
 
 

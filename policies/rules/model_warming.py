@@ -128,13 +128,19 @@ def read_request(
     if problem := mount_path_problem(path):
         bad.append(
             BadAnnotation(
-                MODEL_PATH, path, problem, "write an absolute path such as /models/llama", "/models/llama"
+                MODEL_PATH,
+                path,
+                problem,
+                "write an absolute path such as /models/llama",
+                example="/models/llama",
             )
         )
     if claim is not None and not is_dns_subdomain(claim):
         message = "is not the name of a PersistentVolumeClaim"
         bad.append(
-            BadAnnotation(MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace", "models")
+            BadAnnotation(
+                MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace", example="models"
+            )
         )
     return bad if bad or isinstance(uri, BadAnnotation) else (uri, path, claim)
 

@@ -25,7 +25,7 @@ from policies.gpus.vendors import from_all_vendors
 from policies.pods.field_paths import path_parts
 from policies.pods.owner import Owner
 from policies.pods.pod import Container, ContainerPlace, Pod
-from policies.pods.process_fields import Starter, StatedProcesses, stated_processes
+from policies.pods.process_fields import StatedProcesses, stated_processes
 from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
@@ -68,8 +68,8 @@ _SERVERS = re.compile(r"\bvllm\b|\bsglang\b|\btrtllm|\blmdeploy\b|\btext-generat
 """Programs that start their own processes. A training script has those of its launcher."""
 _PARALLEL = re.compile(r"parallel|(?<![\w-])--?[tpd]p\b|^[0-9]+$")
 """Signs that arguments, or another number, say how a server is spread."""
-_NUM_SHARD = "NUM_SHARD"
-_TGI = re.compile(r"\btext-generation-(?:inference|launcher)\b")
+_TGI, _NUM_SHARD = re.compile(r"\btext-generation-inference\b"), "NUM_SHARD"
+"""The image of Text Generation Inference, and the variable that is its --num-shard."""
 _TORCHRUN = re.compile(r"\btorchrun\b|\bhyperpodrun\b|\btorch\.distributed\b|\baccelerate\b")
 _SEVERAL_NODES = re.compile(
     r"(?<![A-Z])ray(?![A-Z])|kuberay|--nnodes|node[-_]rank|dist[-_]init[-_]addr|multi[-_]node|LWS_|--headless"
@@ -122,7 +122,7 @@ def _of_command(
     place: ContainerPlace, resource: str, gpus: int, text: str, owner: Owner
 ) -> Iterator[Finding]:
     """Yield the warnings about the processes that the command of a container with these GPUs starts."""
-    flags = _processes(text) or _shards_of_tgi(place.container, text)
+    flags = _processes(text)
     is_one_server = all(_is_of_server(flag) for flag, _, _ in flags) and not flags[1:]
     times = _multipliers(f"{place.container.image}\n{text}") if is_one_server else []
     if times and not flags:
@@ -161,31 +161,22 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         same = [(others, of_others) for others, of_others, other in found if other.path == each.path]
         by = partial(_field_set_to, each), partial(_request_in, same)
         gpus, whose = sum(gpus for _, _, gpus in counted), f"a pod of {pods.path}"
-        may_be_fewer = _may_be_fewer(each.field.starter, workload, pods)
+        is_script = each.field.torchrun and not _any_command_has(_TORCHRUN, [pods])
+        may_be_fewer = is_script or _any_command_has(_MPI_LAYOUT, workload.pods)
         mismatch = _mismatch(each.count, each.times, gpus, 1, whose, *by, may_be_fewer=may_be_fewer)
         if mismatch is None or each.path in known:
             continue
         known.add(each.path)
         if each.field.before and each.count == 1:
-            message = (
-                f"should be {gpus}, the GPUs of {whose}: before {each.field.before}, the others stay idle"
-            )
-            mismatch = replace(mismatch, message=message)
+            mismatch = replace(mismatch, message=f"{mismatch.message} before {each.field.before}")
         yield replace(mismatch, path=each.path, value=str(each.count))
 
 
 def _is_set_elsewhere(stated: StatedProcesses, pods: WorkloadPods) -> bool:
     """Whether arguments of a server may set or multiply the number that its operator passes to it."""
-    if stated.field.starter is not Starter.SERVER:
-        return False
     has_command = any(place.container.command for place in pods.pod.apps)
-    return has_command or bool(_PARALLEL.search(stated.unless)) or _any_command_has(_PARALLEL, [pods])
-
-
-def _may_be_fewer(starter: Starter, workload: Workload, pods: WorkloadPods) -> bool:
-    if starter is Starter.MPIRUN:
-        return _any_command_has(_MPI_LAYOUT, workload.pods)
-    return starter is Starter.TORCHRUN and not _any_command_has(_TORCHRUN, [pods])
+    is_certain = not (has_command or _PARALLEL.search(stated.unless) or _any_command_has(_PARALLEL, [pods]))
+    return stated.field.server and not is_certain
 
 
 def _mismatch(
@@ -298,7 +289,9 @@ def _command_lines(containers: Iterable[Container]) -> Iterator[str]:
 
 
 def _text(container: Container) -> str:
-    return "\n".join((*(container.command or ()), *(container.args or ())))
+    is_tgi = container.image and _TGI.search(container.image)
+    shards = (f"--num-shard {each.value}" for each in container.env or () if each.name == _NUM_SHARD)
+    return "\n".join((*(container.command or ()), *(container.args or ()), *(shards if is_tgi else ())))
 
 
 def _expanded(text: str, container: Container) -> str:
@@ -342,19 +335,10 @@ def _multipliers(text: str) -> list[tuple[str, int]]:
     ]
 
 
-def _shards_of_tgi(container: Container, text: str) -> list[tuple[str, int, int]]:
-    """Return the number of shards that Text Generation Inference reads of its environment."""
-    values = {each.name: each.value for each in container.env or ()}
-    shards = values.get(_NUM_SHARD) or ""
-    is_tgi = _TGI.search(f"{container.image} {text}")
-    return [(_NUM_SHARD, int(shards), 1)] if is_tgi and re.fullmatch("[0-9]{1,4}", shards) else []
-
-
 def _path(place: ContainerPlace, flag: str) -> str:
     """Return the path of the first item of args or command that has the flag."""
     container = place.container
-    variables = tuple(each.name for each in container.env or ())
-    for name, items in (("args", container.args), ("command", container.command), ("env", variables)):
+    for name, items in (("args", container.args), ("command", container.command)):
         for index, item in enumerate(items or ()):
             if flag in item:
                 return f"{place.path}.{name}[{index}]"

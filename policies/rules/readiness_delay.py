@@ -31,6 +31,7 @@ from policies.pods.annotations import (
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
     MODEL_LOAD_SECONDS,
+    SECONDS,
     BadAnnotation,
     whole_number,
 )
@@ -101,7 +102,7 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
     """Return how many seconds the model is expected to load. None if unknown."""
     text = pod.annotations.get(MODEL_LOAD_SECONDS)
     if text is not None:
-        return whole_number(MODEL_LOAD_SECONDS, text, "seconds", maximum=DAY)
+        return whole_number(MODEL_LOAD_SECONDS, text, SECONDS, maximum=DAY)
     model = model_shape(pod)
     # Rule gpu-class reports invalid annotations of the model, all of them at once.
     if model is None or isinstance(model, tuple):
@@ -230,6 +231,5 @@ RULE = Rule(
     options=ReadinessDelayOptions,
     mutate=mutate,
     check_workload=check_workload,
-    not_fixable="it denies load times that are not numbers of seconds, and only their author knows the time",
     not_exported="it estimates the load time over the whole pod; without it, probes stay as written",
 )

@@ -21,6 +21,7 @@ from policies.finding import Asked, Edit, Edits, Finding, Severity, either, toge
 from policies.models.shapes import ModelPhase
 from policies.placement.class_choice import REQUIRED_AFFINITY
 from policies.pods.annotations import (
+    FLAGS,
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
     MODEL_PHASE,
@@ -103,7 +104,8 @@ def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadA
         return False
     word = text.strip().lower()
     if word not in {"true", "false"}:
-        return BadAnnotation(SPOT, text, "must be true or false", f'set {SPOT}: "true"', "true")
+        remedy = f'set {SPOT}: "true" or "false"'
+        return BadAnnotation(SPOT, text, "must be true or false", remedy, FLAGS.get(word, ""), "true")
     return word == "true" or options.pods is SpotPods.ALL
 
 
@@ -181,6 +183,5 @@ RULE = Rule(
     options=SpotOptions,
     mutate=mutate,
     check=check,
-    not_fixable="it denies an annotation that is not true or false, and only its author knows which was meant",
     not_exported="it places a pod by the nodes that exist, and CEL cannot look anything up",
 )

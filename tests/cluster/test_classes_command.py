@@ -106,7 +106,7 @@ def test_the_share_of_a_gpu_is_proposed_where_a_rule_needs_it(quotas: ControlPla
 @pytest.mark.usefixtures("team")
 def test_a_tenant_without_rights_sees_the_catalogue_and_what_is_missing(quotas: ControlPlane) -> None:
     """Before the next one: rights that were taken away hold for some moments."""
-    shown = run(quotas, user="engineer")
+    shown = run(quotas, "--verbose", user="engineer")
 
     assert shown.exit_code == 0
     assert "nvidia-t4            nvidia-t4              16  ?\n" in shown.stdout

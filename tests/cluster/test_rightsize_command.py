@@ -104,7 +104,7 @@ def test_a_tenant_who_may_not_list_nodes_is_told_so(
 ) -> None:
     team.let_read("engineer")
 
-    result = run(quotas, tmp_path, "-n", NAMESPACE, user="engineer")
+    result = run(quotas, tmp_path, "-n", NAMESPACE, "--verbose", user="engineer")
 
     assert result.exit_code == 0
     assert "not judged: 4 pods on no node, or on one of no known class" in result.stdout

@@ -26,6 +26,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
 PLUGIN, BINARY = "gpu-admission", "kubectl-gpu_admission"
+COMPLETION = ROOT / "deploy" / "kubectl_complete-gpu_admission"
 SYSTEMS = {"Linux": "linux", "Darwin": "darwin"}
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 """As krew names them: GOOS and GOARCH."""
@@ -58,7 +59,7 @@ def version() -> str:
 
 def archive(binary: Path) -> Path:
     path = binary.with_name(f"{BINARY}-{'-'.join(target().values())}.tar.gz")
-    pack(path, {BINARY: binary.read_bytes()}, mode=0o755)
+    pack(path, {file.name: file.read_bytes() for file in (binary, COMPLETION)}, mode=0o755)
     return path
 
 
@@ -98,7 +99,7 @@ def manifest(archives: Sequence[tuple[dict[str, str], Path]], address: str) -> d
                 "GPU classes, quotas and their holders, denials with what to write instead, and the state of an\n"
                 "installation of gpu-admission, with your own credentials.\n"
             ),
-            "caveats": f"Needs python{PYTHON} on PATH.\n",
+            "caveats": f"Needs python{PYTHON} on PATH. For completion, put {COMPLETION.name} on PATH, too.\n",
             "platforms": [
                 {
                     "selector": {"matchLabels": labels},

@@ -87,12 +87,8 @@ def files_of(folder: Path, name: str) -> dict[str, bytes]:
 
 
 def completion(shell: str) -> str:
-    environment = {**os.environ, "_GPU_ADMISSION_COMPLETE": f"{shell}_source"}
-    command = [sys.executable, "-m", "webhook"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        raise CannotRelease(f"no completion for {shell}: {done.stderr}")
-    return done.stdout
+    command = [sys.executable, "-m", "webhook", "completion", shell]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def man_page(version: str) -> str:

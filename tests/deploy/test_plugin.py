@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import ControlPlaneUnavailable, locate
-from tests.deploy.plugin import BINARY, archive, build, manifest, target
+from tests.deploy.plugin import BINARY, COMPLETION, archive, build, manifest, target
 
 ADDRESS = "https://releases.example.com/v0.1.0"
 
@@ -22,7 +22,7 @@ def test_the_manifest_names_what_a_release_has(tmp_path: Path) -> None:
     (found,) = manifest([({"os": "linux", "arch": "amd64"}, packed)], ADDRESS)["spec"]["platforms"]
 
     with tarfile.open(packed) as unpacked:
-        assert unpacked.getnames() == [found["bin"]]
+        assert unpacked.getnames() == [found["bin"], "kubectl_complete-gpu_admission"]
     assert found == {
         "selector": {"matchLabels": {"os": "linux", "arch": "amd64"}},
         "uri": f"{ADDRESS}/{packed.name}",
@@ -58,7 +58,7 @@ def test_kubectl_runs_the_one_file(plugin: Path, tmp_path: Path) -> None:
         binaries = locate()
     except ControlPlaneUnavailable as unavailable:
         pytest.skip(str(unavailable))
-    path = os.pathsep.join((str(plugin.parent), os.environ["PATH"]))
+    path = os.pathsep.join(map(str, (plugin.parent, COMPLETION.parent, os.environ["PATH"])))
     environment = {**os.environ, "PATH": path, "PEX_ROOT": str(tmp_path / "pex"), "HOME": str(tmp_path)}
 
     def kubectl(*arguments: str) -> str:
@@ -75,3 +75,4 @@ def test_kubectl_runs_the_one_file(plugin: Path, tmp_path: Path) -> None:
     assert kubectl("gpu-admission", "--version").startswith("gpu-admission, version ")
     assert kubectl("gpu-admission", "--help").startswith("Usage: kubectl gpu-admission ")
     assert "nvidia-t4 " in kubectl("gpu-admission", "classes", "--standalone")
+    assert kubectl("__complete", "gpu-admission", "class") == "classes\n:4\n"

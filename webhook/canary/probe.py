@@ -64,7 +64,7 @@ _CAUSES = (
 """A part of the API server's message, and the remedy if the message has it. The first match decides."""
 
 
-class CanaryResult(msgspec.Struct, frozen=True, kw_only=True):
+class CanaryResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`reason` is empty after success, and a key of REMEDIES after a failure."""
 
     reason: str = ""

@@ -4,9 +4,13 @@ The `kubernetes` package finds server, CA, client certificates, tokens and exec 
 nothing else of it: its models take 30 times as long as plain JSON, and drop unknown fields.
 """
 
+import logging
 import os
+import shutil
+import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,8 @@ from webhook.cluster import errors
 
 UNREADABLE = "a certificate, key or token of it cannot be used"
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_GIVERS = {"exec", "auth-provider"}
+"""Fields of a user by which another program gives the credentials."""
 RELOAD_SECONDS = 10.0
 """Rejected credentials are loaded again at most this often, in case the server rejects all of them."""
 
@@ -78,16 +84,9 @@ def own_namespace() -> str:
 
 def context_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
     """Return the namespace that kubectl would use: of the context, or of our pod, or `default`. Raises AccessError."""
-    from kubernetes import config  # noqa: PLC0415 - see `load_access`
-
-    if kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if _in_pod(kubeconfig, context):
         return own_namespace()
-    try:
-        contexts, active = config.list_kube_config_contexts(kubeconfig)
-        chosen = next((each for each in contexts if each["name"] == context), active)
-        return str((chosen.get("context") or {}).get("namespace") or "default")
-    except Exception as error:  # noqa: BLE001 - as in `load_access`
-        raise AccessError(f"kubeconfig {kubeconfig or ''}: {_said(error)}") from None
+    return str(Kubeconfig(kubeconfig).context(context).get("namespace") or "default")
 
 
 def load_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
@@ -98,30 +97,116 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
 
     def load() -> Any:
         configuration = Configuration()
-        try:
-            if kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        if _in_pod(kubeconfig, context):
+            with _one_line("the service account of the pod"):
                 config.load_incluster_config(configuration)
-            else:
-                config.load_kube_config(kubeconfig, context, configuration)
-        except Exception as error:  # noqa: BLE001 - the package reads a file as if it were a kubeconfig
-            default = "no pod's service account, and kubectl's kubeconfig"
-            named = f"kubeconfig {kubeconfig}" if kubeconfig else default
-            raise AccessError(f"{named}: {_said(error)}") from None
-        if not configuration.host.startswith(("https://", "http://")):
-            raise AccessError(
-                f"kubeconfig {kubeconfig or ''}: the server of the cluster must be an https:// address"
-            )
+        else:
+            Kubeconfig(kubeconfig).fill(configuration, context)
         return configuration
 
     return Access(load)
+
+
+def _in_pod(kubeconfig: str | None, context: str | None) -> bool:
+    return kubeconfig is None and context is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+class Kubeconfig:
+    """A kubeconfig, or those that KUBECONFIG lists merged, as kubectl reads them.
+
+    Every method raises AccessError: in one line the path, and what is wrong.
+    """
+
+    def __init__(self, named: str | None = None) -> None:
+        from kubernetes.config.kube_config import KubeConfigMerger  # noqa: PLC0415 - see `load_access`
+
+        files = (named or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
+        paths = [Path(each).expanduser() for each in files if each]
+        self.path = os.pathsep.join(map(str, paths))
+        if not any(path.exists() for path in paths):  # kubectl skips those that do not exist
+            raise AccessError(f"kubeconfig {self.path}: No such file or directory")
+        for path in filter(Path.exists, paths):
+            with _one_line(f"kubeconfig {path}"):
+                KubeConfigMerger(str(path))
+        with _one_line(f"kubeconfig {self.path}"):
+            merged = KubeConfigMerger(self.path).config.value
+            self._current = merged.get("current-context")
+            self._entries = {
+                kind: {str(each.value["name"]): each.value.get(kind) or {} for each in merged[f"{kind}s"]}
+                for kind in ("context", "cluster", "user")
+            }
+
+    @property
+    def contexts(self) -> list[str]:
+        return list(self._entries["context"])
+
+    def context(self, name: str | None = None) -> dict[str, Any]:
+        """Return the context of that name, or the current one."""
+        if not (name or self._current):
+            raise self._wrong("has no current-context: name one with --context")
+        return self._entry("context", str(name or self._current))
+
+    def _entry(self, kind: str, name: str) -> dict[str, Any]:
+        entries = self._entries[kind]
+        if name not in entries:
+            known = f"must be one of {', '.join(entries)}" if entries else "it has none"
+            raise self._wrong(f'{kind} not found: "{name}": {known}')
+        return dict(entries[name])
+
+    def _wrong(self, what: str) -> AccessError:
+        return AccessError(f"kubeconfig {self.path}: {what}")
+
+    def fill(self, configuration: Any, name: str | None) -> None:
+        """Write the access of the context of that name, or of the current one, into a `kubernetes.client.Configuration`."""
+        from kubernetes.config import load_kube_config  # noqa: PLC0415 - see `load_access`
+
+        with _one_line(f"kubeconfig {self.path}"):
+            context = self.context(name)
+            cluster = self._entry("cluster", str(context.get("cluster")))
+            if not str(cluster.get("server")).rstrip("/").startswith(("https://", "http://")):
+                raise self._wrong("the server of the cluster must be an https:// address")
+            user = self._entry("user", str(context["user"])) if context.get("user") else {}
+            logging.root.addHandler(
+                logging.NullHandler()
+            )  # else `logging` prints what the package logs of a plugin
+            load_kube_config(self.path, name, configuration)
+            if user.keys() & _GIVERS and not (configuration.api_key or configuration.cert_file):
+                command = str(user["exec"]["command"]) if "exec" in user else "its auth-provider"
+                why = "gave none" if "exec" not in user or shutil.which(command) else "is not on PATH"
+                raise self._wrong(f'no credentials for user "{context["user"]}": {command} {why}')
+            _try_files(configuration)
+
+
+def _try_files(configuration: Any) -> None:
+    """Load the authority and the certificate once: a connection would not say that it is the file that is wrong."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if configuration.ssl_ca_cert:
+        tls.load_verify_locations(configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file, password="")
+
+
+@contextmanager
+def _one_line(subject: str) -> Iterator[None]:
+    """Raise AccessError, which begins with the subject, for whatever the package raises."""
+    try:
+        yield
+    except AccessError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the package reads a file as if it were a kubeconfig
+        path = subject.removeprefix("kubeconfig ")
+        raise AccessError(f"{subject}: {_said(error).removeprefix(f'{path}: ')}") from None
 
 
 def _said(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> str:
     """Return in one line what the package or the operating system says. What else is raised names only parts of the package."""
     from kubernetes.config import ConfigException  # noqa: PLC0415 - see `load_access`
 
-    if isinstance(error, ConfigException) and "<" not in str(error):  # else it quotes an object of Python
-        return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    if isinstance(error, ConfigException) and not {*"<{"} & {*text}:  # else it quotes an object of Python
+        return text
+    if isinstance(error, ssl.SSLError):
+        return UNREADABLE
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'a file that it names'}: {error.strerror}"
     return otherwise

@@ -6,14 +6,14 @@ import click
 
 from webhook.canary.probe import CanaryResult, probe
 from webhook.cluster.objects import CANARY_NAMESPACE
-from webhook.commands.options import ClusterChoice, cluster_options, output_option
+from webhook.commands.options import ClusterChoice, cluster_options, namespace_option, output_option
 from webhook.commands.output import FAILED, Screen, print_as
 
 
 @click.command()
 @cluster_options
-@click.option("-n", "--namespace", default=CANARY_NAMESPACE, help="Namespace of the GPU pod.")
-@output_option("text", "json")
+@namespace_option("Namespace of the GPU pod.", default=CANARY_NAMESPACE)
+@output_option()
 def canary(cluster: ClusterChoice, namespace: str, output: str) -> None:
     """Create a GPU pod on a dry run, and show what it proves.
 
@@ -24,7 +24,7 @@ def canary(cluster: ClusterChoice, namespace: str, output: str) -> None:
     """
     with cluster.client() as api:
         api.get("/version")
-    result = probe(api, namespace)
+        result = probe(api, namespace)
     print_as(output, result, lambda screen: show(screen, result))
     sys.exit(0 if result.ok else FAILED)
 

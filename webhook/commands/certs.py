@@ -46,7 +46,7 @@ def certs() -> None:
 @certs.command()
 @secret_option
 @cluster_options
-@output_option("text", "json")
+@output_option()
 def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
     """Show authority, certificate, and the phase of a rotation.
 

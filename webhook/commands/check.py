@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from difflib import unified_diff
@@ -10,14 +10,11 @@ from functools import cache, partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import track as rich_track
 
-from policies.finding import VALUE_LENGTH
+from policies.finding import VALUE_LENGTH, in_words, truncate
 from policies.gpus.amount import FRACTIONAL_GPU, INVALID_QUANTITY
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
@@ -31,24 +28,23 @@ from webhook.commands.output import (
     counted,
     echo,
     echo_document,
-    end_with,
     fail,
-    print_json,
+    lacking,
+    print_value,
+    progress,
 )
 from webhook.configuration.files import Source, replace_file
-from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.configuration.loader import load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check import fixing
-from webhook.tools.check.fixing import Fixes
+from webhook.tools.check.fixing import Fixes, Repair
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
 from webhook.tools.check.run_context import CheckedCluster, device_classes, is_quota, wrong_paths
 from webhook.tools.check.sources import read_stdin, sentences
-
-T = TypeVar("T")
 
 STYLES = {
     ManifestVerdict.REFUSED: "bold red",
@@ -68,14 +64,19 @@ SUMMARY = {
     ManifestVerdict.CHANGED: "would change",
     ManifestVerdict.ACCEPTED: "ok",
 }
-LARGE = 100
-"""From this number of files or objects on, a terminal shows a progress bar."""
 NOT_PRINTED = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
 """Verdicts of objects that `-o yaml` and `-o diff` do not print, but list on stderr."""
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
 
-@click.command()
+class _FixTakesOnlyEquals(click.Command):
+    """A command whose `--fix` has a value only after `=`, so that a file may follow it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--fix=" if each == "--fix" else each for each in args])
+
+
+@click.command(cls=_FixTakesOnlyEquals)
 @click.option(
     "-f",
     "--filename",
@@ -94,22 +95,24 @@ COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 )
 @options.config_option("the cluster's documents, or the built-in defaults")
 @options.named_cluster_options
-@click.option(
-    "-n",
-    "--namespace",
-    help="Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`.",
+@options.namespace_option(
+    "Namespace of objects without one. Default: the namespace of the context; without a cluster, `default`."
 )
-@options.output_option("text", "lines", "yaml", "json", "diff", "sarif", "junit")
+@options.output_option("lines", "diff", "sarif", "junit")
 @click.option(
     "--fix",
-    is_flag=True,
-    help="Show a diff that fixes the findings that have a single fix, and write it after you confirm.",
+    "chosen",
+    multiple=True,
+    metavar="[=FINDING:CHOICE]",
+    help="Show a diff that fixes the findings, and write it after you confirm. It takes none of several choices unasked: a "
+    "terminal asks, else it lists them, and --fix=1:2 takes the second of finding 1. Can be repeated.",
 )
 @click.option(
     "--yes",
     is_flag=True,
     help="With --fix: write without asking; of stdin print the fixed documents instead of the diff.",
 )
+@options.verbose_option
 @click.option("--strict", is_flag=True, help="Exit with 1 also if there are warnings.")
 @options.now_option("Evaluate exemptions and pauses as of this time")
 def check(
@@ -122,7 +125,7 @@ def check(
     cluster: ClusterChoice,
     namespace: str | None,
     output: str,
-    fix: bool,
+    chosen: tuple[str, ...],
     yes: bool,
     strict: bool,
     now: datetime,
@@ -135,6 +138,8 @@ def check(
     """
     if not (named or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
+    choices = _choices(chosen)
+    fix = bool(chosen)
     if fix and output != "text":
         raise click.UsageError(f"--fix cannot be used with -o {output}")
     if yes and not fix:
@@ -147,12 +152,17 @@ def check(
         ignore=ignore,
         is_whole=output == "yaml",
         stdin=cache(read_stdin),
-        track=track,
     )
-    with cluster.client() if cluster.is_named else nullcontext() as api:
+    with progress("checking manifests"), cluster.client() if cluster.is_named else nullcontext() as api:
         checking = partial(_checked, reading, CheckedCluster(api, config) if api else None, config, now)
         results, manifests = checking()
-        fixes = fixing.fix((results, manifests), lambda texts: checking(texts=texts)) if fix else None
+        choose = partial(_choose, choices, asks=not yes and sys.stdin.isatty() and sys.stdout.isatty())
+        fixes = fixing.fix((results, manifests), lambda texts: checking(texts=texts), choose) if fix else None
+    if choices:
+        finding, choice = min(choices.items())
+        raise click.UsageError(
+            f"--fix={finding}:{choice}: fewer than {finding} findings have several choices"
+        )
     if fixes is None:
         PRINTERS[output](results, manifests)
     elif _write_fixes(fixes, yes=yes):
@@ -172,22 +182,51 @@ def _checked(
     texts: Mapping[str, str] | None = None,
 ) -> tuple[list[ManifestResult], Manifests]:
     load = cluster.configuration if cluster else partial(load_directory, config)
-    try:
-        configuration = load()
-        if cluster and cluster.unread_documents:
-            rights = ", ".join(cluster.unread_documents)
-            advice = "use --config, or ask the platform team for the chart's tenants.readPolicies"
-            fail(f"{advice}: you may not {rights}, by which manifests are evaluated")
-        manifests = reading(kinds=configuration.workload_kinds, texts=texts)
-        if classes := device_classes(manifests.manifests):
-            configuration = load(device_classes=classes)
-    except ConfigurationError as error:
-        end_with(error.problems, " in the configuration; nothing was checked")
+    configuration = load()
+    if cluster and cluster.unread_documents:
+        rights = ", ".join(cluster.unread_documents)
+        advice = "use --config, or ask the platform team for the chart's tenants.readPolicies"
+        fail(f"{advice}: you may not {rights}, by which manifests are evaluated")
+    manifests = reading(kinds=configuration.workload_kinds, texts=texts)
+    if classes := device_classes(manifests.manifests):
+        configuration = load(device_classes=classes)
     run = Run(manifests.manifests, DecisionCache(configuration), now, cluster)
-    results = run.results(lambda items: track(items, "checking"))
+    results = run.results()
     manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)
-    manifests.notes += cluster.notes() if cluster else ()
+    if cluster:
+        missing = cluster.missing_rights
+        manifests.notes += [lacking(missing, "evaluated")] if missing else []
+        manifests.notes += cluster.notes()
     return results, manifests
+
+
+def _choices(texts: Sequence[str]) -> dict[int, int]:
+    """Return the choice that the user takes for each finding, by its number. An empty text takes none."""
+    choices: dict[int, int] = {}
+    for text in filter(None, texts):
+        finding, _, choice = text.partition(":")
+        if not (finding.isdecimal() and choice.isdecimal() and int(choice)):
+            raise click.UsageError(f"--fix={text} must be FINDING:CHOICE, two numbers such as --fix=1:2")
+        choices[int(finding)] = int(choice)
+    return choices
+
+
+def _choose(choices: dict[int, int], number: int, repair: Repair, *, asks: bool) -> int:
+    """Return the choice that the user takes for a finding with several, from 1; 0 for none. Drop it from `choices`."""
+    finding, screen = repair.violation.finding, Screen(stderr=True)
+    choice = choices.pop(number, 0)
+    if choice > len(finding.choices):
+        raise click.UsageError(
+            f"--fix={number}:{choice}: finding {number} has {len(finding.choices)} choices"
+        )
+    if choice or not asks:
+        return choice
+    screen.paragraph(f"{_place(repair.manifest, finding.path)}: {finding.sentence()}")
+    for index, edits in enumerate(finding.choices, 1):
+        screen.line(f"  {index}  {truncate(in_words((edits,)))}")
+    asked = click.IntRange(0, len(finding.choices))
+    answer: int = click.prompt("Take which one? (0: none)", type=asked, default=0, err=True)
+    return answer
 
 
 def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
@@ -204,11 +243,10 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
     for repair in fixes.repaired:
         place = _place(repair.manifest, repair.violation.finding.path)
-        finding = msgspec.structs.replace(repair.violation.finding, remedy="")
+        taken = (repair.chosen or repair.violation.finding.fix,)
+        finding = msgspec.structs.replace(repair.violation.finding, remedy="", choices=taken)
         remarks.paragraph(f"fix: {place}: {finding.brief(VALUE_LENGTH)}", style="green")
-    for repair, why in fixes.left():
-        line = f"left: {_place(repair.manifest, repair.violation.finding.path)}: {why}: {repair.violation.finding.sentence()}"
-        remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
+    _print_left(remarks, fixes)
     _print_input(fixes.found)
     remarks.paragraph(_summary_of_fixes(fixes), hanging=0, style="bold")
     texts = dict(fixes.texts)
@@ -225,6 +263,16 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
     _write(texts, fixes)
     remarks.paragraph(f"{files} written", hanging=0)
     return True
+
+
+def _print_left(remarks: Screen, fixes: Fixes) -> None:
+    for repair, why in fixes.left():
+        finding = repair.violation.finding
+        line = f"left: {_place(repair.manifest, finding.path)}: {why}: {finding.sentence()}"
+        remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
+        if number := fixes.open.get(repair.key):
+            for index, edits in enumerate(finding.choices, 1):
+                remarks.line(f"  --fix={number}:{index}  {truncate(in_words((edits,)))}")
 
 
 def _write(texts: Mapping[str, str], fixes: Fixes) -> None:
@@ -245,14 +293,6 @@ def _summary_of_fixes(fixes: Fixes) -> str:
         f"{counted(len(fixes.repaired), 'finding')} can be fixed in {counted(len(fixes.texts), 'file')}"
     )
     return f"{repaired if fixes.repaired else 'nothing to fix'}, {counted(len(left), 'denial')} left"
-
-
-def track(items: Sequence[T], doing: str, console: Console | None = None) -> Iterable[T]:
-    """Return the items. On a terminal, show a progress bar if there are many."""
-    console = console or Console(stderr=True)
-    if len(items) < LARGE or not console.is_terminal:
-        return items
-    return rich_track(items, doing, console=console, transient=True)
 
 
 def print_lines(results: Sequence[ManifestResult], manifests: Manifests) -> None:
@@ -411,8 +451,10 @@ PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Manifests], None]] = {
     "text": print_text,
     "lines": print_lines,
     "yaml": print_yaml,
-    "json": lambda results, manifests: print_json(json_document(results, manifests)),
+    "json": lambda results, manifests: print_value("json", json_document(results, manifests)),
     "diff": print_diff,
-    "sarif": lambda results, manifests: print_json(sarif_log(results, manifests, version("gpu-admission"))),
+    "sarif": lambda results, manifests: print_value(
+        "json", sarif_log(results, manifests, version("gpu-admission"))
+    ),
     "junit": lambda results, manifests: echo(junit_report(results, manifests)),
 }

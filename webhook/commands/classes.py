@@ -8,9 +8,10 @@ import click
 from policies.gpus.classes import HostShare
 from policies.quota.amounts import format_amount
 from webhook.cluster.capacity import ClassCapacity
-from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options, output_option
-from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_as
-from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
+from webhook.commands.output import Screen, amount_or_unknown, counted, print_as
+from webhook.configuration.loader import load_directory
 from webhook.tools.check.run_context import default_labels
 from webhook.tools.classes import ClassListing, ListedClass, list_classes, read_classes
 from webhook.tools.status.report import plain
@@ -20,15 +21,12 @@ COLUMN = len("ALLOWED")
 
 
 @click.command()
-@click.option(
-    "-n",
-    "--namespace",
-    help="Whose classes. Default: the context's, or default without a cluster.",
-)
+@options.namespace_option("Whose classes. Default: the context's, or default without a cluster.")
 @click.option("--all", "everything", is_flag=True, help="List classes without nodes, too, as -o json does.")
-@output_option("text", "json")
-@config_option("the cluster's documents, or the built-in ones alone")
-@optional_cluster_options
+@options.output_option()
+@options.verbose_option
+@options.config_option("the cluster's documents, or the built-in ones alone")
+@options.optional_cluster_options
 def classes(
     namespace: str | None, output: str, config: Path | None, cluster: ClusterChoice | None, everything: bool
 ) -> None:
@@ -40,19 +38,16 @@ def classes(
     Exit codes: 0, or 2 if the cluster or the documents cannot be used.
     """
     now = datetime.now(UTC)
-    try:
-        if cluster is None:
-            configuration = load_directory(config)
-            namespace = namespace or "default"
-            policy = configuration.policies.for_namespace(namespace, default_labels(namespace))
-            quota = configuration.quotas.get(namespace)
-            hard = {} if quota is None else quota.amounts
-            listing = list_classes(configuration, namespace, policy, now, hard=hard)
-        else:
-            with cluster.client() as api:
-                listing = read_classes(api, namespace or cluster.namespace(), now, config=config)
-    except ConfigurationError as error:
-        fail(error)
+    if cluster is None:
+        configuration = load_directory(config)
+        namespace = namespace or "default"
+        policy = configuration.policies.for_namespace(namespace, default_labels(namespace))
+        quota = configuration.quotas.get(namespace)
+        hard = {} if quota is None else quota.amounts
+        listing = list_classes(configuration, namespace, policy, now, hard=hard)
+    else:
+        with cluster.client() as api:
+            listing = read_classes(api, namespace or cluster.namespace(), now, config=config)
     is_whole = everything or cluster is None
     print_as(output, plain(listing), lambda screen: show(screen, listing, is_whole))
 

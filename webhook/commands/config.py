@@ -25,7 +25,13 @@ from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import decode_metadata, timestamp
-from webhook.commands.options import ClusterChoice, cluster_options, now_option, output_option
+from webhook.commands.options import (
+    ClusterChoice,
+    cluster_options,
+    namespace_option,
+    now_option,
+    output_option,
+)
 from webhook.commands.output import Screen, as_yaml, end_with, print_as
 from webhook.configuration.cluster_source import read_chosen, read_path_problems
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, TEAM, LocatedProblem
@@ -36,14 +42,11 @@ from webhook.tools.check.run_context import default_labels
 @click.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @cluster_options
-@click.option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    help="Show the modes of all rules in this namespace, which has no labels unless they are read from a cluster; repeatable.",
+@namespace_option(
+    "Show the modes of all rules in this namespace, which has no labels unless they are read from a cluster.",
+    several=True,
 )
-@output_option("text", "json")
+@output_option()
 @now_option("Show the modes at this time")
 def config(
     *, directory: Path | None, cluster: ClusterChoice, namespaces: tuple[str, ...], output: str, now: datetime

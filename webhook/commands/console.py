@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import click
 
 from webhook.cluster.access import load_access
-from webhook.commands.options import ClusterChoice, cluster_options, namespaces_option, prometheus_options
+from webhook.commands.options import ClusterChoice, cluster_options, namespace_options, prometheus_options
 from webhook.commands.output import echo, fail
 from webhook.prometheus.client import Prometheus
 from webhook.tools.console.app import HOST, console_server
@@ -16,7 +16,7 @@ PORT = 7080
 
 
 @click.command()
-@namespaces_option()
+@namespace_options(several=True)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port on {HOST}; 0 takes a free one."
 )
@@ -24,9 +24,10 @@ PORT = 7080
 @prometheus_options("Also show workloads with more GPUs than they need")
 @cluster_options
 def console(
-    namespaces: tuple[str, ...],
-    port: int,
     *,
+    namespaces: tuple[str, ...],
+    all_namespaces: bool,
+    port: int,
     no_browser: bool,
     prometheus: Prometheus | None,
     cluster: ClusterChoice,
@@ -35,7 +36,7 @@ def console(
 
     The page reads the cluster with your own rights, changes nothing, and is served to this machine only, until Ctrl-C.
     """
-    home = cluster.namespace()
+    home = "" if all_namespaces else cluster.namespace()
     with cluster.client() as api:
         name = cluster.context or urlsplit(load_access(*cluster).url).netloc
         try:

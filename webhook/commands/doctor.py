@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
 from webhook.commands.output import FAILED, Screen, counted, print_as, progress
 from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity
 from webhook.tools.doctor.checks import CHECKS, run_checks
@@ -24,17 +25,19 @@ INDENT = 9
 
 
 @click.command()
-@cluster_options
-@click.option("--namespace", default=DEFAULTS.namespace, help="Where gpu-admission is installed.")
+@options.cluster_options
+@options.install_namespace_option
 @click.option(
     "--canary-namespace", default=DEFAULTS.canary_namespace, help="Where a GPU pod is created on a dry run."
 )
 @click.option(
     "--certificate-secret", "secret", default=DEFAULTS.secret, help="The Secret of the certificate."
 )
-@config_option("the cluster's documents")
-@output_option("text", "json")
-def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: str) -> None:
+@options.config_option("the cluster's documents")
+@options.output_option()
+def doctor(
+    cluster: ClusterChoice, config: Path | None, output: str, install_namespace: str, **names: str
+) -> None:
     """Check an installation from end to end.
 
     Configurations, certificate, rights, nodes, quotas, and a GPU pod on a dry run.
@@ -45,8 +48,10 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
     """
     with cluster.client() as api:
         api.get("/version")
-    installed = InstalledCluster(api, Names(**names), config=config, now=datetime.now(UTC))
-    with progress() as shown:
+    installed = InstalledCluster(
+        api, Names(namespace=install_namespace, **names), config=config, now=datetime.now(UTC)
+    )
+    with progress("check ") as shown:
         results = list(run_checks(installed, lambda number, title: shown(f"{number}/{len(CHECKS)} {title}")))
     print_as(output, document(results), lambda screen: print_text(screen, results))
     if not is_healthy(results):

@@ -15,7 +15,7 @@ from policies.models import shapes
 from policies.models.estimate import ClassFit, Estimate
 from policies.models.shapes import Attention, EstimateError, ModelPhase, ModelShape, Precision, parse_family
 from webhook.commands.options import F, output_option
-from webhook.commands.output import echo, print_json
+from webhook.commands.output import STRUCTURED, echo, print_value
 from webhook.configuration.loader import load_directory
 
 LONGEST_CONFIG = 2**20
@@ -91,7 +91,7 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
 @_count("--sequence", "sequence length", "Tokens.", default="512")
 @_count("--gpus", "number of GPUs", "GPUs of the pod.", default="1")
 @click.option("--checkpointing", is_flag=True, help="Gradient checkpointing while training.")
-@output_option("text", "json")
+@output_option()
 def estimate(
     *,
     family: ModelShape | None,
@@ -124,8 +124,9 @@ def estimate(
     catalogue = load_directory(None).classes
     estimated = estimates.estimate(shape)
     fit = estimates.class_fit(estimated, catalogue, gpus)
-    if output == "json":
-        print_json({"shape": shape, "bytes": estimated, "placement": fit, "advice": fit.advice})
+    if output in STRUCTURED:
+        content = {"shape": shape, "bytes": estimated, "placement": fit, "advice": fit.advice}
+        print_value(output, content)
     else:
         report = [*_memory(shape, estimated, fit), "", *_classes(fit, catalogue), ""]
         basis = "A rule of thumb: too much for long sequences without --family or --config-json."

@@ -8,9 +8,9 @@ import click
 
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.options import ClusterChoice, config_option, now_option, optional_cluster_options
-from webhook.commands.output import echo, end_with
+from webhook.commands.output import echo
 from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
 
 OLDEST = (1, 33)
@@ -78,14 +78,11 @@ def export(
 
 
 def _configuration(config: Path | None, cluster: ClusterChoice | None) -> Configuration:
-    """Return the configuration of the directory, or the one in force in the cluster; the command ends if it cannot be read."""
+    """Return the configuration of the directory, or the one in force in the cluster."""
     if config is None and cluster is not None:
         with cluster.client() as api:
             chosen = read_chosen(api)
         for problem in chosen.problems:
             echo(f"warning: not in force, so not exported: {problem}", err=True)
         return chosen.configuration
-    try:
-        return load_directory(config)
-    except ConfigurationError as error:
-        end_with(error.problems)
+    return load_directory(config)

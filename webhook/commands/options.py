@@ -7,20 +7,20 @@ happen to find.
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, context_namespace, load_access
-from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import NAMESPACE
-from webhook.commands.output import fail
-from webhook.configuration.loader import ConfigurationError
+from webhook.cluster.access import AccessError, Kubeconfig, context_namespace, load_access
+from webhook.cluster.api import METADATA_LIST, ApiClient
+from webhook.cluster.objects import NAMESPACE, decode_metadata
+from webhook.commands.output import STRUCTURED, progress
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.serving.deadline import parse_duration
 
@@ -41,24 +41,18 @@ class ClusterChoice(NamedTuple):
         return self != ClusterChoice(None, None)
 
     def namespace(self) -> str:
-        """Return the namespace of kubectl. Without a usable kubeconfig the command ends."""
-        try:
-            return context_namespace(*self)
-        except AccessError as error:
-            fail(error)
+        """Return the namespace of kubectl. Raises AccessError."""
+        return context_namespace(*self)
 
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
-        """Give a client of the cluster. If it, its documents or a Prometheus cannot be used, the command exits with 2."""
-        server = ""
-        try:
-            access = load_access(*self)
-            server = access.url
-            yield ApiClient(access)
-        except errors.Unreachable as error:
-            fail(f"{server}: {error}")
-        except (AccessError, errors.ApiError, ConfigurationError, PrometheusError) as error:
-            fail(error)
+        """Give a client of the cluster, and say meanwhile that it is read. Raises AccessError; Unreachable names the server."""
+        access = load_access(*self)
+        with progress(f"reading {access.url}"):
+            try:
+                yield ApiClient(access)
+            except errors.Unreachable as error:
+                raise errors.Unreachable(f"{access.url}: {error}") from None
 
 
 def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Command]:
@@ -66,7 +60,7 @@ def _options(kubeconfig_help: str, context_help: str) -> Callable[[Command], Com
 
     def added(command: Command) -> Command:
         @click.option("--kubeconfig", metavar="FILE", help=kubeconfig_help)
-        @click.option("--context", metavar="NAME", help=context_help)
+        @click.option("--context", metavar="NAME", help=context_help, shell_complete=_contexts)
         @functools.wraps(command)
         def packed(kubeconfig: str | None, context: str | None, **given: Any) -> Any:
             return command(cluster=ClusterChoice(kubeconfig, context), **given)
@@ -117,16 +111,89 @@ def config_option(left_out: str) -> Callable[[F], F]:
     )
 
 
-def output_option(*formats: str) -> Callable[[F], F]:
-    """Return `-o`; the first format is the default."""
+def output_option(*more: str) -> Callable[[F], F]:
+    """Return `-o`: text, which is the default, JSON, YAML, and more."""
+    formats = ("text", *STRUCTURED, *more)
+    return click.option("-o", "--output", type=click.Choice(formats), default="text", help="Output format.")
+
+
+READABLE = "all that you may read, else the context's"
+
+
+def namespace_option(help_text: str, *, several: bool = False, **more: Any) -> Callable[[F], F]:
+    """Return `-n`, which names one namespace, or `several`; the command gets them as `namespaces`."""
+    name = "namespaces" if several else "namespace"
+    text = f"{help_text} Can be repeated." if several else help_text
     return click.option(
-        "-o", "--output", type=click.Choice(formats), default=formats[0], help="Output format."
+        "-n",
+        "--namespace",
+        name,
+        metavar="NAME",
+        multiple=several,
+        help=text,
+        shell_complete=_namespaces,
+        **more,
     )
 
 
-def namespaces_option(left_out: str = "all that you may read, else the context's") -> Callable[[F], F]:
-    text = f"A namespace, also several times. Default: {left_out}."
-    return click.option("-n", "--namespace", "namespaces", multiple=True, help=text)
+def namespace_options(
+    left_out: str = READABLE, *names_of_all: str, several: bool = False
+) -> Callable[[Command], Command]:
+    """Return `-n` and `-A`; the command gets `all_namespaces`, too.
+
+    left_out: the namespaces without either. names_of_all: further names of `-A`.
+    """
+
+    def added(command: Command) -> Command:
+        @namespace_option(f"Namespace. Default: {left_out}.", several=several)
+        @click.option("-A", "--all-namespaces", *names_of_all, is_flag=True, help="All namespaces.")
+        @functools.wraps(command)
+        def checked(*, all_namespaces: bool, **given: Any) -> Any:
+            if all_namespaces and (given.get("namespace") or given.get("namespaces")):
+                raise click.UsageError("-A means all namespaces: omit -n")
+            return command(all_namespaces=all_namespaces, **given)
+
+        return checked
+
+    return added
+
+
+Completed = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def completed(read: Callable[[ApiClient], Iterable[str]]) -> Completed:
+    """Return a completion by names that are read from the cluster; where they cannot be read there are none."""
+
+    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+        given = context.params
+        try:
+            access = load_access(given.get("kubeconfig"), given.get("context"))
+            return [name for name in read(ApiClient(access, read_seconds=2.0)) if name.startswith(begun)]
+        except errors.ApiError:  # AccessError is one
+            return []
+
+    return complete
+
+
+_namespaces = completed(lambda api: object_names(api, "/api/v1/namespaces"))
+
+
+def object_names(api: ApiClient, path: str) -> list[str]:
+    return [decode_metadata(raw).name for raw in api.list(path, msgspec.Raw, accept=METADATA_LIST).items]
+
+
+def _contexts(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    try:
+        names = Kubeconfig(context.params.get("kubeconfig")).contexts
+    except AccessError:
+        return []
+    return [name for name in names if name.startswith(begun)]
+
+
+verbose_option = click.option(
+    "--verbose", is_flag=True, expose_value=False, help="List the rights that you lack one by one."
+)
+"""`output.lacking` looks whether it is given."""
 
 
 def prometheus_options(purpose: str) -> Callable[[Command], Command]:
@@ -237,6 +304,9 @@ class Duration(click.ParamType[timedelta]):
 
     name = "DURATION"
 
+    def __init__(self, at_most: str = "") -> None:
+        self._at_most = at_most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         try:
             duration = value if isinstance(value, timedelta) else parse_duration(str(value))
@@ -244,6 +314,8 @@ class Duration(click.ParamType[timedelta]):
             self.fail(f'"{str(value)[:40]}" is not a valid duration: write 30m or 1h30m.', param, ctx)
         if duration < timedelta(seconds=1):
             self.fail(f'"{value}" must be at least 1s.', param, ctx)
+        if self._at_most and duration > parse_duration(self._at_most):
+            self.fail(f'"{value}" must be at most {self._at_most}.', param, ctx)
         return duration
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from fractions import Fraction
 from textwrap import wrap
@@ -12,17 +12,23 @@ from typing import Any, NoReturn
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from policies.finding import truncate
 from policies.printable import printable, printable_json, printable_lines
 from policies.quota.amounts import format_amount
+from webhook.configuration.yaml_documents import dump_document
 
 FAILED = 1
 """Exit code: the check was made, and its answer is no."""
 BAD_INPUT = 2
 """Exit code: wrong usage, or a cluster or documents that cannot be used."""
+
+STRUCTURED = ("json", "yaml")
+"""Formats of `-o` with the same content."""
 
 LONGEST_ERROR = 4_000
 """Characters of a line: an error may quote a key of a file, which may be as long as the file."""
@@ -45,6 +51,7 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line as it is, however long."""
+        end_progress()
         self._console.print(Text(printable(text), style=style), soft_wrap=True, crop=False, overflow="ignore")
 
     def heading(self, text: str) -> None:
@@ -85,9 +92,18 @@ class Screen:
             self.line()
             self.paragraph(nodes_from, style="dim")
         if missing_rights:
-            text = f"you may not {', '.join(missing_rights)}: what depends on it is not shown"
             self.line()
-            self.paragraph(text, style="yellow")
+            self.paragraph(lacking(missing_rights), style="yellow")
+
+
+def lacking(rights: Sequence[str], done: str = "shown") -> str:
+    """Return what is left out, in one line; with --verbose all that the caller may not do."""
+    context = click.get_current_context(silent=True)
+    if len(rights) > 1 and not (
+        context and context.get_parameter_source("verbose") is ParameterSource.COMMANDLINE
+    ):
+        return f"not {done}: what needs {len(rights)} rights that you lack; --verbose lists them"
+    return f"you may not {', '.join(rights)}: what depends on it is not {done}"
 
 
 def amount_or_unknown(amount: Fraction | None) -> str:
@@ -104,6 +120,7 @@ def since(moment: datetime | None, now: datetime) -> str:
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
     """Print text of any lines: all output of commands comes here or through a Screen."""
+    end_progress()
     click.echo(printable_lines(text), nl=nl, err=err)
 
 
@@ -115,25 +132,53 @@ def echo_document(text: str) -> None:
         click.echo(text.encode(), nl=False)
 
 
-def print_json(value: Any, *, indent: int = 2) -> None:
-    """Print a value; without `indent` in one line."""
+def print_value(output: str, value: Any, *, indent: int = 2) -> None:
+    """Print a value as JSON or YAML. Without `indent` more follow: JSON is one line, YAML begins with `---`."""
+    end_progress()
+    if output == "yaml":
+        text = dump_document(msgspec.json.decode(msgspec.json.encode(value)))
+        click.echo(text if indent else f"---\n{text}", nl=False)
+        return
     text = msgspec.json.encode(value).decode()
     click.echo(printable_json(msgspec.json.format(text, indent=indent) if indent else text))
 
 
+_shown: list[Status] = []
+"""What shows a progress now, if one does."""
+
+
 @contextmanager
-def progress(doing: str = "") -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows on a terminal what is being done: `doing` with the text that it is called with."""
+def progress(doing: str) -> Iterator[Callable[[str], object]]:
+    """Show on a terminal what is being done, until something is printed. Into a pipe nothing is written.
+
+    Yields a function that says it more exactly, of the progress around this one if there is one.
+    """
+
+    def say(subject: str) -> None:
+        for status in _shown:
+            status.update(f"{doing}{subject}")
+
     console = Console(stderr=True, highlight=False)
-    status = console.status("")
-    with status if console.is_terminal else nullcontext():
-        yield lambda subject: status.update(f"{doing}{subject}")
+    if _shown or not console.is_terminal:
+        yield say
+        return
+    _shown.append(console.status(doing))
+    try:
+        with _shown[0]:
+            yield say
+    finally:
+        _shown.clear()
+
+
+def end_progress() -> None:
+    while _shown:
+        _shown.pop().stop()
 
 
 def print_as(output: str, value: Any, show: Callable[[Screen], object]) -> None:
-    """Print the value as JSON, or what `show` prints."""
-    if output == "json":
-        print_json(value)
+    """Print the value as JSON or YAML, or what `show` prints."""
+    if output in STRUCTURED:
+        print_value(output, value)
     else:
         show(Screen())
 

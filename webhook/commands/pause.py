@@ -6,7 +6,6 @@ is the evidence.
 """
 
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -15,16 +14,14 @@ import click
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
-from webhook.commands.options import ClusterChoice, cluster_options, output_option
-from webhook.commands.output import FAILED, Screen, end_with, print_as, print_errors
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
+from webhook.commands.output import FAILED, Screen, end_with, fail, print_as, print_errors
 from webhook.configuration.cluster_source import RESOURCES, Record, decode_record, path_of
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
-from webhook.serving.deadline import parse_duration
 
-MAX_DURATION = timedelta(hours=24)
 PAUSED_BY, PAUSED_AT, PAUSE_REASON = (
     f"{GROUP}/{name}" for name in ("paused-by", "paused-at", "pause-reason")
 )
@@ -32,16 +29,24 @@ SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 EVERYTHING = "*"
 
 
+def policy_names(api: ApiClient) -> list[str]:
+    return options.object_names(api, RESOURCES[POLICY].path())
+
+
 @click.command()
-@click.argument("names", nargs=-1, metavar="[POLICY]...")
+@click.argument("names", nargs=-1, metavar="[POLICY]...", shell_complete=options.completed(policy_names))
 @click.option(
-    "--for", "duration", metavar="DURATION", help="Duration, such as 30m or 1h30m. Required; at most 24h."
+    "--for",
+    "duration",
+    type=options.Duration(at_most="24h"),
+    required=True,
+    help="How long, such as 30m or 1h30m; at most 24h, and a pause can be renewed.",
 )
-@click.option("--reason", help="Reason, written to an annotation of the policy. Required.")
-@cluster_options
-@output_option("text", "json")
+@click.option("--reason", required=True, help="Why, written to an annotation of the policy.")
+@options.cluster_options
+@options.output_option()
 def pause(
-    *, names: tuple[str, ...], duration: str | None, reason: str | None, cluster: ClusterChoice, output: str
+    *, names: tuple[str, ...], duration: timedelta, reason: str, cluster: ClusterChoice, output: str
 ) -> None:
     """Pause GPUPolicies: their rules only audit for a while.
 
@@ -49,18 +54,17 @@ def pause(
 
     Exit codes: 0 all are paused, 1 some could not be paused, 2 nothing was changed.
     """
+    if not reason.strip():
+        raise click.BadParameter("must say why the policy is paused", param_hint="--reason")
     now = datetime.now(UTC).replace(microsecond=0)
-    problems = list(_option_problems(duration, reason))
-    api, policies, chosen = _policies(cluster, names, problems)
-    if not policies:
-        message = "the built-in defaults are in force; apply a policy whose rules audit instead"
-        problems.append(f"the cluster has no {POLICY} to pause: {message}")
-    if problems:
-        end_with(problems)
-    until = timestamp(now + pause_duration(duration or ""))
-    who = _who(api)
-    change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
-    done = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
+    with cluster.client() as api:
+        policies, chosen = _policies(api, names)
+        if not policies:
+            message = "the built-in defaults are in force; apply a policy whose rules audit instead"
+            fail(f"the cluster has no {POLICY} to pause: {message}")
+        until, who = timestamp(now + duration), _who(api)
+        change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
+        done = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
     common = {"pausedUntil": until, "by": who, "reason": reason}
     shown = [{**before_change(policy), **common} for policy in done]
     print_as(output, shown, lambda screen: _print_pause(screen, done, policies, until, who))
@@ -68,9 +72,9 @@ def pause(
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[POLICY]...")
-@cluster_options
-@output_option("text", "json")
+@click.argument("names", nargs=-1, metavar="[POLICY]...", shell_complete=options.completed(policy_names))
+@options.cluster_options
+@options.output_option()
 def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
     """End the pause of GPUPolicies.
 
@@ -78,54 +82,27 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
 
     Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
     """
-    problems: list[str] = []
-    api, _, chosen = _policies(cluster, names, problems)
-    chosen = [policy for policy in chosen if paused_until(policy) is not None]
-    if problems:
-        end_with(problems)
     removed = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
-    done = change_policies(api, chosen, {"metadata": {"annotations": removed}, "spec": {PAUSE: None}})
+    with cluster.client() as api:
+        _, chosen = _policies(api, names)
+        chosen = [policy for policy in chosen if paused_until(policy) is not None]
+        done = change_policies(api, chosen, {"metadata": {"annotations": removed}, "spec": {PAUSE: None}})
     print_as(output, list(map(before_change, done)), lambda screen: _print_resumed(screen, done, chosen))
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
-def pause_duration(text: str) -> timedelta:
-    """Parse the duration of a pause. Raises ValueError if it is not valid or out of bounds."""
-    duration = parse_duration(text)
-    if not timedelta() < duration <= MAX_DURATION:
-        raise ValueError(f'"{text[:40]}" must be more than 0 and at most 24h; a pause can be renewed')
-    return duration
-
-
-def _option_problems(duration: str | None, reason: str | None) -> Iterator[str]:
+def _policies(api: ApiClient, names: tuple[str, ...]) -> tuple[list[Record], list[Record]]:
+    """Return all GPUPolicies of the cluster, and the named ones, or all. If one is not there, the command ends."""
     try:
-        if duration is None:
-            yield "--for: Required value: how long, such as --for 30m"
-        else:
-            pause_duration(duration)
-    except ValueError as error:
-        yield f"--for: {error}"
-    if reason is None or not reason.strip():
-        yield "--reason: Required value: why the policy is paused"
-
-
-def _policies(
-    cluster: ClusterChoice, names: tuple[str, ...], problems: list[str]
-) -> tuple[ApiClient, list[Record], list[Record]]:
-    """Return all GPUPolicies of the cluster, and the named ones, or all. If they cannot be listed, the command ends."""
-    try:
-        api = ApiClient(load_access(*cluster))
         found = api.list(RESOURCES[POLICY].path(), partial(decode_record, POLICY)).items
     except errors.NotFound:
-        end_with([*problems, f"the kind {POLICY} is not installed in the cluster"])
-    except (AccessError, errors.ApiError) as error:
-        end_with([*problems, f"failed to list the policies: {error}"])
-    found = sorted(found, key=lambda policy: policy.document.name)
-    known = {policy.document.name: policy for policy in found}
-    if found:
-        message = f"must be one of {', '.join(known)}"
-        problems += [f'{POLICY} not found: "{name}": {message}' for name in names if name not in known]
-    return api, found, [known[name] for name in dict.fromkeys(names) if name in known] if names else found
+        fail(f"the kind {POLICY} is not installed in the cluster")
+    known = {each.document.name: each for each in sorted(found, key=lambda policy: policy.document.name)}
+    message = f"must be one of {', '.join(known)}"
+    unknown = [f'{POLICY} not found: "{name}": {message}' for name in names if name not in known]
+    if known and unknown:
+        end_with(unknown)
+    return list(known.values()), [known[name] for name in dict.fromkeys(names or known) if name in known]
 
 
 def before_change(policy: Record) -> dict[str, str | None]:

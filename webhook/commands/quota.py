@@ -18,7 +18,7 @@ from webhook.cluster.nodes import readable_node_index
 from webhook.cluster.objects import TRUE
 from webhook.commands import options, quota_text
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import Screen, amount_or_unknown, counted, fail, print_json, since
+from webhook.commands.output import STRUCTURED, Screen, amount_or_unknown, counted, fail, print_value, since
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import QUOTAS, READY, QuotaRecord, WaitingPods, decode_quota
 from webhook.tools.doctor.cluster import Names
@@ -61,23 +61,21 @@ class QuotaReports(NamedTuple):
 
 
 @click.command()
-@click.option(
-    "-n",
-    "--namespace",
-    help="One namespace, with the pods and claims that hold its quota. Default: all that you may read, else the context's.",
-)
+@options.namespace_options(f"{options.READABLE}; of one, also the pods and claims that hold its quota")
+@options.verbose_option
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
 @options.install_namespace_option
-@options.output_option("text", "json")
+@options.output_option()
 @options.config_option("the cluster's documents")
 @options.cluster_options
 def quota(
+    *,
     namespace: str | None,
+    all_namespaces: bool,
     output: str,
     config: Path | None,
     install_namespace: str,
     cluster: ClusterChoice,
-    *,
     problems: bool,
 ) -> None:
     """Show used, reserved and granted GPUs per namespace.
@@ -93,15 +91,15 @@ def quota(
         try:
             reports = _read(reader, configuration, namespace or "", names, now)
         except errors.Forbidden:
-            if namespace:
+            if namespace or all_namespaces:
                 raise
             namespace = home
             reports = _read(reader, configuration, namespace, names, now)
     if not reports.reports and not reports.teams:
         fail(f"there is no GPUQuota{f' in namespace {namespace}' if namespace else ''}")
     shown = [report for report in reports.reports if report.summary.has_problem or not problems]
-    if output == "json":
-        print_json(document(reports._replace(reports=shown)))
+    if output in STRUCTURED:
+        print_value(output, document(reports._replace(reports=shown)))
     elif namespace:
         print_text(Screen(), reports, now)
     else:

@@ -15,7 +15,6 @@ import msgspec
 
 from policies.quota.waiting import GATE
 from webhook.cluster import errors
-from webhook.cluster.access import AccessError, load_access
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import (
     WEBHOOK_CONFIGURATION,
@@ -23,8 +22,8 @@ from webhook.cluster.objects import (
     decode_metadata,
     webhook_configuration_path,
 )
-from webhook.commands.options import ClusterChoice, cluster_options, output_option
-from webhook.commands.output import FAILED, Screen, counted, end_with, fail, print_as
+from webhook.commands.options import ClusterChoice, cluster_options, namespace_options, output_option
+from webhook.commands.output import FAILED, Screen, counted, print_as, progress
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
 SECONDS = 30.0
@@ -41,17 +40,16 @@ class _Result(Enum):
 
 
 @click.command()
-@click.option("-n", "--namespace", help="Release the pods of one namespace.")
-@click.option("--all", "everywhere", is_flag=True, help="Release the pods of all namespaces.")
+@namespace_options("none: name one, or -A", "--all")
 @click.option(
     "--uninstall",
     is_flag=True,
     help=f"Delete the webhook configurations {WEBHOOK_CONFIGURATION} first: from then on nothing is reviewed.",
 )
 @cluster_options
-@output_option("text", "json")
+@output_option()
 def release(
-    *, namespace: str | None, everywhere: bool, uninstall: bool, cluster: ClusterChoice, output: str
+    *, namespace: str | None, all_namespaces: bool, uninstall: bool, cluster: ClusterChoice, output: str
 ) -> None:
     """Start all pods that wait in line for quota.
 
@@ -60,24 +58,18 @@ def release(
 
     Exit codes: 0 no pod waits any more, 1 some still wait, 2 it could not try.
     """
-    if everywhere == (namespace is not None):
-        end_with(["one of --all and --namespace must be given"])
-    if uninstall and not everywhere:
-        end_with(["--uninstall needs --all"])
-    try:
-        api = ApiClient(load_access(*cluster))
+    if not all_namespaces and namespace is None:
+        raise click.UsageError("name the pods to release: -n NAMESPACE, or -A")
+    if uninstall and not all_namespaces:
+        raise click.UsageError("--uninstall requires -A")
+    path = api_path("/api/v1", "namespaces", namespace, "pods") if namespace else "/api/v1/pods"
+    with cluster.client() as api:
         for kind in WEBHOOK_CONFIGURATION_KINDS if uninstall else ():
             _delete(api, webhook_configuration_path(kind))
-    except (AccessError, errors.ApiError) as error:
-        fail(f"failed to delete the webhook configurations: {error}" if uninstall else error)
-    try:
-        path = api_path("/api/v1", "namespaces", namespace, "pods") if namespace else "/api/v1/pods"
         waiting = [pod for pod in api.list(path, decode_stored).items if GATE in pod.gates]
-    except errors.ApiError as error:
-        fail(f"failed to list the pods: {error}")
-    until = monotonic() + SECONDS
-    with ThreadPoolExecutor(THREADS) as threads:
-        results = list(threads.map(partial(_release_by, until, api), waiting))
+        until = monotonic() + SECONDS
+        with progress("removing the scheduling gates"), ThreadPoolExecutor(THREADS) as threads:
+            results = list(threads.map(partial(_release_by, until, api), waiting))
     shown = [{"pod": pod.title, "result": result.value, "message": text} for pod, result, text in results]
     print_as(output, shown, lambda screen: _print(screen, results))
     sys.exit(0 if all(result is _Result.RELEASED for _, result, _ in results) else FAILED)

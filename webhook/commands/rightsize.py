@@ -9,8 +9,7 @@ import click
 
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import Screen, end_with, print_as
-from webhook.configuration.loader import ConfigurationError
+from webhook.commands.output import Screen, print_as
 from webhook.prometheus.client import Prometheus
 from webhook.tools.prices import Prices, money, read_prices
 from webhook.tools.rightsize.sizing import Size, Suggestion
@@ -21,8 +20,8 @@ MAX_SHOWN = 40
 
 
 @click.command()
-@options.namespaces_option("the context's")
-@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
+@options.namespace_options("the context's", several=True)
+@options.verbose_option
 @click.option(
     "--window",
     type=options.Window(),
@@ -30,7 +29,7 @@ MAX_SHOWN = 40
     help="How far back peaks are read: days or hours, 14d or 36h.",
 )
 @options.prices_option
-@options.output_option("text", "json")
+@options.output_option()
 @options.config_option("the cluster's documents")
 @options.prometheus_options("Read peaks")
 @options.cluster_options
@@ -54,19 +53,14 @@ def rightsize(
 
     Exit codes: 0, or 2 if the cluster, Prometheus, the documents or the prices cannot be used.
     """
-    if all_namespaces and namespaces:
-        raise click.UsageError("-A reads all namespaces: omit -n")
     if prometheus is None:
         raise click.UsageError("--prometheus-url is required: peaks are read from there")
     chosen = () if all_namespaces else namespaces or (cluster.namespace(),)
-    try:
-        priced = read_prices(prices) if prices else None
-        with cluster.client() as api:
-            report = read_sizes(
-                api, prometheus, now, hours=window, namespaces=chosen, prices=priced, config=config
-            )
-    except ConfigurationError as error:
-        end_with(error.problems, "; nothing was read")
+    priced = read_prices(prices) if prices else None
+    with cluster.client() as api:
+        report = read_sizes(
+            api, prometheus, now, hours=window, namespaces=chosen, prices=priced, config=config
+        )
     print_as(output, document(report, priced), lambda screen: print_text(screen, report, priced))
 
 

@@ -32,9 +32,15 @@ TYPE_NAMES: dict[Any, str] = {
 }
 
 
+def _begun_with(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    return [
+        name for name in (*RULES_BY_ID, *(each.name for each in RULES_BY_REASON)) if name.startswith(begun)
+    ]
+
+
 @click.command()
-@click.argument("name", metavar="[RULE | REASON]", required=False)
-@output_option("text", "json")
+@click.argument("name", metavar="[RULE | REASON]", required=False, shell_complete=_begun_with)
+@output_option()
 def rules(name: str | None, output: str) -> None:
     """Show all rules, one with its options, or those of a reason.
 

@@ -8,9 +8,8 @@ import msgspec
 
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import echo, end_with, fail, print_json, progress
+from webhook.commands.output import echo, fail, print_as, progress
 from webhook.commands.scan_text import print_text
-from webhook.configuration.loader import ConfigurationError
 from webhook.prometheus.client import Prometheus
 from webhook.tools.rightsize.workloads import read_sizes
 from webhook.tools.scan.proposal import write
@@ -27,8 +26,9 @@ from webhook.tools.scan.scanning import Scan
     metavar="DIRECTORY",
     help="Write a proposed configuration to this empty directory, after evaluating the pods with it.",
 )
-@click.option("-n", "--namespace", default="", show_default=False, help="Scan one namespace.")
-@options.output_option("text", "json", "html")
+@options.namespace_options("all")
+@options.verbose_option
+@options.output_option("html")
 @options.prometheus_options("Also find workloads with more GPUs than they need")
 @options.cluster_options
 @options.now_option("Evaluate at this time")
@@ -37,13 +37,14 @@ def scan(
     config: Path | None,
     enforce: bool,
     propose: Path | None,
-    namespace: str,
+    namespace: str | None,
+    all_namespaces: bool,  # noqa: ARG001 - all are the default
     output: str,
     prometheus: Prometheus | None,
     cluster: ClusterChoice,
     now: datetime,
 ) -> None:
-    """Evaluate the pods and workloads of a cluster as if created now.
+    """Evaluate a cluster's pods and workloads as if created now.
 
     Nothing needs to be installed, and nothing in the cluster is changed. Shows what would be refused, changed and warned about,
     who holds which GPUs, and which resources and devices no rule or quota knows; it proposes GPUClasses, GPUQuotas,
@@ -52,25 +53,21 @@ def scan(
     Exit codes: 0 scanned; 2 if the cluster or the documents cannot be used.
     """
     with cluster.client() as api, progress("reading ") as shown:
-        try:
-            scanning = Scan(
-                api, now=now, config=config, namespace=namespace, is_enforced=enforce, progress=shown
-            )
-            report = scanning.report(with_trial=propose is not None)
-            if prometheus is not None:
-                chosen = (namespace,) if namespace else ()
-                sizes = read_sizes(api, prometheus, now, namespaces=chosen, config=config)
-                report = msgspec.structs.replace(report, right_size=sizes)
-        except ConfigurationError as error:
-            end_with(error.problems, "; nothing was scanned")
+        scanning = Scan(
+            api, now=now, config=config, namespace=namespace or "", is_enforced=enforce, progress=shown
+        )
+        report = scanning.report(with_trial=propose is not None)
+        if prometheus is not None:
+            chosen = (namespace,) if namespace else ()
+            sizes = read_sizes(api, prometheus, now, namespaces=chosen, config=config)
+            report = msgspec.structs.replace(report, right_size=sizes)
     if propose is not None:
         try:
             write(report.proposal, propose)
         except OSError as error:
             fail(error)
-    if output == "json":
-        print_json(msgspec.to_builtins(report, enc_hook=str))
-    elif output == "html":
+    if output == "html":
         echo(page(report))
     else:
-        print_text(report, propose)
+        content = msgspec.to_builtins(report, enc_hook=str)
+        print_as(output, content, lambda screen: print_text(screen, report, propose))

@@ -41,8 +41,7 @@ SHOWN_EFFECTS = (Effect.REFUSED, Effect.CHANGED, Effect.WARNED)
 """Columns of namespaces."""
 
 
-def print_text(report: ScanReport, directory: Path | None) -> None:
-    screen = Screen()
+def print_text(screen: Screen, report: ScanReport, directory: Path | None) -> None:
     _overview(screen, report)
     for effect in TITLES:
         _problems(screen, effect, [problem for problem in report.problems if problem.effect is effect])
@@ -55,8 +54,7 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
     _remarks(screen, "LimitRanges that give GPUs", report.limit_ranges)
     _sizes(screen, report.right_size)
     _proposal(screen, report.proposal, directory)
-    for right in report.omitted:
-        screen.paragraph(f"not read: you may not {right}", style="yellow")
+    screen.limits_of_view(report.omitted)
     if report.left_out:
         more = counted(report.left_out, "more finding or change", "more findings and changes")
         screen.paragraph(f"not shown: {more}", style="yellow")

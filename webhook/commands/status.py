@@ -5,35 +5,39 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
 
-from policies.printable import printable
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import Screen, counted, echo, end_with, fail, print_json
+from webhook.commands.output import (
+    STRUCTURED,
+    Screen,
+    counted,
+    echo,
+    end_with,
+    fail,
+    print_value,
+)
 from webhook.commands.status_text import show
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.gpu_hours import Counts
-from webhook.tools.status.denials import denials_in_logs
+from webhook.tools.status.denials import LoggedPods, pods_in_logs
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, only_problems, plain
-from webhook.tools.status.summaries import DeniedOwner
 
 EVERY_SECONDS = 5.0
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()
-@options.namespaces_option()
+@options.namespace_options(several=True)
+@options.verbose_option
 @click.option("--problems", is_flag=True, help="Leave out what works; show every quota with a problem.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @click.option(
@@ -47,15 +51,16 @@ NEVER = datetime.min.replace(tzinfo=UTC)
     "logs",
     multiple=True,
     metavar="FILE",
-    help="Count denials by this audit log, not by Events; several times, also .gz.",
+    help="Count denials by this audit log, not by Events, and what only audited; several times, also .gz.",
 )
 @options.install_namespace_option
 @options.config_option("the cluster's documents")
-@options.output_option("text", "json")
+@options.output_option()
 @options.cluster_options
 def status(
     *,
     namespaces: tuple[str, ...],
+    all_namespaces: bool,
     problems: bool,
     watch: bool,
     interval: float,
@@ -71,19 +76,20 @@ def status(
 
     Exit codes: 0; 2 if the cluster or the documents cannot be used.
     """
-    home, names = cluster.namespace(), Names(namespace=install_namespace)
+    home = "" if all_namespaces else cluster.namespace()
+    names = Names(namespace=install_namespace)
+    logged = cache(lambda: _logged(logs, namespaces, datetime.now(UTC)))  # read once, also with --watch
 
     def read(api: ApiClient, before: ClusterStatus | None) -> ClusterStatus:
-        moment = datetime.now(UTC)
         return read_status(
             api,
-            now=moment,
+            now=datetime.now(UTC),
             namespaces=namespaces,
             home=home,
             names=names,
             config=config,
             installation=before.installation if before else None,
-            logged=before.denials if before and logs else _logged(logs, namespaces, moment),
+            logged=logged(),
         )
 
     with cluster.client() as api:
@@ -100,29 +106,27 @@ def status(
 
 
 def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:
-    """Print a status. `indent` is 0 if more follow: JSON then takes one line each, and text ends with an empty line."""
-    if output == "json":
-        print_json(plain(only_problems(status) if problems else status), indent=indent)
+    """Print a status. `indent` is 0 if more follow: JSON then takes one line, YAML a document, text ends with an empty line."""
+    if output in STRUCTURED:
+        print_value(output, plain(only_problems(status) if problems else status), indent=indent)
         return
     show(Screen(), status, problems=problems)
     if not indent:
         echo()
 
 
-def _logged(
-    logs: Sequence[str], namespaces: Sequence[str], moment: datetime
-) -> tuple[DeniedOwner, ...] | None:
-    """Return the denials in audit logs; None without logs. End the command if a log cannot be read."""
+def _logged(logs: Sequence[str], namespaces: Sequence[str], moment: datetime) -> LoggedPods | None:
+    """Return the pods of audit logs; None without logs. End the command if a log cannot be read."""
     lines = Counts()
     try:
-        denials = denials_in_logs(logs, namespaces, moment, lines) if logs else None
+        pods = pods_in_logs(logs, namespaces, moment, lines) if logs else None
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     if lines.problems:
         end_with(lines.problems)
     if lines.unreadable:
         echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
-    return denials
+    return pods
 
 
 def readings(read: Callable[[], ClusterStatus], interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
@@ -149,26 +153,10 @@ def changes(readings: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[Clu
 
 
 def redraw(readings: Iterable[ClusterStatus | errors.ApiError], *, problems: bool = False) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
-    frame = Frame()
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        for each in readings:
-            if isinstance(each, errors.ApiError):
-                # The last status stays, with its time.
-                lines = [Text(f"error: {printable(str(each))}", style="red"), *frame.lines]
-            else:
-                frame = Frame()
-                show(frame, each, problems=problems)
-                lines = frame.lines
-            live.update(Group(*lines), refresh=True)
-
-
-class Frame(Screen):
-    """Keeps its lines instead of printing them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[Text] = []
-
-    def line(self, text: str = "", style: str = "") -> None:
-        self.lines.append(Text(printable(text), style=style))
+    """Print each status in place of the one before; an error below the last one, which has its time."""
+    for each in readings:
+        if isinstance(each, errors.ApiError):
+            echo(f"error: {each}", err=True)
+        else:
+            click.clear()
+            show(Screen(), each, problems=problems)

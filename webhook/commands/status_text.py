@@ -1,7 +1,7 @@
 """The text of `gpu-admission status`."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from policies.finding import truncate
 from policies.printable import first_names
@@ -11,7 +11,7 @@ from webhook.commands import quota_text
 from webhook.commands.output import Screen, amount_or_unknown, counted, since
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
-from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaSummary
+from webhook.tools.status.summaries import AuditedPods, QuotaHolder, QuotaRow, QuotaSummary
 
 NAME = 24
 NARROW = 72
@@ -21,6 +21,8 @@ MAX_HOLDERS = 3
 MAX_DENIALS = 5
 MAX_PENDING = MAX_IDLE = 5
 MAX_FINDINGS = 10
+HOURS_SHOWN = 48
+"""From so many hours on, days are shown."""
 HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
 SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 
@@ -55,6 +57,8 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
     _idle(screen, status)
     _classes(screen, status)
     _denials(screen, status)
+    if status.audited is not None:
+        _audited(screen, status.audited)
     _findings(screen, status)
     if problems and not (
         status.quotas or status.teams or status.policies or status.classes or status.denials
@@ -245,6 +249,17 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
         screen.paragraph(denial.message, indent=4, hanging=0, style="dim")
     if len(status.denials) > MAX_DENIALS:
         screen.line(f"  and {counted(len(status.denials) - MAX_DENIALS, 'owner')} more")
+
+
+def _audited(screen: Screen, found: AuditedPods) -> None:
+    """Print what would be denied, were every rule enforced: the number of the audit phase."""
+    hours = round((found.until - found.since) / timedelta(hours=1))
+    time = counted(hours // 24, "day") if hours >= HOURS_SHOWN else counted(max(hours, 1), "hour")
+    rules = ", ".join(f"{rule} ({pods})" for rule, pods in found.by_rule.items())
+    by_rule = f", by rule {rules}" if rules else ""
+    _heading(screen, "only audited")
+    text = f"in {time} {found.refused or 'none'} of {counted(found.pods, 'pod')} would have been refused{by_rule}"
+    screen.paragraph(text, indent=2, hanging=0, style="yellow" if found.refused else "")
 
 
 def _findings(screen: Screen, status: ClusterStatus) -> None:

@@ -19,16 +19,18 @@ from webhook.cluster.objects import timestamp
 from webhook.commands.options import Since, now, output_option, prices_option, prometheus_options
 from webhook.commands.output import (
     FAILED,
+    STRUCTURED,
     Screen,
     counted,
     echo_document,
     end_with,
     fail,
     print_errors,
-    print_json,
+    print_value,
+    progress,
 )
-from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.prometheus.client import Prometheus, PrometheusError
+from webhook.configuration.loader import load_directory
+from webhook.prometheus.client import Prometheus
 from webhook.tools import gpu_hours
 from webhook.tools.average_use import read_use, use_of
 from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
@@ -79,7 +81,7 @@ class Columns(NamedTuple):
 @click.option("--until", type=Since(), help="Count up to then. Default: all of it.")
 @prices_option
 @prometheus_options("Tell used GPU-hours from idle ones")
-@output_option("text", "json", "csv")
+@output_option("csv")
 def usage(
     files: tuple[str, ...],
     by: tuple[str, ...],
@@ -102,13 +104,8 @@ def usage(
     if prometheus and not since:
         raise click.UsageError("--prometheus-url requires --since: from then on, use is read")
     by = tuple(dict.fromkeys(by))
-    try:
-        priced = read_prices(prices) if prices else None
-        use = _use(prometheus, since, until) if prometheus and since else None
-    except ConfigurationError as error:
-        end_with(error.problems, "; nothing was counted")
-    except PrometheusError as error:
-        fail(error)
+    priced = read_prices(prices) if prices else None
+    use = _use(prometheus, since, until) if prometheus and since else None
     summed = gpu_hours.Usage([gpu_hours.By(each) for each in by], since=since, until=until, use=use)
     lines = _read(files or (gpu_hours.STDIN,), summed)
     groups = summed.groups()
@@ -120,14 +117,16 @@ def usage(
         for each, cost in zip(groups, cents, strict=True)
     ]
     columns = Columns(priced, use is not None)
-    if output == "json":
-        print_json(_document(by, groups, rows, columns, lines, summed))
+    if output in STRUCTURED:
+        print_value(output, _document(by, groups, rows, columns, lines, summed))
     elif output == "csv":
         echo_document(_csv(by, groups, rows, columns, summed.coverage))
     elif summed.usage_lines:
         _print(Screen(), by, rows, columns)
     screen = Screen(stderr=True)
-    for note in (*_default_prices(priced, groups), *_notes(lines, summed)) if output != "json" else ():
+    for note in (
+        (*_default_prices(priced, groups), *_notes(lines, summed)) if output not in STRUCTURED else ()
+    ):
         screen.paragraph(note, hanging=0)
     _exit_if_incomplete(lines, summed)
 
@@ -144,7 +143,9 @@ def _read(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
     lines = gpu_hours.Counts()
     try:
         # Only lines of the controller (`counted`, `counting`) and of /validate count.
-        usage.read(gpu_hours.audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each))
+        wanted = gpu_hours.audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each)
+        with progress("reading audit logs"):
+            usage.read(wanted)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     usage.finish(now().timestamp())

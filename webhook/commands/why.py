@@ -11,12 +11,13 @@ from policies.finding import truncate
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.cluster.objects import timestamp
-from webhook.commands.options import ClusterChoice, cluster_options, config_option, output_option
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice, completed
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota_text import budget_facts, idle_text
 from webhook.tools.status.report import plain
 from webhook.tools.status.team_text import team_share
-from webhook.tools.why.discovery import UnknownKindError
+from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaFit, Source
 from webhook.tools.why.node_fit import format_requests
@@ -42,17 +43,17 @@ NOT_STORED = (
 
 
 @click.command()
-@click.argument("subject", nargs=-1, metavar="[KIND/NAME | KIND NAME]")
-@click.option("-n", "--namespace", help="Namespace of the object. Default: the namespace of the context.")
-@click.option(
-    "-A",
-    "--all-namespaces",
-    is_flag=True,
-    help=f"Without a name, list the problems of all namespaces, {MAX_PROBLEMS} at most.",
+@click.argument(
+    "subject",
+    nargs=-1,
+    metavar="[KIND/NAME | KIND NAME]",
+    shell_complete=completed(lambda api: ServedKinds(api).plurals),
 )
-@config_option("the cluster's documents")
-@output_option("text", "json")
-@cluster_options
+@options.namespace_options("the context's")
+@options.config_option("the cluster's documents")
+@options.output_option()
+@options.verbose_option
+@options.cluster_options
 def why(
     *,
     subject: tuple[str, ...],
@@ -71,8 +72,8 @@ def why(
     Exit codes: 0 the pods run, have ended, or are stopped (suspended, scaled to zero), or nothing is listed, 1 otherwise, 2 the
     object does not exist, the cluster cannot be used, or nothing is listed and not everything could be read.
     """
-    if all_namespaces and (subject or namespace):
-        raise click.UsageError("-A lists all namespaces: omit -n and the name")
+    if all_namespaces and subject:
+        raise click.UsageError("-A lists all namespaces: omit the name")
     where = "" if all_namespaces else namespace or cluster.namespace()
     if not subject:
         with cluster.client() as api:

@@ -224,12 +224,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         yield first.violations
         refused = self._refused(policy, first.pod or pod)
         yield Decision.of_findings(policy, refused, Mode.ENFORCE).violations
-        if phase is Phase.TEMPLATE or not first.allowed:
+        if phase is Phase.TEMPLATE:
             return
         admitted = first.pod or pod
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
-        if checked.allowed and (ledger := self._ledger(policy)) is not None:
+        if first.allowed and checked.allowed and (ledger := self._ledger(policy)) is not None:
             yield self._never_fits(checked, ledger, admitted).violations
 
     def _never_fits(self, decision: Decision, ledger: QuotaLedger, pod: Pod) -> Decision:

@@ -17,7 +17,7 @@ from policies.pods.pod import Pod, decode_pod
 from policies.registry import PLACING
 from webhook.evaluation.decision import Decision, Outcome, Violation
 
-MAX_TRIED, MOST_BYTES = 48, 48 * 1024
+MAX_TRIED, MOST_BYTES = 48, 20 * 1024
 """Choices of one decision that are tried, and bytes of all pods with one. Each takes some 0.5 ms. The others are kept."""
 
 FindingsOf = Callable[[Pod], Iterable[Iterable[Violation]]]
@@ -36,6 +36,8 @@ def with_tried_choices(
     if not any(map(_is_tried, decision.violations)):
         return decision
     trials = _Trials(decision, pod, findings_of, others)
+    if not trials.left:
+        return decision
     return replace(decision, violations=tuple(map(trials.checked, decision.violations)))
 
 
@@ -48,15 +50,15 @@ class _Trials:
         text = msgspec.json.encode(pod)
         self._data, self._findings_of = msgspec.json.decode(text), findings_of
         self._others = others
-        self._before = _kinds([decision.violations, *findings_of(pod)])
-        self._left = min(MAX_TRIED, MOST_BYTES // len(text))
+        self.left = min(MAX_TRIED, MOST_BYTES // len(text))
+        self._before = _kinds([decision.violations, *(findings_of(pod) if self.left else ())])
 
     def checked(self, violation: Violation) -> Violation:
         """Return the finding with its choices that help. Its words go with one that does not."""
         finding = violation.finding
-        if not _is_tried(violation) or len(finding.choices) > self._left:
+        if not _is_tried(violation) or len(finding.choices) > self.left:
             return violation
-        self._left -= len(finding.choices)
+        self.left -= len(finding.choices)
         tried = [(edits, self._brings(finding, edits)) for edits in finding.choices]
         best = min((brought for _, brought in tried if brought is not None), default=None)
         kept = tuple(edits for edits, brought in tried if brought is not None and brought == best)
@@ -73,9 +75,9 @@ class _Trials:
     def _another(self, finding: Finding) -> tuple[Edits, ...]:
         """Return the first other choice that helps, and brings nothing."""
         for edits in self._others():
-            if self._left <= 0:
+            if self.left <= 0:
                 break
-            self._left -= 1
+            self.left -= 1
             if self._brings(finding, edits) is False:
                 return (edits,)
         return ()

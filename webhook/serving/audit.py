@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import truncate
+from policies.finding import Severity, truncate
 from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
 from policies.printable import printable_json
 from policies.quota.amounts import NOTHING, Vector, texts, total
 from policies.quota.quota_request import QuotaRequest
 from webhook.cluster.objects import timestamp
-from webhook.evaluation.decision import Decision, Violation
+from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.quota.audit_fields import demand_fields
 from webhook.serving.admission_review import (
     FORBIDDEN,
@@ -241,12 +241,18 @@ def _decision_fields(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
     return fields
 
 
+def _never_denies(violation: Violation) -> bool:
+    """Whether the finding is only audited, and would be a warning if its rule were enforced."""
+    return violation.outcome is Outcome.AUDITED and violation.finding.severity is Severity.WARNING
+
+
 def _finding_fields(violation: Violation) -> dict[str, Any]:
     finding = violation.finding
     fields = {
         "rule": finding.rule,
         "reason": finding.reason.name,
         "outcome": violation.outcome.value,
+        "severity": "warning" if _never_denies(violation) else "",
         "path": truncate(finding.path, LONGEST_TEXT),
         "container": None if finding.container is None else truncate(finding.container, LONGEST_FIELD),
         "value": None if finding.value is None else truncate(finding.value),

@@ -34,8 +34,14 @@ class Finding(msgspec.Struct, frozen=True):
     rule: str = ""
     reason: str = ""
     outcome: str = ""
+    severity: str = ""
     message: str = ""
     remedy: str = ""
+
+    @property
+    def would_deny(self) -> bool:
+        """Whether the finding would deny the object, were its rule enforced and not only audited."""
+        return self.outcome == "audited" and self.severity != "warning"
 
 
 class AuditLine(msgspec.Struct, frozen=True, rename="camel"):

@@ -166,7 +166,7 @@ def test_policies_and_pauses(cluster: ControlPlane) -> None:
 
 def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> None:
     def text() -> list[str]:
-        return status(cluster, "-n", TRAINING, user=TENANT).splitlines()
+        return status(cluster, "-n", TRAINING, "--verbose", user=TENANT).splitlines()
 
     def denied() -> int:
         return sum(f"{TRAINING} StatefulSet/" in line and " last at " in line for line in text())

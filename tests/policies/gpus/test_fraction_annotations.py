@@ -12,9 +12,12 @@ NO_FRACTION = (
 )
 
 
+ALONE = "write the number of MiB alone"
+
+
 def found(annotations: dict[str, str]) -> list[tuple[str, str]]:
     problems = fraction_problems(view(pod(annotations=annotations)), RESOURCE_MAPPING)
-    return [(bad.key, f"{bad.message}; {bad.remedy}") for bad in problems]
+    return [(bad.key, f"{bad.message}; {bad.finding().advice}") for bad in problems]
 
 
 @pytest.mark.parametrize("text", ["0.5", ".5", "0.25", "0.999", "00.1"])
@@ -31,14 +34,25 @@ def test_no_part_of_a_gpu(text: str) -> None:
     assert found({"gpu-fraction": text}) == [("gpu-fraction", NO_FRACTION)]
 
 
-def test_memory_is_a_whole_number_of_mebibytes() -> None:
-    assert found({"gpu-memory": "1000000000000"}) == []
-    assert found({"gpu-memory": "2Gi"}) == [
-        (
-            "gpu-memory",
-            'must be a whole number of MiB from 1 to 1000000000000; set for example gpu-memory: "60" (MiB)',
-        )
+@cases(
+    ("text", "advice"),
+    megabytes=("2000mb", 'set gpu-memory: "2000"'),
+    a_quantity=("2Gi", 'set gpu-memory: "2048"'),
+    a_part_of_a_gigabyte=("1.5 GB", 'set gpu-memory: "1536"'),
+    bytes=("1048577 bytes", 'set gpu-memory: "2"'),
+    a_fraction=("7.5", 'set gpu-memory: "8"'),
+    nothing=("0", ALONE),
+    another_unit=("2 cards", ALONE),
+    more_than_there_is=("1000000000001", ALONE),
+)
+def test_memory_is_a_whole_number_of_mebibytes(text: str, advice: str) -> None:
+    assert found({"gpu-memory": text}) == [
+        ("gpu-memory", f"must be a whole number of MiB from 1 to 1000000000000; {advice}")
     ]
+
+
+def test_the_largest_memory() -> None:
+    assert found({"gpu-memory": "1000000000000"}) == []
 
 
 def test_a_fraction_and_memory_at_once() -> None:

@@ -17,7 +17,7 @@ def declaring(*containers: JSON, **annotations: str) -> JSON:
 def no_count(name: str, value: str, what: str, example: str) -> BadAnnotation:
     message = f'must be a {what}, a whole number from 1 to 1000000000, not "{value}"'
     return BadAnnotation(
-        PREFIX + name, value, message, f'set for example {PREFIX}{name}: "{example}"', example
+        PREFIX + name, value, message, f'set for example {PREFIX}{name}: "{example}"', example=example
     )
 
 
@@ -36,8 +36,7 @@ LLAMA = Attention(layers=32, kv_heads=8, head_size=128)
                 "32",
                 f"must stand beside {PREFIX}kv-heads and {PREFIX}head-size",
                 "set all three, or none",
-                "",
-                (
+                choices=(
                     (
                         Edit(f"metadata.annotations[{PREFIX}kv-heads]", "8"),
                         Edit(f"metadata.annotations[{PREFIX}head-size]", "128"),
@@ -101,7 +100,7 @@ INVALID = {
     "phase": ("dreaming", "training or serving", "serving"),
     "batch": ("0", "a batch size, a whole number from 1 to 1000000000", "8"),
     "sequence": ("long", "a sequence length, a whole number from 1 to 1000000000", "4096"),
-    "checkpointing": ("1", "true or false", "true"),
+    "checkpointing": ("perhaps", "true or false", "true"),
 }
 
 
@@ -115,10 +114,27 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             text,
             f'must be {wanted}, not "{text}"',
             f'set for example {PREFIX}{key}: "{example}"',
-            example,
+            example=example,
         )
         for key, (text, wanted, example) in INVALID.items()
     )
+
+
+@cases(
+    ("key", "text", "want"),
+    precision=("precision", "FP-16", "fp16"),
+    words=("precision", "b float 16", "bfloat16"),
+    number_in_words=("params", "70 billion", "70b"),
+    number_of_a_name=("params", "llama-70B", "70b"),
+    thousands=("sequence", "4k", "4096"),
+    with_a_unit=("batch", "8 requests", "8"),
+    flag=("checkpointing", "on", "true"),
+    negative=("batch", "-8", ""),
+    none=("phase", "dreaming", ""),
+)
+def test_what_is_probably_meant(key: str, text: str, want: str) -> None:
+    (bad,) = model_shape(view(declaring(gpu_container(), **{"params": "7b", key: text})))  # type: ignore[misc]
+    assert bad.meant == want
 
 
 # 7e9 * 2 bytes of weights, a quarter of KV cache, times 1.2: 21e9 bytes

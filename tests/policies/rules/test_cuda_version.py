@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from policies.finding import Severity
 from policies.placement.hardware import known_keys
 from policies.placement.named_nodes import Labels
@@ -185,11 +183,17 @@ def test_nothing_to_say(document: JSON, given: NodeFacts | None) -> None:
     assert list(check(view(document), ANY, context(nodes=given))) == []
 
 
-@pytest.mark.parametrize("text", ["new", "12.4.1", "0.9", "-12", "", "1e1"])
-def test_an_annotation_that_is_not_a_version_is_denied(text: str) -> None:
+@cases(
+    ("text", "advice"),
+    **{text: (text, "set for example") for text in ("new", "0.9", "-12", "", "1e1", "112.4")},
+    with_a_patch=("12.4.1", "set"),
+    with_a_letter=("v12.4", "set"),
+    with_its_name=("cuda-12.4", "set"),
+)
+def test_an_annotation_that_is_not_a_version_is_denied(text: str, advice: str) -> None:
     (found,) = check(view(asking(text)), ANY, context())
 
     assert found.severity is Severity.DENIAL
     assert found.sentence() == (
-        f'metadata.annotations[{CUDA}] = "{text}": set for example {CUDA}: "12.4"; must be a CUDA version'
+        f'metadata.annotations[{CUDA}] = "{text}": {advice} {CUDA}: "12.4"; must be a CUDA version'
     )

@@ -147,8 +147,13 @@ def test_a_claim(claimed: tuple[str, ...], want: int | None) -> None:
         "spec.activeDeadlineSeconds of Job/train must be at most 259200 (72h), not 360000",
     ),
     an_annotation_that_is_no_duration=(
+        run("long"), BOTH, NO_OWNER,
+        f'metadata.annotations[{WISH}] = "long": set for example {WISH}: "8h"; must be a duration of at least a second, such '
+        'as "8h" or "1h30m"',
+    ),
+    a_duration_in_words=(
         run("3 days"), BOTH, NO_OWNER,
-        f'metadata.annotations[{WISH}] = "3 days": set {WISH}: "8h"; must be a duration of at least a second, such as "8h" '
+        f'metadata.annotations[{WISH}] = "3 days": set {WISH}: "72h"; must be a duration of at least a second, such as "8h" '
         'or "1h30m"',
     ),
 )  # fmt: skip

@@ -114,7 +114,7 @@ def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
                 env=[{"name": "PORT", "value": "80"}, {"name": "NUM_SHARD", "value": "4"}],
             )
         ),
-        "env[1] NUM_SHARD 4",
+        " --num-shard 4",
         more(4, 2),
     ),
     tgi_on_amd=(
@@ -125,7 +125,8 @@ def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
 )
 def test_processes_that_do_not_agree_with_the_gpus(document: JSON, at: str, want: str) -> None:
     where, _, value = at.partition(" ")
-    assert findings(document) == [f'spec.containers[0].{where} (container "main") = "{value}": {want}']
+    path = f"spec.containers[0].{where}".removesuffix(".")
+    assert findings(document) == [f'{path} (container "main") = "{value}": {want}']
 
 
 @cases(
@@ -295,7 +296,7 @@ MPI_POLICY = {"mpi": {"numProcPerNode": 1}}
     one_process_where_releases_differ=(
         runtime(MPI_POLICY, 2),
         'spec.mlPolicy.mpi.numProcPerNode = "1": set 2 or request 1; '
-        f"should be 2, the GPUs of {NODES}: before Kubeflow Trainer 2.1, the others stay idle",
+        f"should be 2, the GPUs of {NODES}: the others stay idle before Kubeflow Trainer 2.1",
     ),
     ray_with_more=(
         ray("8", 4),

@@ -221,16 +221,32 @@ def test_declared_load_time_that_nothing_waits_for(document: JSON, want: list[st
     assert run(document, ONE_MINUTE) == (document, want)
 
 
-@pytest.mark.parametrize("text", ["soon", "0", "-60", "1.5", "60s", "86401", "", "٦٠"])
-def test_load_time_that_is_no_number_is_refused(text: str) -> None:
+SET = f"set {LOAD}: "
+ALONE = "write the number of seconds alone"
+
+
+@cases(
+    ("text", "advice"),
+    a_word=("soon", ALONE),
+    zero=("0", ALONE),
+    negative=("-60", ALONE),
+    a_fraction=("1.5", ALONE),
+    too_much=("86401", ALONE),
+    nothing=("", ALONE),
+    other_digits=("٦٠", ALONE),
+    with_a_unit=("60s", f'{SET}"60"'),
+    minutes=("5 min", f'{SET}"300"'),
+    a_duration=("1h30m", f'{SET}"5400"'),
+    more_than_a_day=("2days", ALONE),
+)
+def test_load_time_that_is_no_number_is_refused(text: str, advice: str) -> None:
     document = pod(gpu_container(readinessProbe=READY), annotations={LOAD: text})
 
     patched, findings = run(document)
 
     assert patched == document
     assert findings == [
-        f'metadata.annotations[{LOAD}] = "{text}": set for example {LOAD}: "60" (seconds); must be a whole number of seconds '
-        "from 1 to 86400"
+        f'metadata.annotations[{LOAD}] = "{text}": {advice}; must be a whole number of seconds from 1 to 86400'
     ]
 
 

@@ -148,12 +148,18 @@ def test_an_annotation_that_has_no_effect(document: JSON, tweaks: Any, want: str
     assert [(each.severity, each.sentence()) for each in found] == [(Severity.WARNING, sentence)]
 
 
-def test_an_annotation_that_is_not_valid_is_denied() -> None:
-    (found,) = check(view(job("yes")), ANNOTATED, context())
+@cases(
+    ("text", "advice"),
+    yes=("yes", '"true"'),
+    no=("No", '"false"'),
+    neither=("cheap", '"true" or "false"'),
+)
+def test_an_annotation_that_is_not_valid_is_denied(text: str, advice: str) -> None:
+    (found,) = check(view(job(text)), ANNOTATED, context())
 
     assert found.severity is Severity.DENIAL
     assert found.sentence() == (
-        f'metadata.annotations[{SPOT}] = "yes": set {SPOT}: "true"; must be true or false'
+        f'metadata.annotations[{SPOT}] = "{text}": set {SPOT}: {advice}; must be true or false'
     )
 
 

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +12,7 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError, context_namespace, load_access
 
 
-def kubeconfig(user: dict[str, str] | None = None, **cluster: str) -> str:
+def kubeconfig(user: dict[str, Any] | None = None, **cluster: Any) -> str:
     return yaml.safe_dump(
         {
             "current-context": "it",
@@ -22,28 +23,100 @@ def kubeconfig(user: dict[str, str] | None = None, **cluster: str) -> str:
     )
 
 
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+YAML, FILES = "must be a kubeconfig in YAML", "a certificate, key or token of it cannot be used"
+
+
 @cases(
     ("text", "want"),
-    a_list=("- a\n", "kubeconfig {}: must be a kubeconfig in YAML"),
-    no_yaml=("a: [\n", "kubeconfig {}: must be a kubeconfig in YAML"),
-    no_context=("x: 1\n", "kubeconfig {}: Invalid kube-config file. Expected key current-context in {}"),
-    no_token_file=(
-        kubeconfig({"tokenFile": "/nowhere"}),
-        "kubeconfig {}: /nowhere: No such file or directory",
+    a_list=("- a\n", YAML),
+    no_yaml=("a: [\n", YAML),
+    a_word=("garbage\n", YAML),
+    bytes_of_no_text=("\udcff\udcfe", YAML),
+    an_alias_of_itself=("&a [*a]", YAML),
+    two_documents=("a: 1\n---\nb: 2\n", YAML),
+    nothing=("", "Invalid kube-config. {} file is empty"),
+    no_context=("x: 1\n", "has no current-context: name one with --context"),
+    contexts_of_words=("{contexts: [a], current-context: a}", YAML),
+    a_current_context_that_is_not_there=(
+        "{current-context: prod, contexts: [{name: a}, {name: b}]}",
+        'context not found: "prod": must be one of a, b',
     ),
-    no_address=(
-        kubeconfig(server="ftp://it"),
-        "kubeconfig {}: the server of the cluster must be an https:// address",
+    no_contexts=("{current-context: prod}", 'context not found: "prod": it has none'),
+    a_context_without_a_cluster=(
+        "{current-context: a, contexts: [{name: a, context: {cluster: c}}]}",
+        'cluster not found: "c": it has none',
+    ),
+    a_user_that_is_not_there=(
+        kubeconfig().replace("users:\n- name: it", "users:\n- name: me"),
+        'user not found: "it": must be one of me',
+    ),
+    a_user_that_is_a_word=(kubeconfig().replace("user: {}", "user: me"), YAML),
+    no_token_file=(kubeconfig({"tokenFile": "/nowhere"}), "/nowhere: No such file or directory"),
+    no_address=(kubeconfig(server="ftp://it"), "the server of the cluster must be an https:// address"),
+    an_address_that_is_a_number=(
+        kubeconfig(server=7),
+        "the server of the cluster must be an https:// address",
+    ),
+    no_authority=(
+        kubeconfig({}, **{"certificate-authority": "/nowhere/ca.pem"}),
+        "File does not exist: /nowhere/ca.pem",
+    ),
+    an_authority_that_is_none=(kubeconfig({}, **{"certificate-authority-data": "aGVsbG8="}), FILES),
+    a_certificate_that_is_none=(
+        kubeconfig({"client-certificate-data": "aGVsbG8=", "client-key-data": "aGVsbG8="}),
+        FILES,
+    ),
+    a_plugin_that_is_not_installed=(
+        kubeconfig({"exec": {**EXEC, "command": "no-such-plugin"}}),
+        'no credentials for user "it": no-such-plugin is not on PATH',
+    ),
+    a_plugin_that_fails=(
+        kubeconfig({"exec": {**EXEC, "command": "sh", "args": ["-c", "echo log in; exit 3"]}}),
+        'no credentials for user "it": sh gave none',
+    ),
+    a_provider_that_is_gone=(
+        kubeconfig({"auth-provider": {"name": "azure"}}),
+        'no credentials for user "it": its auth-provider gave none',
     ),
 )
 def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str, want: str) -> None:
     path = tmp_path / "kubeconfig"
-    path.write_text(text)
+    path.write_bytes(text.encode(errors="surrogateescape"))
 
     with pytest.raises(AccessError) as refused:
         load_access(str(path))
 
-    assert str(refused.value) == want.format(path, path)
+    assert str(refused.value) == f"kubeconfig {path}: {want.format(path)}"
+
+
+@cases(
+    ("name", "want"),
+    that_is_not_there=("nowhere", "No such file or directory"),
+    that_is_a_folder=(".", "Is a directory"),
+    that_links_to_itself=("loop", "No such file or directory"),
+)
+def test_a_path(tmp_path: Path, name: str, want: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(AccessError) as refused:
+        load_access(str(tmp_path / name))
+
+    assert str(refused.value) == f"kubeconfig {tmp_path / name}: {want}"
+
+
+def test_of_several_files_the_wrong_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, wrong = tmp_path / "good", tmp_path / "wrong"
+    good.write_text(kubeconfig())
+    wrong.write_text("garbage")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'nowhere'}:{good}")
+    assert load_access().url == "https://127.0.0.1:9"
+
+    monkeypatch.setenv("KUBECONFIG", f"{good}:{wrong}")
+    with pytest.raises(AccessError) as refused:
+        load_access()
+
+    assert str(refused.value) == f"kubeconfig {wrong}: {YAML}"
 
 
 def test_a_kubeconfig_without_a_namespace_to_work_in(tmp_path: Path) -> None:
@@ -58,14 +131,23 @@ def test_a_kubeconfig_without_a_namespace_to_work_in(tmp_path: Path) -> None:
 
 def test_no_access_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", "/nowhere")
 
     with pytest.raises(AccessError) as refused:
         load_access()
 
-    assert str(refused.value) == (
-        "no pod's service account, and kubectl's kubeconfig: Invalid kube-config file. No configuration found."
-    )
+    assert str(refused.value) == "kubeconfig /nowhere/.kube/config: No such file or directory"
+
+
+def test_a_pod_without_a_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+
+    with pytest.raises(AccessError) as refused:
+        load_access()
+
+    assert str(refused.value) == "the service account of the pod: Service token file does not exist."
 
 
 @cases(

@@ -159,7 +159,7 @@ def test_credentials_that_cannot_be_read_are_an_error_of_the_call(
         client = ApiClient(access)
         client._reloaded_at -= 60
         (tmp_path / "kubeconfig").unlink()
-        with pytest.raises(errors.Unauthorized, match="No configuration found"):
+        with pytest.raises(errors.Unauthorized, match="No such file or directory"):
             client.get("/x")
         monkeypatch.setattr(
             access._configuration, "refresh_api_key_hook", lambda _: token.with_suffix(".gone").read_text()

@@ -214,8 +214,7 @@ doctor
   warning  untainted-gpu-node: Node a must have a taint
   2 results are missing: gpu-admission doctor says why
 
-you may not read the installation (canary), run 1 check of gpu-admission doctor,
-  list nodes: what depends on it is not shown
+not shown: what needs 3 rights that you lack; --verbose lists them
 """
 
 

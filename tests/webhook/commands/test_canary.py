@@ -1,11 +1,13 @@
 """What `canary` prints of a result; the rest is in tests/cluster/doctor/."""
 
+import json
+
 import pytest
 
 from tests.cases import cases
 from webhook.canary.probe import CanaryResult
 from webhook.commands.canary import show
-from webhook.commands.output import Screen
+from webhook.commands.output import Screen, print_as
 
 SUCCESS = CanaryResult(
     proved=("injection",),
@@ -31,3 +33,17 @@ def test_what_is_printed(result: CanaryResult, want: str, capsys: pytest.Capture
     show(Screen(), result)
 
     assert capsys.readouterr().out == want
+
+
+def test_fields_are_in_camel_case_as_in_kubernetes(capsys: pytest.CaptureFixture[str]) -> None:
+    print_as("json", SUCCESS, str)
+
+    assert json.loads(capsys.readouterr().out) == {
+        "reason": "",
+        "message": "",
+        "remedy": "",
+        "seconds": 0.25,
+        "proved": ["injection"],
+        "open": ["denial: it is not enforced"],
+        "answeredBy": ["replica-1 (1.0)"],
+    }

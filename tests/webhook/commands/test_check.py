@@ -217,7 +217,7 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
     assert [line.split(": must")[0].split(": unknown")[0] for line in result.stderr.splitlines()] == [
         "error: policy.yaml:4: GPUPolicy/default spec.rules.gpu-requests.mode",
         "error: policy.yaml:4: GPUPolicy/default spec.x",
-        "2 problems in the configuration; nothing was checked",
+        "2 problems; nothing was done",
     ]
 
 

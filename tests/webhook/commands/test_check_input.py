@@ -1,16 +1,12 @@
 """`check` on what is not a manifest, or not one yet: exit codes, what it says, and how far it is."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from tests.cases import cases
 from tests.webhook.commands.checking import GOOD, check, words
 from tests.webhook.commands.checking import GPU_POD as POD
-from webhook.commands.check import LARGE, track
 
 KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [pod.yaml]\n"
 
@@ -152,18 +148,3 @@ def test_json_lists_everything_apart(tmp_path: Path) -> None:
     path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
     assert pod["placeholders"] == [{"path": path, "line": 9, "column": 16, "value": "$GPUS"}]
     assert (shown["summary"]["unknown"], shown["summary"]["otherDocuments"]) == (1, 1)
-
-
-@cases(
-    ("number", "is_terminal", "want"),
-    many_on_a_terminal=(LARGE, True, "reading"),
-    few=(LARGE - 1, True, ""),
-    no_terminal=(LARGE, False, ""),
-)
-def test_a_terminal_shows_how_far_it_is(number: int, is_terminal: bool, want: str) -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=is_terminal)
-
-    assert list(track(range(number), "reading", console)) == list(range(number))
-    assert want in stream.getvalue()
-    assert bool(stream.getvalue()) is bool(want)

@@ -53,7 +53,7 @@ def test_inputs_of_the_action_are_those_of_check() -> None:
     a_file=({"files": "good.yaml"}, 0, "1 object: 0 refused, 1 would change"),
     a_file_and_a_directory=({"files": "good.yaml\na dir\n"}, 1, "2 objects: 1 refused"),
     ignored=({"ignore": "a dir\n"}, 0, "1 object: 0 refused"),
-    configuration=({"config": "a dir"}, 2, "in the configuration; nothing was checked"),
+    configuration=({"config": "a dir"}, 2, "1 problem; nothing was done"),
     namespace_and_format=({"namespace": "ml", "format": "json"}, 1, '"namespace": "ml"'),
     file=({"format": "sarif", "output": "out file"}, 1, '"level": "error"'),
     no_injection=({"files": "$(touch intruder)"}, 2, "$(touch intruder): No such file"),

@@ -50,12 +50,18 @@ def read_all(terminal: int) -> str:
     return b"".join(parts).decode()
 
 
-@cases(("answer", "status", "after"), no=("n", 1, HALF), yes=("y", 0, HALF.replace("500m", "1")))
+@cases(
+    ("text", "answer", "status", "after"),
+    no=(HALF, "n", 1, HALF),
+    yes=(HALF, "y", 0, HALF.replace("500m", "1")),
+    a_choice=(HALF.replace("500m", "1.5"), "2\ny", 0, HALF.replace("500m", "2")),
+    no_choice=(HALF.replace("500m", "1.5"), "0", 1, HALF.replace("500m", "1.5")),
+)
 def test_fixes_are_written_once_a_terminal_confirms(
-    tmp_path: Path, answer: str, status: int, after: str
+    tmp_path: Path, text: str, answer: str, status: int, after: str
 ) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text(HALF)
+    path.write_text(text)
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -68,5 +74,8 @@ def test_fixes_are_written_once_a_terminal_confirms(
     os.close(theirs)
     shown = read_all(ours)
     assert (finished.returncode, path.read_text()) == (status, after)
-    assert shown.index("+      limits: {amd.com/gpu: 1}") < shown.index("Write 1 file? [y/N]: ")
+    if answer == "0":
+        assert "Take which one? (0: none)" in shown
+    else:
+        assert shown.index("+      limits: {amd.com/gpu: ") < shown.index("Write 1 file? [y/N]: ")
     os.close(ours)

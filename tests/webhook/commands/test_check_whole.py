@@ -43,8 +43,9 @@ FIXED = (
         NEGATIVE,
         ("--yes",),
         1,
-        "left: a.yaml:9: for you to decide: spec.containers[0].resources.limits[amd.com/gpu] "
+        "left: a.yaml:9: choose: spec.containers[0].resources.limits[amd.com/gpu] "
         '(container "main") = "-1": set amd.com/gpu: 1, or remove amd.com/gpu; must not be negative [gpu-requests]\n'
+        "  --fix=1:1  set amd.com/gpu: 1\n  --fix=1:2  remove amd.com/gpu\n"
         "nothing to fix, 1 denial left\n",
     ),
 )

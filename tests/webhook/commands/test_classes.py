@@ -82,6 +82,7 @@ def test_documents_that_are_not_valid_end_it(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert result.stderr == (
         "error: p.yaml:4: GPUPolicy/default spec.rules.gpu-class.alowed: unknown field; did you mean allowed?\n"
+        "1 problem; nothing was done\n"
     )
 
 

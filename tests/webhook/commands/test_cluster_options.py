@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from tests.cases import cases
+from tests.pages import ROOT
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster.access import context_namespace
 from webhook.commands import main
@@ -40,6 +42,80 @@ def test_every_command_says_the_same_of_its_cluster() -> None:
     assert [len(set(texts.values())) for texts in helps.values()] == [1, 1]
     text = str(helps["--kubeconfig"]["serve"])
     assert "Default: the pod's service account, else what kubectl would use" in text
+
+
+def options(command: click.Command) -> dict[str, click.Option]:
+    """Return the options by each of their names."""
+    found = [each for each in command.params if isinstance(each, click.Option)]
+    return {name: option for option in found for name in option.opts}
+
+
+PROCESSES = {"controller", "serve", "fetch-model"}
+"""Their options are written into manifests; `controller --namespace` is of its Lease."""
+
+
+def test_a_namespace_means_the_same_in_every_command() -> None:
+    for name, command in commands(main):
+        if name in PROCESSES:
+            continue
+        known = options(command)
+        assert known.get("--namespace") is known.get("-n"), name
+        assert known.get("--all-namespaces") is known.get("-A"), name
+        if "-A" in known:
+            assert known["-A"].help == "All namespaces.", name
+            assert str(known["-n"].help).startswith("Namespace. Default: "), name
+        if "--install-namespace" in known:
+            assert known["--install-namespace"].help == "Where gpu-admission is installed.", name
+
+
+LISTING = {"console", "quota", "release", "rightsize", "scan", "status", "why"}
+
+
+def test_what_lists_namespaces_lists_all_of_them() -> None:
+    assert {name for name, command in commands(main) if "-A" in options(command)} == LISTING
+
+
+@pytest.mark.parametrize("command", sorted(LISTING))
+def test_one_and_all_exclude_each_other(command: str) -> None:
+    more = ["--prometheus-url", "http://127.0.0.1:9"] if command == "rightsize" else []
+    result = CliRunner().invoke(main, [command, "-A", "-n", "ml", *more])
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith("\n\nError: -A means all namespaces: omit -n\n")
+
+
+def test_yaml_stands_beside_json_in_every_command() -> None:
+    formats = {
+        name: options(command)["-o"].type for name, command in commands(main) if "-o" in options(command)
+    }
+
+    assert len(formats) > 15
+    for name, choice in formats.items():
+        if name != "export":
+            assert isinstance(choice, click.Choice)
+            assert list(choice.choices[:3]) == ["text", "json", "yaml"], name
+
+
+OFFLINE = (
+    "estimate --params 7b",
+    "rules",
+    "rules gpu-quota",
+    "classes --standalone",
+    "config examples/policies",
+    "version --client",
+)
+
+
+@pytest.mark.parametrize("command", OFFLINE)
+def test_yaml_has_what_json_has(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    arguments = [*command.split(), *(("--now", "2026-11-22T08:00:00Z") if "config" in command else ())]
+    as_json, as_yaml = (
+        CliRunner().invoke(main, [*arguments, "-o", kind]).stdout for kind in ("json", "yaml")
+    )
+
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+    assert as_yaml.partition(":")[0].isidentifier()
 
 
 OF_THE_CLUSTER = ("console", "canary", "doctor", "export", "quota", "config", "resume", "controller")

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
-from webhook.commands.doctor import doctor, document, is_healthy, print_text, summary
+from webhook.commands import main
+from webhook.commands.doctor import document, is_healthy, print_text, summary
 from webhook.commands.output import Screen
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, NotChecked, failure, warning
 
@@ -105,7 +106,7 @@ def test_json_says_the_same() -> None:
 
 def test_a_server_that_refuses_everything_is_out_of_reach(tmp_path: Path) -> None:
     with ApiServer(tmp_path, lambda _: status(401, "who are you?", "Unauthorized")) as server:
-        result = CliRunner().invoke(doctor, ["--kubeconfig", str(server.kubeconfig())])
+        result = CliRunner().invoke(main, ["doctor", "--kubeconfig", str(server.kubeconfig())])
 
     assert (result.exit_code, result.output) == (2, "error: who are you?\n")
 
@@ -121,7 +122,7 @@ def test_before_an_installation_one_finding_says_how_to_install(
         return answering({"/version": {"gitVersion": "v1.36.0"}})(request)
 
     with ApiServer(tmp_path, answer) as server:
-        result = CliRunner().invoke(doctor, ["--kubeconfig", str(server.kubeconfig())])
+        result = CliRunner().invoke(main, ["doctor", "--kubeconfig", str(server.kubeconfig())])
 
     assert (result.exit_code, result.output) == (
         1,

@@ -1,16 +1,21 @@
 """What every command prints: no terminal obeys it, whatever stands in what it reads."""
 
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from time import monotonic, sleep
 from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from rich.console import Console
 
 from tests.cases import cases
-from webhook.commands import main
+from webhook.commands import main, output
+from webhook.commands.output import Screen, echo, print_value, progress
 
 ROOT = Path(__file__).parents[3]
 HOSTILE = "x\x9b2J\u202e\u2066\x7f\x85y"
@@ -107,3 +112,47 @@ def test_usage_errors_quote_nothing_that_a_terminal_obeys(arguments: tuple[str, 
 
     assert done.exit_code == 2
     assert all(map(str.isprintable, done.output.split("\n"))), done.output
+
+
+SHOWN = "\x1b[?25l"
+"""The cursor is hidden while something is drawn."""
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Return what a terminal gets on stderr."""
+    drawn = io.StringIO()
+    monkeypatch.setattr(output, "Console", partial(Console, file=drawn, force_terminal=True, width=80))
+    return drawn
+
+
+def test_a_terminal_shows_within_two_seconds_what_is_being_done(terminal: io.StringIO) -> None:
+    with progress("reading https://it"):
+        end = monotonic() + 2
+        while "reading https://it" not in terminal.getvalue() and monotonic() < end:
+            sleep(0.01)
+        assert "reading https://it" in terminal.getvalue()
+        with progress("reading ") as more:
+            more("nodes")
+    assert terminal.getvalue().count(SHOWN) == 1, "one line, whoever has something to say"
+
+
+@cases(
+    "print_text",
+    a_line=lambda: echo("found"),
+    a_value=lambda: print_value("json", {}),
+    a_value_in_yaml=lambda: print_value("yaml", {}),
+)
+def test_output_ends_it(terminal: io.StringIO, print_text: Callable[[], None]) -> None:
+    with progress("reading"):
+        print_text()
+        drawn = terminal.getvalue()
+        assert drawn.endswith(("\x1b[?25h", "\x1b[2K")), "the line is gone"
+    assert terminal.getvalue() == drawn
+
+
+def test_into_a_pipe_only_the_answer_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("reading ") as shown:
+        shown("nodes")
+        Screen().line("found")
+    assert capsys.readouterr() == ("found\n", "")

@@ -203,10 +203,12 @@ def test_rights_that_are_missing_are_named(tmp_path: Path) -> None:
             "                                 ▄ pending ▒ reserved     used + reserved of hard",
             "  gpus                           ························ ? + 0 of 4",
             "",
-            "you may not list pods -n ml, list pods and claims -n ml: what depends on it is",
-            "  not shown",
+            "not shown: what needs 2 rights that you lack; --verbose lists them",
         ],
     )
+    whole = of_cluster(tmp_path, objects, "-n", "ml", "--verbose").stdout
+    listed = "you may not list pods -n ml, list pods and claims -n ml: what depends on it is not shown"
+    assert " ".join(whole.split()).endswith(listed)
 
 
 IDLE = IdleGPUs(

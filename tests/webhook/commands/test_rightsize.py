@@ -99,13 +99,13 @@ def test_json_has_numbers_and_every_suggestion() -> None:
 @cases(
     ("arguments", "want"),
     no_prometheus=([], "--prometheus-url is required: peaks are read from there"),
-    a_namespace_and_all=(["-A", "-n", "ml"], "-A reads all namespaces: omit -n"),
+    a_namespace_and_all=(["-A", "-n", "ml"], "-A means all namespaces: omit -n"),
     no_window=(["--window", "0d"], '"0d" is not valid: write days or hours, 14d or 36h, at most 365d.'),
     a_window_in_other_words=(["--window", "two weeks"], '"two weeks" is not valid'),
     a_window_of_years=(["--window", "366d"], '"366d" is not valid'),
     prices_that_are_not_there=(
         ["-A", "--prometheus-url", "http://localhost:1", "--prices", "/nowhere.yaml"],
-        "error: /nowhere.yaml: No such file or directory 1 problem; nothing was read",
+        "error: /nowhere.yaml: No such file or directory 1 problem; nothing was done",
     ),
 )
 def test_what_cannot_work_is_refused(arguments: list[str], want: str) -> None:

@@ -16,6 +16,7 @@ from tests.webhook.commands.rightsizing import report as right_size
 from tests.webhook.tools.rightsize.peaks import peaks
 from webhook.cluster.capacity import ClassCapacity
 from webhook.commands import main, scan
+from webhook.commands.output import Screen
 from webhook.commands.scan_text import print_text
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.scan.report import (
@@ -61,7 +62,7 @@ NO_POD = (
 
 
 def printed(capsys: pytest.CaptureFixture[str], found: dict[str, Any], directory: Path | None = None) -> str:
-    print_text(msgspec.structs.replace(EMPTY, **found), directory)
+    print_text(Screen(), msgspec.structs.replace(EMPTY, **found), directory)
     return capsys.readouterr().out
 
 
@@ -280,7 +281,9 @@ def test_what_is_proposed(
 def test_what_is_not_in_it(left_out: int, want: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = {"omitted": ("list nodes",), "left_out": left_out}
 
-    assert printed(capsys, found) == f"{NO_POD}not read: you may not list nodes\n{want}"
+    assert (
+        printed(capsys, found) == f"{NO_POD}\nyou may not list nodes: what depends on it is not shown\n{want}"
+    )
 
 
 def run(folder: Path, *arguments: str) -> Result:
@@ -316,5 +319,5 @@ def test_documents_that_are_not_valid_end_it(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (
         2,
         "error: p.yaml:4: GPUPolicy/default spec.rule: unknown field; did you mean rules?\n"
-        "1 problem; nothing was scanned\n",
+        "1 problem; nothing was done\n",
     )

@@ -17,7 +17,7 @@ def test_without_a_usable_cluster(tmp_path: Path) -> None:
         serve._api(ClusterChoice(str(nowhere), None))
 
     assert str(error.value) == (
-        f"no cluster to work with: kubeconfig {nowhere}: Invalid kube-config file. No configuration found.; "
+        f"no cluster to work with: kubeconfig {nowhere}: No such file or directory; "
         "name one with --kubeconfig, or serve without one: --standalone"
     )
 

@@ -1,12 +1,15 @@
 """The text of `gpu-admission status`."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
+from click.core import ParameterSource
 from click.testing import CliRunner
 
 from tests.cases import cases
@@ -34,7 +37,7 @@ from webhook.tools.status.report import (
     InstallationStatus,
     plain,
 )
-from webhook.tools.status.summaries import QuotaHolder
+from webhook.tools.status.summaries import AuditedPods, QuotaHolder
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +151,7 @@ def test_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:
         "classes                      memory   nodes    GPUs    free",
         "denied since 07:13 UTC",
         "doctor",
-        "you may not read the installation (canary), run 1 check of gpu-admission doctor,",
+        "not shown: what needs 3 rights that you lack; --verbose lists them",
     ]
     for works in ("webhook ", "  default ", "unknown class"):
         assert works not in "\n".join(lines)
@@ -193,3 +196,43 @@ def test_an_unusable_cluster_ends_the_command(tmp_path: Path) -> None:
     with ApiServer(tmp_path, answer) as server:
         result = CliRunner().invoke(main, ["status", "--kubeconfig", str(server.kubeconfig())])
     assert (result.exit_code, result.stderr) == (2, "error: etcd is away\n")
+
+
+START = datetime(2026, 11, 15, 8, tzinfo=UTC)
+
+
+@cases(
+    ("hours", "refused", "by_rule", "want"),
+    of_a_week=(
+        168,
+        3,
+        {"gpu-requests": 2, "topology": 1},
+        "in 7 days 3 of 412 pods would have been refused, by rule gpu-requests (2), topology (1)",
+    ),
+    none=(47, 0, {}, "in 47 hours none of 412 pods would have been refused"),
+    of_a_minute=(
+        0,
+        412,
+        {"topology": 412},
+        "in 1 hour 412 of 412 pods would have been refused, by rule topology (412)",
+    ),
+)
+def test_the_audit_phase_has_its_number(
+    hours: int, refused: int, by_rule: dict[str, int], want: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    until = START + timedelta(hours=hours)
+    audited = AuditedPods(since=START, until=until, pods=412, refused=refused, by_rule=by_rule)
+    shown = " ".join(printed(status(audited=audited), capsys).split())
+
+    assert f"only audited {want} doctor" in shown
+
+
+def test_verbose_lists_the_missing_rights(capsys: pytest.CaptureFixture[str]) -> None:
+    with click.Context(main) as context:
+        context.set_parameter_source("verbose", ParameterSource.COMMANDLINE)
+        lines = printed(status(), capsys).splitlines()
+
+    assert lines[-2:] == [
+        "you may not read the installation (canary), run 1 check of gpu-admission doctor,",
+        "  list nodes: what depends on it is not shown",
+    ]

@@ -33,8 +33,11 @@ def test_on_a_terminal_the_status_is_drawn_in_place(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    command.redraw(readings(status(), errors.Unreachable("no answer")))
-    assert capsys.readouterr().out.rstrip() == f"error: no answer\n{WHOLE}".rstrip()
+    cleared: list[None] = []
+    monkeypatch.setattr("webhook.commands.status.click.clear", lambda: cleared.append(None))
+    command.redraw(readings(status(), errors.Unreachable("no answer"), status()))
+    assert capsys.readouterr() == (WHOLE * 2, "error: no answer\n")
+    assert len(cleared) == 2
 
 
 def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +60,8 @@ def test_lines_of_audit_logs_that_cannot_be_read_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "audit.log"
-    log.write_text('{"phase":"validate","verdict":"allowed"}\ncut off\nby a restart\n')
-    assert command._logged((str(log),), (), status().at) == ()
+    log.write_text(
+        '{"time":"2026-11-22T08:00:00Z","phase":"validate","kind":"Pod","verdict":"allowed"}\ncut off\nby a restart\n'
+    )
+    assert command._logged((str(log),), (), status().at) == ((), None)
     assert capsys.readouterr().err == "2 lines of the audit logs could not be read\n"

@@ -118,7 +118,7 @@ def test_no_line_counts_a_pod(tmp_path: Path) -> None:
     a_file_that_is_wrong=(
         "currency: EUR\ndefault: -1\n",
         'error: {}:2: default: must be a price such as 2.50, with at most 6 decimals, not "-1"\n'
-        "1 problem; nothing was counted\n",
+        "1 problem; nothing was done\n",
     ),
 )
 def test_prices_that_cannot_be_used(tmp_path: Path, prices: str, want: str) -> None:

@@ -15,12 +15,13 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
 
 @cases(
     ("arguments", "want"),
-    an_unknown_command=(["chekc"], "Error: No such command 'chekc'."),
+    an_unknown_command=(["chekc"], "Error: No such command 'chekc'. Did you mean 'check'?"),
+    an_unknown_option=([*CHECK, "--strct"], "Error: No such option '--strct'. Did you mean '--strict'?"),
     check_nothing=(["check"], "Error: Missing option '-f' / '--filename', or a file"),
     check_unknown_output=(
         [*CHECK, "-o", "xml"],
         "Error: Invalid value for '-o' / '--output': "
-        "'xml' is not one of 'text', 'lines', 'yaml', 'json', 'diff', 'sarif', 'junit'.",
+        "'xml' is not one of 'text', 'json', 'yaml', 'lines', 'diff', 'sarif', 'junit'.",
     ),
     check_at_no_time=(
         [*CHECK, "--now", "soon"],
@@ -46,10 +47,13 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
         [*EXPORT, "new"],
         "Error: Invalid value for '--kubernetes': \"new\" must be a version of Kubernetes such as 1.36.",
     ),
-    export_of_no_directory=(["export", "--config", "/nowhere"], "error: /nowhere: No such file or directory"),
+    export_of_no_directory=(
+        ["export", "--config", "/nowhere"],
+        "error: /nowhere: No such file or directory 1 problem; nothing was done",
+    ),
     export_of_no_cluster=(
         ["export", "--kubeconfig", "/nowhere"],
-        "error: kubeconfig /nowhere: Invalid kube-config file. No configuration found.",
+        "error: kubeconfig /nowhere: No such file or directory",
     ),
     serve_with_two_certificates=(
         TWO_CERTIFICATES,
@@ -150,17 +154,27 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
     ),
     why_all_namespaces_and_a_name=(
         ["why", "-A", "job/train"],
-        "Error: -A lists all namespaces: omit -n and the name",
+        "Error: -A lists all namespaces: omit the name",
     ),
     rightsize_all_namespaces_and_one=(
         ["rightsize", "-A", "-n", "x", "--prometheus-url", URL],
-        "Error: -A reads all namespaces: omit -n",
+        "Error: -A means all namespaces: omit -n",
     ),
     rightsize_without_prometheus=(
         ["rightsize"],
         "Error: --prometheus-url is required: peaks are read from there",
     ),
-    release_nothing=(["release"], "error: one of --all and --namespace must be given"),
+    pause_without_an_end=(["pause", "--reason", "x"], "Error: Missing option '--for'."),
+    pause_without_a_reason=(["pause", "--for", "5m"], "Error: Missing option '--reason'."),
+    pause_for_an_empty_reason=(
+        ["pause", "--for", "5m", "--reason", " "],
+        "Error: Invalid value for --reason: must say why the policy is paused",
+    ),
+    pause_for_two_days=(
+        ["pause", "--reason", "x", "--for", "48h"],
+        "Error: Invalid value for '--for': \"48h\" must be at most 24h.",
+    ),
+    release_nothing=(["release"], "Error: name the pods to release: -n NAMESPACE, or -A"),
     estimate_a_part_of_the_attention=(
         [*ESTIMATE, "--layers", "3"],
         "Error: --layers, --kv-heads and --head-size must stand together.",

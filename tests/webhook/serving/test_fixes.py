@@ -69,7 +69,13 @@ PINS: tuple[JSON, ...] = (
     {"default": "nvidia-a100"},
     {"autoscaledClasses": ["nvidia-h100"]},
 )
-RULES = (("gpu-class", PINS), ("gpu-requests", REQUESTS), ("gpu-isolation", ({"mode": "enforce"},)))
+SPOT_POOL: JSON = {"mode": "enforce", "nodeSelector": {"pool": "spot"}}
+RULES = (
+    ("gpu-class", PINS),
+    ("gpu-requests", REQUESTS),
+    ("gpu-isolation", ({"mode": "enforce"},)),
+    ("spot", (SPOT_POOL,)),
+)
 SHARES = {
     "memoryGiB": 24,
     "nodeLabels": [{"key": "accelerator", "values": ["nvidia-l4"]}],
@@ -86,7 +92,9 @@ ANNOTATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("gpu-admission.dev/gpu-clas", CLASSES_NAMED),
     ("gpu-admission.dev/model-params", ("7b", "70b", "400b", "seven")),
     ("gpu-fraction", ("0.5", "0.001", "2")),
-    ("gpu-admission.dev/cuda", ("12.4", "13.0")),
+    ("gpu-admission.dev/cuda", ("12.4", "13.0", "v12.4")),
+    ("gpu-admission.dev/spot", ("yes",)),
+    ("gpu-admission.dev/model-load-seconds", ("5m",)),
 )
 SELECTORS = (
     ("accelerator", ("nvidia-l4", "nvidia-a100-80gb", "nvidia-l5", "nvidia-t4")),

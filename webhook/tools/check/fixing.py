@@ -1,4 +1,7 @@
-"""`check --fix`: edits manifests by the fixes of findings, and keeps only edits that a second check confirms."""
+"""`check --fix`: edits manifests by the fixes of findings, and keeps only edits that a second check confirms.
+
+A finding with several choices is fixed only by the choice that the user takes.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -7,28 +10,36 @@ import msgspec
 
 from policies.finding import Edits
 from policies.pods.field_paths import Parts, path_parts, value_at
+from policies.rules.gpu_quota import ID as GPU_QUOTA
 from webhook.configuration.files import Source
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.edits import NotEditableError, TextEdit, edited, edited_piece
 from webhook.tools.check.manifests import Manifest, Manifests
-from webhook.tools.check.offline import ManifestResult
+from webhook.tools.check.offline import ManifestResult, ManifestVerdict
 from webhook.tools.corrections import correct, is_better
 
 NO_EDIT = "for you to decide"
+NO_CHOICE = "choose"
 INEFFECTIVE = "its edit would not remove it"
 DENIED_THEN = "its edit would be denied ({})"
 
 Checked = tuple[Sequence[ManifestResult], Manifests]
 Check = Callable[[Mapping[str, str]], Checked]
 """Checks everything again. A file whose name is given has this text."""
+Choose = Callable[[int, "Repair"], int]
+"""Returns which choice of a finding to take, from 1, or 0 for none. Findings with several choices are numbered from 1."""
 
 
 class Repair(NamedTuple):
-    """A finding to fix, and its object. `position`: of the object among the results of the check."""
+    """A finding to fix, and its object.
+
+    position: of the object among the results of the check. chosen: the choice of several that is taken.
+    """
 
     position: int
     manifest: Manifest
     violation: Violation
+    chosen: Edits = ()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -39,7 +50,7 @@ class Repair(NamedTuple):
     @property
     def edits(self) -> list[TextEdit]:
         """The edits of the file."""
-        return file_edits(self.manifest, self.violation.finding.fix)
+        return file_edits(self.manifest, self.chosen or self.violation.finding.fix)
 
 
 def object_edits(manifest: Manifest, of_finding: Edits) -> Sequence[TextEdit]:
@@ -75,12 +86,17 @@ class Fixes(msgspec.Struct):
     repaired: list[Repair] = []
     reasons: dict[tuple[object, ...], str] = {}
     """Why a finding was not fixed, by its key."""
+    open: dict[tuple[object, ...], int] = {}
+    """The number of each finding with several choices of which none was taken, by its key."""
 
     def left(self) -> Iterator[tuple[Repair, str]]:
         """Yield each remaining denial, and each fix that could not be made, with the reason."""
         for repair in _repairs(self.results):
-            if repair.violation.outcome is Outcome.DENIED or repair.violation.finding.fix:
-                yield repair, self.reasons.get(repair.key, INEFFECTIVE) if repair.edits else NO_EDIT
+            if repair.key in self.open:
+                yield repair, NO_CHOICE
+            elif repair.violation.outcome is Outcome.DENIED or repair.violation.finding.fix:
+                why = INEFFECTIVE if repair.edits else NO_EDIT
+                yield repair, self.reasons.get(repair.key, why)
 
 
 def file_edits(manifest: Manifest, of_finding: Edits) -> list[TextEdit]:
@@ -97,15 +113,23 @@ def fixed_piece(manifest: Manifest, of_finding: Edits) -> str | None:
         return None
 
 
-def fix(checked: Checked, check: Check) -> Fixes:
+def fix(checked: Checked, check: Check, choose: Choose = lambda _number, _repair: 0) -> Fixes:
     """Fix all denials and warnings, and those that a fix uncovers."""
     results, found = checked
     originals = {result.manifest.file: result.manifest.text for result in results}
     fixes = Fixes(results, found, originals, found.sources)
+    chosen: dict[tuple[object, ...], Edits] = {}
+    several = (each for each in _repairs(results) if len(each.violation.finding.choices) > 1)
+    for number, repair in enumerate(several, 1):
+        if choice := choose(number, repair):
+            chosen[repair.key] = repair.violation.finding.choices[choice - 1]
+        else:
+            fixes.open[repair.key] = number
 
     def wanted() -> list[Repair]:
         found = (repair for repair in _repairs(fixes.results) if repair.key not in fixes.reasons)
-        return [each for each in found if each.edits]
+        with_choice = (each._replace(chosen=chosen.get(each.key, ())) for each in found)
+        return [each for each in with_choice if each.edits]
 
     def attempt(repairs: Sequence[Repair]) -> bool:
         current = [repair._replace(manifest=fixes.results[repair.position].manifest) for repair in repairs]
@@ -146,11 +170,18 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
             fixes.reasons[repairs[0].key] = DENIED_THEN.format(denial)
     for position, (before, after) in enumerate(zip(fixes.results, results, strict=True)):
         fixed = [each.violation for each in repairs if each.position == position]
-        if len(before.pods) != len(after.pods) or not is_better(before.findings(), after.findings(), fixed):
+        # The quota answers only where nothing else denies. Its answer does not make the edit wrong.
+        is_asked_now = before.verdict is ManifestVerdict.REFUSED or not fixed
+        said = [each for each in after.findings() if not (is_asked_now and _is_of_quota(each))]
+        if len(before.pods) != len(after.pods) or not is_better(before.findings(), said, fixed):
             return False
     fixes.results, fixes.found, fixes.texts = results, found, texts
     fixes.repaired += repairs
     return True
+
+
+def _is_of_quota(violation: Violation) -> bool:
+    return violation.outcome is Outcome.DENIED and violation.finding.rule == GPU_QUOTA
 
 
 def _denials(result: ManifestResult) -> dict[tuple[str, str], str]:

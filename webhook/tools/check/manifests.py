@@ -28,7 +28,6 @@ from webhook.tools.check.sources import (
     ReadResult,
     Renderer,
     ToRender,
-    Track,
     read_stdin,
     texts_of,
 )
@@ -138,7 +137,6 @@ def read_manifests(
     is_whole: bool = False,
     texts: Mapping[str, str] | None = None,
     stdin: Callable[[], bytes] = read_stdin,
-    track: Track = lambda items, _doing: items,
 ) -> Manifests:
     """Return the objects in `sources` (files, directories, "-"), without those that `ignore` (globs) matches.
 
@@ -147,7 +145,7 @@ def read_manifests(
     """
     found = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
-    for file, content, is_stream in texts_of(sources, recursive, ignore, found, track, stdin):
+    for file, content, is_stream in texts_of(sources, recursive, ignore, found, stdin):
         text = (texts or {}).get(file, content)
         documents = load_documents(text, str if is_whole else _without_schema)
         for index, document in enumerate(documents):

@@ -4,7 +4,7 @@ A Pod passes /mutate and then, patched, /validate. Pod templates are checked, wi
 never changed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import reduce
@@ -168,11 +168,11 @@ class Run:
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *run_context.Key], Workload] = {}
 
-    def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
+    def results(self) -> list[ManifestResult]:
         """Return the results in the order of the documents. Autoscalers are evaluated last: they scale other documents."""
         places = range(len(self._manifests))
         ordered = sorted(places, key=lambda at: self._manifests[at].group_kind in AUTOSCALERS)
-        results = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
+        results = {at: self._evaluate(self._manifests[at]) for at in ordered}
         return [results[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:

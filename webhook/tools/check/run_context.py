@@ -340,10 +340,12 @@ class CheckedCluster:
         self.stored = cache(self._stored)
         self._claims = cache(self._read_claims)
 
+    @property
+    def missing_rights(self) -> Sequence[str]:
+        return self._reader.omitted
+
     def notes(self) -> Iterator[str]:
-        """Yield sentences about what the results lack."""
-        if self._reader.omitted:
-            yield f"you may not {', '.join(self._reader.omitted)}: what depends on it is not evaluated"
+        """Yield sentences about what the results lack, for other reasons than missing rights."""
         if not self._reader.is_installed:
             yield "gpu-admission is not installed in this cluster: evaluated by the built-in defaults"
         if self._reader.nodes_from:

@@ -11,7 +11,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from os.path import normpath
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -98,7 +98,6 @@ def read_stdin() -> bytes:
     return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
 
 
-Track = Callable[[Sequence[Any], str], Iterable[Any]]
 """Wraps a sequence in a progress display with this label."""
 
 _API_VERSION_OR_KIND = re.compile(r"\b(apiVersion|kind)[\"']?\s*:")
@@ -128,13 +127,12 @@ def texts_of(
     recursive: bool,
     ignore: Sequence[str],
     result: ReadResult,
-    track: Track,
     stdin: Callable[[], bytes],
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield the files in which manifests can be: name, content, and whether it is stdin, which has nothing but manifests."""
     files = [each for source in sources for each in _Listing(source, recursive, ignore, result).files()]
     patches = patch_files(Path(file) for file, _ in files if file != STDIN)
-    for file, top in track(files, "reading"):
+    for file, top in files:
         if file == STDIN:
             with reading(STDIN, result.problems):
                 yield STDIN_NAME, decoded(stdin(), MAX_FILE_BYTES), True

@@ -3,9 +3,11 @@
 Events of their controllers say so, which the API server keeps for an hour by default, or audit logs, which have all denials.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +19,7 @@ from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_owned
 from webhook.configuration.documents import GROUP, QUOTA
 from webhook.tools.gpu_hours import AuditLine, Counts, Finding, audit_lines
-from webhook.tools.status.summaries import DeniedOwner
+from webhook.tools.status.summaries import AuditedPods, DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")
 WINDOW = timedelta(hours=24)
@@ -168,25 +170,58 @@ def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str:
     return decode_owned(replica_set).metadata.controlled_by
 
 
-def denials_in_logs(
+class LoggedPods(NamedTuple):
+    """The pods of audit logs. `audited` is None if the logs have none."""
+
+    denied: tuple[DeniedOwner, ...]
+    audited: AuditedPods | None
+
+
+def pods_in_logs(
     files: Iterable[str], namespaces: Collection[str], now: datetime, counts: Counts
-) -> tuple[DeniedOwner, ...]:
-    """Return the denials in audit logs, of all namespaces if `namespaces` is empty. Raises OSError."""
-    since = now - WINDOW
-    return _by_owner(
-        DeniedOwner(
-            namespace=line.namespace,
-            owner=line.owner or f"Pod/{line.name}",
-            count=1,
-            first=at,
-            last=at,
-            message=_message(line),
-            reason=", ".join(dict.fromkeys(denial.reason or denial.rule for denial in _denied(line))),
+) -> LoggedPods:
+    """Return what audit logs say of the pods of these namespaces, of all if `namespaces` is empty. Raises OSError."""
+    denied: list[DeniedOwner] = []
+    moments: list[datetime] = []
+    refused: list[set[str]] = []
+    # A pod that is admitted has a line of both phases, one that is denied only that of the phase which denied it.
+    wanted = (b'"phase":"validate"', b'"verdict":"denied"')
+    for line in audit_lines(files, counts, lambda raw: any(each in raw for each in wanted)):
+        at = _moment(line.time)
+        if (
+            line.kind != "Pod"
+            or line.dry_run
+            or at is None
+            or (namespaces and line.namespace not in namespaces)
+        ):
+            continue
+        if line.verdict == DENIED and at >= now - WINDOW:
+            denied.append(_denied_owner(line, at))
+        if line.operation == "CREATE":
+            moments.append(at)
+            refused.append({each.rule for each in line.findings if each.would_deny})
+    by_rule = Counter(rule for rules in refused for rule in sorted(rules))
+    audited = None
+    if moments:
+        audited = AuditedPods(
+            since=min(moments),
+            until=max(moments),
+            pods=len(moments),
+            refused=sum(map(bool, refused)),
+            by_rule=dict(by_rule.most_common()),
         )
-        for line in audit_lines(files, counts, lambda line: b'"verdict":"denied"' in line)
-        if line.verdict == DENIED and line.kind == "Pod" and not line.dry_run
-        if (at := _moment(line.time)) is not None and at >= since
-        if not namespaces or line.namespace in namespaces
+    return LoggedPods(_by_owner(denied), audited)
+
+
+def _denied_owner(line: AuditLine, at: datetime) -> DeniedOwner:
+    return DeniedOwner(
+        namespace=line.namespace,
+        owner=line.owner or f"Pod/{line.name}",
+        count=1,
+        first=at,
+        last=at,
+        message=_message(line),
+        reason=", ".join(dict.fromkeys(denial.reason or denial.rule for denial in _denied(line))),
     )
 
 

@@ -32,7 +32,7 @@ from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.pending_pods import PENDING_AFTER, PendingOwner, pending_owners
 from webhook.tools.status.capacity import node_index
-from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
+from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, LoggedPods, denials_in_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (
@@ -66,14 +66,14 @@ def read_status(
     names: Names | None = None,
     config: Path | None = None,
     installation: InstallationStatus | None = None,
-    logged: tuple[DeniedOwner, ...] | None = None,
+    logged: LoggedPods | None = None,
 ) -> ClusterStatus:
     """Return the status now.
 
     namespaces: if empty, all namespaces; `home` alone if the caller may not list quotas of all namespaces.
     config: a directory of documents in place of the cluster's.
     installation: an earlier result, since its checks take seconds.
-    logged: denials from audit logs (`denials_in_logs`), in place of Events.
+    logged: pods of audit logs (`pods_in_logs`); their denials stand in place of Events.
 
     Raises `errors.ApiError` for everything but a lack of rights, ConfigurationError.
     """
@@ -88,7 +88,7 @@ def read_status(
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.class_nodes(configuration, now, old_too=True)
     index = None if nodes is None else node_index(nodes, configuration)
-    denials: ByNamespace[DeniedOwner] = {"": logged}
+    denials: ByNamespace[DeniedOwner] = {"": logged and logged.denied}
     if logged is None:
         denials = reader.by_namespace("events", shown, lambda each: denials_in_events(api, each, now))
     records = [record for found in quotas for record in found or ()]
@@ -115,6 +115,7 @@ def read_status(
         classes=_classes(configuration, capacities),
         denials=_recent(denials),
         denials_from=FROM_EVENTS if logged is None else FROM_LOGS,
+        audited=logged and logged.audited,
         omitted=tuple(reader.omitted),
         nodes_from=reader.nodes_from,
     )

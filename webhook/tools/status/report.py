@@ -120,7 +120,7 @@ class ClusterStatus(JsonStruct, frozen=True):
     quotas_are_known: whether the quotas of all these namespaces could be read. totals: of all of them. teams: None where they
     cannot be read; where some namespaces are shown, those that limit one without a GPUQuota. figures_until: the last
     sign of life of the controller that writes their status, if it has none now. classes: with nodes, or in documents.
-    denials: most recent first; `denials_from` names their source and its age limit.
+    denials: most recent first; `denials_from` names their source and its age limit. audited: None without audit logs.
     omitted: the missing rights, in the words of `kubectl auth can-i`: `list nodes`.
     nodes_from: what stands for nodes that the caller may not list, in words; "" else.
     """
@@ -142,6 +142,7 @@ class ClusterStatus(JsonStruct, frozen=True):
     omitted: tuple[str, ...] = ()
     teams: tuple[summaries.TeamSummary, ...] | None = None
     nodes_from: str = ""
+    audited: summaries.AuditedPods | None = None
 
     @property
     def denied_since(self) -> datetime | None:

@@ -164,6 +164,19 @@ class DeniedOwner(JsonStruct, frozen=True):
         return -self.last.timestamp(), self.namespace, self.owner
 
 
+class AuditedPods(JsonStruct, frozen=True):
+    """What the rules that only audit found in audit logs, of the `pods` whose creation was reviewed from `since` to `until`.
+
+    refused: the number of pods that would have been denied, were every rule enforced. by_rule: how many of them by each rule.
+    """
+
+    since: datetime
+    until: datetime
+    pods: int
+    refused: int
+    by_rule: dict[str, int]
+
+
 class LimitsSummary(JsonStruct, frozen=True, kw_only=True):
     """Common fields of the summaries of GPUQuota and ClusterGPUQuota. `message`: why it is not Ready.
 

@@ -41,6 +41,11 @@ class ServedKinds:
             for group in msgspec.json.decode(api.get(path, accept=AGGREGATED)).get("items", ()):
                 self._kinds += _kinds(group)
 
+    @property
+    def plurals(self) -> list[str]:
+        """The names that kubectl completes, in the order of the API server."""
+        return list(dict.fromkeys(kind.plural for kind in self._kinds))
+
     def find(self, word: str) -> ServedKind:
         """Return the kind that the word means, the first in the order of the API server. Raises UnknownKindError."""
         name = word.lower()

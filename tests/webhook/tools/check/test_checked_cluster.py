@@ -247,7 +247,7 @@ CLAIMING = IN_ML + "  resourceClaims: [{name: gpu, resourceClaimName: mine}]\n"
         ["you may not get gpuquotas.gpu-admission.dev -n ml: what depends on it is not evaluated"]),
     labels=({POLICIES: [OF_A], "/api/v1/namespaces/ml": FORBIDDEN}, stream(TWO, GOOD.replace("gpu: 1", "x: 1")),
         ["unknown", "unknown"],
-        ["you may not get namespaces/ml, get namespaces/default: what depends on it is not evaluated"]),
+        ["not evaluated: what needs 2 rights that you lack; --verbose lists them"]),
     device_classes=({**CLAIMS, f"{DRA}/deviceclasses": FORBIDDEN}, CLAIMING, ["changed"],
         ["you may not list deviceclasses.resource.k8s.io: what depends on it is not evaluated"]),
     labels_that_no_policy_asks_for=({"/api/v1/namespaces/ml": FORBIDDEN}, IN_ML, ["changed"], []),
@@ -335,6 +335,18 @@ def test_fixes_are_tried_by_the_cluster(tmp_path: Path) -> None:
     assert (tmp_path / "pod.yaml").read_text() == IN_ML
     assert "note: you may not list nodes: what depends on it is not evaluated" in result.stderr
     assert len(set(paths)) >= len(paths) - 1  # groups that are not served are asked for twice
+
+
+def test_a_full_quota_does_not_keep_a_pod_from_being_fixed(tmp_path: Path) -> None:
+    """The quota answers once nothing else denies the pod. That is no fault of the edit."""
+    written = IN_ML.replace("nvidia.com", "amd.com")
+    (tmp_path / "pod.yaml").write_text(written.replace("gpu: 1}", "gpu: 500m}"))
+    with ApiServer(tmp_path, answering({**cluster(), QUOTA: quota("4")})) as server:
+        named = ["--kubeconfig", str(server.kubeconfig())]
+        result = CliRunner().invoke(main, ["check", str(tmp_path / "pod.yaml"), "--fix", "--yes", *named])
+
+    assert (result.exit_code, (tmp_path / "pod.yaml").read_text()) == (1, written)
+    assert "1 finding can be fixed in 1 file, 1 denial left" in result.stderr
 
 
 def test_device_classes_among_the_manifests(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ ANCHORED = HALF.replace("{amd", "&a {amd") + "      requests: *a\n"
 @cases(
     ("text", "why"),
     no_single_edit=(GOOD.replace("train}", "t, annotations: {gpu-admission.dev/gpu-class: zzz}}"),
-        "3: for you to decide: metadata"),
+        "3: choose: metadata"),
     behind_an_alias=(ANCHORED,
         "9: spec.containers[0].resources.limits is used in other places, too, by its anchor &a: spec"),
 )  # fmt: skip
@@ -123,6 +123,38 @@ def test_what_is_left_has_a_reason(tmp_path: Path, text: str, why: str) -> None:
     assert (code, diff, after) == (1, "", text)
     assert f"left: /a.yaml:{why}" in remarks
     assert "nothing to fix, 1 denial left" in remarks
+
+
+ONE_AND_A_HALF = GPU_POD.replace("COUNT", "1.5")
+CHOICES = (
+    "left: /a.yaml:9: choose: spec.containers[0].resources.limits[nvidia.com/gpu] "
+    '(container "main") = "1.5": set nvidia.com/gpu: 1 or 2; must be a whole number of GPUs, not 1.5 of them '
+    "[gpu-requests] --fix=1:1 set nvidia.com/gpu: 1 --fix=1:2 set nvidia.com/gpu: 2 nothing to fix, 1 denial left"
+)
+
+
+def test_no_choice_of_several_is_taken_unasked(tmp_path: Path) -> None:
+    assert fix("--yes", text=ONE_AND_A_HALF, folder=tmp_path) == (1, "", CHOICES, ONE_AND_A_HALF)
+
+    code, _, remarks, after = fix("--yes", "--fix=1:2", text=ONE_AND_A_HALF, folder=tmp_path)
+
+    assert (code, after) == (0, GPU_POD.replace("COUNT", "2"))
+    assert remarks == (
+        'fix: /a.yaml:9: spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "1.5": set '
+        "nvidia.com/gpu: 2 [gpu-requests] 1 finding can be fixed in 1 file, 0 denials left 1 file written"
+    )
+
+
+@cases(
+    ("chosen", "want"),
+    no_numbers=("first", "Error: --fix=first must be FINDING:CHOICE, two numbers such as --fix=1:2"),
+    choice_zero=("1:0", "Error: --fix=1:0 must be FINDING:CHOICE, two numbers such as --fix=1:2"),
+    another_choice=("1:3", "Error: --fix=1:3: finding 1 has 2 choices"),
+    another_finding=("2:1", "Error: --fix=2:1: fewer than 2 findings have several choices"),
+)
+def test_a_choice_that_is_not_there(tmp_path: Path, chosen: str, want: str) -> None:
+    code, _, remarks, after = fix(f"--fix={chosen}", "--yes", text=ONE_AND_A_HALF, folder=tmp_path)
+    assert (code, remarks.endswith(want), after) == (2, True, ONE_AND_A_HALF), remarks
 
 
 DIFF_OF_STDIN = (

@@ -9,6 +9,7 @@ import pytest
 from tests.webhook.commands.rightsizing import report as right_size
 from tests.webhook.tools.rightsize.peaks import peaks
 from webhook.cluster.capacity import ClassCapacity
+from webhook.commands.output import Screen
 from webhook.commands.scan_text import print_text
 from webhook.tools.scan.report import (
     Effect,
@@ -114,7 +115,7 @@ def test_workloads_that_could_be_smaller_are_a_paragraph(
     )
 
     text = page(msgspec.structs.replace(REPORT, right_size=hostile))
-    print_text(msgspec.structs.replace(REPORT, right_size=sizes), None)
+    print_text(Screen(), msgspec.structs.replace(REPORT, right_size=sizes), None)
 
     advice = (
         "set nvidia.com/mig-1g.20gb: 1 instead of nvidia.com/gpu: 1: saves 1642.5 of 2190 GPU-hours a month"

@@ -10,7 +10,8 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.tools.gpu_hours import Counts
-from webhook.tools.status.denials import denials_in_events, denials_in_logs
+from webhook.tools.status.denials import denials_in_events, pods_in_logs
+from webhook.tools.status.summaries import AuditedPods
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
@@ -149,10 +150,57 @@ def test_audit_logs_have_every_denial(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "b.log.gz", "wt") as packed:
         packed.write(line(hours=0.5, findings=[]))
     lines = Counts()
-    found = denials_in_logs([str(tmp_path / "a.log"), str(tmp_path / "b.log.gz")], ["team"], NOW, lines)
+    found, _ = pods_in_logs([str(tmp_path / "a.log"), str(tmp_path / "b.log.gz")], ["team"], NOW, lines)
     assert found[0].first == NOW - timedelta(hours=2)
     assert [(each.owner, each.count, each.reason, each.message) for each in found] == [
         ("Job/train", 3, "", "denied by the webhook"),
         ("Pod/alone", 1, "QuotaExceeded", "set nvidia.com/gpu: 2; exceeded quota"),
     ]
     assert lines.unreadable == 1
+
+
+AUDITED = [{"rule": "gpu-requests", "outcome": "audited"}, {"rule": "gpu-quota", "outcome": "audited"}]
+REMARK = {"rule": "parallelism", "outcome": "audited", "severity": "warning"}
+WARNED = {"rule": "placement", "outcome": "warned"}
+
+
+@cases(
+    ("found", "refused", "by_rule"),
+    nothing=([], 0, {}),
+    a_warning_in_any_mode=([REMARK, WARNED], 0, {}),
+    by_one_rule=([AUDITED[0], REMARK], 1, {"gpu-requests": 1}),
+    twice_by_one_rule=([AUDITED[0], AUDITED[0]], 1, {"gpu-requests": 1}),
+    by_two_rules=(AUDITED, 1, {"gpu-quota": 1, "gpu-requests": 1}),
+)
+def test_what_only_audited_is_counted_by_pod(
+    found: list[dict[str, str]], refused: int, by_rule: dict[str, int], tmp_path: Path
+) -> None:
+    create = {"operation": "CREATE", "verdict": "allowed"}
+    (tmp_path / "a.log").write_text(
+        "\n".join(
+            (
+                line(hours=170, findings=[], **create),
+                line(hours=3, findings=found, **create),
+                line(hours=3, findings=found, **create, phase="mutate"),
+                line(hours=2, operation="CREATE", phase="mutate"),
+                line(hours=1, findings=AUDITED, operation="UPDATE", verdict="allowed"),
+                line(hours=1, findings=AUDITED, **create, dryRun=True),
+                line(hours=1, findings=AUDITED, **create, namespace="other"),
+                line(hours=1, findings=AUDITED, **create, kind="GPUQuota"),
+            )
+        )
+    )
+    audited = pods_in_logs([str(tmp_path / "a.log")], ["team"], NOW, Counts()).audited
+
+    assert audited == AuditedPods(
+        since=NOW - timedelta(hours=170),
+        until=NOW - timedelta(hours=2),
+        pods=3,
+        refused=refused,
+        by_rule=by_rule,
+    )
+
+
+def test_a_log_without_pods_counts_none(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(line(kind="GPUQuota", operation="CREATE"))
+    assert pods_in_logs([str(tmp_path / "a.log")], [], NOW, Counts()) == ((), None)

@@ -13,6 +13,7 @@ from tests.webhook.commands.checked_cluster import GROUP, cluster
 from tests.webhook.tools.doctor.nodes import node
 from webhook.configuration.loader import load_directory
 from webhook.tools.status import reading
+from webhook.tools.status.denials import LoggedPods
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.reading import read_status
 from webhook.tools.status.report import ClusterStatus, InstallationStatus
@@ -109,7 +110,7 @@ def test_where_denials_are_from(tmp_path: Path) -> None:
     assert read(tmp_path, {}).denials_from == (
         "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
     )
-    assert read(tmp_path, {}, logged=()).denials_from == "audit logs"
+    assert read(tmp_path, {}, logged=LoggedPods((), None)).denials_from == "audit logs"
 
 
 @cases(

@@ -1,0 +1,62 @@
+"""`gpu-admission version`: the version of this program, and that of the installation in the cluster."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.objects import CAPACITY, CONTROLLER, WEBHOOK, decode_metadata
+from webhook.commands import options
+from webhook.commands.options import ClusterChoice
+from webhook.commands.output import Screen, print_as
+from webhook.version import VERSION, commit
+
+LABEL = "app.kubernetes.io/version"
+PARTS = {
+    "manifests": ("/api/v1", "configmaps", CAPACITY),
+    "webhook": ("/apis/apps/v1", "deployments", WEBHOOK),
+    "controller": ("/apis/apps/v1", "deployments", CONTROLLER),
+}
+"""Objects of an installation that have its version as a label. The first one every authenticated user may get."""
+
+
+@click.command()
+@click.option("--client", is_flag=True, help="Show the version of this program alone, without a cluster.")
+@options.install_namespace_option
+@options.output_option()
+@options.cluster_options
+def version(*, client: bool, install_namespace: str, output: str, cluster: ClusterChoice) -> None:
+    """Show the versions of this program and of the installation.
+
+    Exit codes: 0, also if they differ; 2 if the cluster cannot be used.
+    """
+    shown: dict[str, Any] = {"client": {"version": VERSION, "commit": commit()}}
+    if output == "text":
+        Screen().line(f"client        {VERSION}, commit {commit()}")
+    if not client:
+        with cluster.client() as api:
+            shown["kubernetes"] = msgspec.json.decode(api.get("/version")).get("gitVersion", "")
+            labels = {name: _label(api, install_namespace, *what) for name, what in PARTS.items()}
+        shown["installation"] = {name: label for name, label in labels.items() if label}
+        shown["skew"] = not {VERSION}.issuperset(shown["installation"].values())
+    print_as(output, shown, lambda screen: None if client else _print(screen, shown, install_namespace))
+
+
+def _label(api: ApiClient, namespace: str, group: str, plural: str, name: str) -> str:
+    """Return the label of the object; "" without it, or where the object may not be read."""
+    try:
+        metadata = decode_metadata(api.get(api_path(group, "namespaces", namespace, plural, name)))
+    except (errors.Forbidden, errors.NotFound):
+        return ""
+    return dict(metadata.sorted_labels).get(LABEL, "")
+
+
+def _print(screen: Screen, shown: dict[str, Any], namespace: str) -> None:
+    parts = ", ".join(f"{name} {label}" for name, label in shown["installation"].items())
+    screen.line(f"installation  {parts or f'none in namespace {namespace} that you may read'}")
+    screen.line(f"Kubernetes    {shown['kubernetes']}")
+    if shown["skew"]:
+        advice = "use the client of the installation's version: checks, fields and words may differ"
+        screen.paragraph(f"the client and the installation differ: {advice}", style="yellow")
