@@ -86,8 +86,13 @@ class Json(msgspec.Struct, frozen=True):
     text: str
 
 
-_PLAIN_TEXT = re.compile(r"(?!(?:true|false|yes|no|on|off|null|y|n)$)[A-Za-z][\w./-]*", re.IGNORECASE)
+_PLAIN_TEXT = re.compile(
+    r"(?!(?:true|false|yes|no|on|off|null|y|n)$)(?:[a-z]|(?!0[xob])\d+(?:\.\d+)?[a-df-z])[\w./-]*",
+    re.IGNORECASE,
+)
 """Text that every reader of YAML takes for text without quotes."""
+_OF_TEXT = re.compile(r"\.(?:annotations|labels|nodeSelector|matchLabels)\[|\.value$")
+"""Fields whose values are text, also where these look like numbers."""
 
 
 def plain(value: Value) -> Any:
@@ -124,7 +129,8 @@ class Edit(msgspec.Struct, frozen=True):
         name = field[1] or field[0] if field else self.path
         name = f"label {name}" if ".labels[" in self.path else name
         is_map = isinstance(self.value, msgspec.Struct | tuple)
-        value = flow(plain(self.value)) if is_map else self.value
+        is_text = isinstance(self.value, str) and _OF_TEXT.search(self.path)
+        value = flow(plain(self.value)) if is_map or is_text else self.value
         return f"remove {name}" if self.value is None else f"set {name}: {value}"
 
 

@@ -7,6 +7,7 @@ also requests memory or compute from the same vendor (HAMi, Volcano, Intel), thi
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from fractions import Fraction
+from math import ceil
 
 import msgspec
 
@@ -16,7 +17,7 @@ from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
-from policies.pods.quantity import Quantity, QuantityText, parse_quantity, readable
+from policies.pods.quantity import Quantity, QuantityError, QuantityText, parse_quantity, readable
 from policies.pods.requests import at_one_time
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
@@ -110,6 +111,25 @@ def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> Amounts:
         return amounts({**container.limits, **container.requests}, resource_mapping, parse_quantity)
 
     return at_one_time(pod, needs, amounts(pod.spec.overhead, resource_mapping, parse_quantity))
+
+
+def requested_of_nodes(pod: Pod, resource_mapping: ResourceMapping) -> dict[str, int]:
+    """Return how many GPUs, slices or shares a node must have for the pod, by resource; none if an amount is invalid.
+
+    Nodes have no resource that a DeviceClass offers.
+    """
+    try:
+        totals = gpu_requests(pod, resource_mapping)
+    except QuantityError:
+        return {}
+    claimed = resource_mapping.extended_names.values()
+    return {
+        each.name: ceil(amount)
+        for each, amount in totals.items()
+        if each.measure.is_count
+        and not each.name.startswith(IMPLICIT_DEVICE_CLASS)
+        and each.name not in claimed
+    }
 
 
 def is_limit(resource: GPUResource) -> bool:

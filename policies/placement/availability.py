@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -196,7 +197,9 @@ class Availability:
         offered = nearest or sorted(
             each for each in self._gpus_on_nodes if is_open or vendor(each) == vendor(name)
         )
-        message = f"no schedulable node has {name} now: the pod stays pending, and holds quota"
+        there = [self._most(each) for each in offered if each in self._gpus_on_nodes]
+        but = f", but {alternatives_in_words(there)}" if there else ""
+        message = f"no schedulable node has {name} now{but}: the pod stays pending, and holds quota"
         return Complaint(
             NO_NODE,
             message,
@@ -217,6 +220,12 @@ class Availability:
             return True
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
+
+    def _most(self, name: str) -> str:
+        """Return the resource and how much the node with the most of it has, in words: `4 nvidia.com/gpu.shared`."""
+        states = chain.from_iterable(self._nodes.states.values()) if self._nodes is not None else ()
+        most = max((dict(each.amounts).get(name, 0) for each in states), default=0)
+        return f"{most} {name}" if most else name
 
     @cached_property
     def _gpus_on_nodes(self) -> frozenset[str]:

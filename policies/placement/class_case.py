@@ -7,17 +7,16 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.estimate import class_fit
 from policies.models.memory import MAX_WAYS, ModelNeed, model_need
+from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
 from policies.placement.class_choice import (
     MODEL_TOO_LARGE,
     NAMES_LISTED,
     OPEN_POD,
     REQUIRED_AFFINITY,
     Choice,
-    ClassAdvice,
     ClassSelection,
     alternatives_in_words,
     choose,
-    nodes_of,
     without_pins,
 )
 from policies.placement.nodes import NodeFacts
@@ -109,8 +108,10 @@ class ClassCase:
         if selection.can_name_nodes(holding):
             named = self.naming(holding)
             return named._replace(remedy=f"{named.remedy}, of which there are nodes")
-        ask = f"for nodes of {alternatives_in_words(sorted(pinned))}"
-        return ClassAdvice(ask=ask, asks=nodes_of(sorted(pinned)))
+        names = alternatives_in_words(sorted(pinned))
+        ask = f"for nodes of {names}{or_autoscaled(names)}"
+        autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))
+        return ClassAdvice(ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
         """Return the allowed classes of existing nodes that offer what the pod requests."""

@@ -1,23 +1,24 @@
 """Choice of a GPU class for a pod: by its annotation, by the memory of its model, or by the default of the policy."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, advice, enough_cards
+from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import admits
+from policies.placement.pinning import admits, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
-from policies.pods.pod import Pod
+from policies.pods.pod import Pod, Toleration
 
 UNKNOWN_CLASS = Reason("UnknownClass", "a pod names a GPU class that the catalogue does not have")
 CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resources that the pod requests")
@@ -27,7 +28,6 @@ MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU mem
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-ALLOWED_PATH = "spec.rules.gpu-class.allowed[-]"
 NAMES_LISTED = 3
 """Names in one message."""
 OPEN_POD = Pod()
@@ -57,15 +57,6 @@ class Choice(msgspec.Struct, frozen=True):
 
     def label_values(self, key: str) -> tuple[str, ...]:
         return label_values(self.classes, self.family, key)
-
-
-class ClassAdvice(NamedTuple):
-    """How a pod gets another class: choices, in words too, and what to ask for. The fields are those of `Finding`."""
-
-    choices: tuple[Edits, ...] = ()
-    remedy: str = ""
-    ask: str = ""
-    asks: tuple[Asked, ...] = ()
 
 
 class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +95,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None
+    requested: Mapping[str, int] = {}
+    """The amounts of resources that nodes must have. Empty if the nodes are not known."""
+    given: Callable[[Sequence[GPUClass]], Sequence[Toleration]] = lambda _classes: ()
+    """The tolerations that the policy gives a pod of these classes."""
 
     def allowed_of(self, classes: Iterable[GPUClass]) -> tuple[GPUClass, ...]:
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
@@ -117,12 +112,12 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
         return all(offers(gpu_class, each, self.catalogue) for each in listed)
 
-    def has_nodes(self, gpu_class: GPUClass, pod: Pod = OPEN_POD) -> bool:
-        """Whether nodes of the class that match the pod exist or can be created. False if the nodes are not known."""
+    def has_nodes(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes of the class exist or can be created. False if the nodes are not known."""
         if self.is_autoscaled(gpu_class):
             return True
         values = label_values_of(gpu_class, self.label_key)
-        return self.nodes is not None and self.nodes.could_take(pod, self.label_key, values)
+        return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
 
     def named(self, names: Sequence[str]) -> ClassAdvice:
         """Return the advice to name one of these classes or families by annotation."""
@@ -132,7 +127,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def would_take(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
         classes = self.catalogue.resolve(name)
-        has_nodes = self.nodes is None or any(self.has_nodes(gpu_class, self.pod) for gpu_class in classes)
+        has_nodes = self.nodes is None or any(
+            self.is_autoscaled(each) or self.takes((each,), label_values_of(each, self.label_key))
+            for each in classes
+        )
         values = label_values(classes, None, self.label_key)
         is_open = bool(values) and admits(self.pod, self.label_key, values)
         return (
@@ -142,15 +140,42 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         )
 
     def usable(self) -> tuple[GPUClass, ...]:
-        """Return the allowed classes that have the requested resources. If the nodes are known, return only those with nodes."""
+        """Return the allowed classes that have the requested resources. Of known nodes, only those that take the pod count."""
         offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
-        with_nodes = tuple(each for each in offering if self._with_nodes(each, offering))
-        return with_nodes if with_nodes or self._knows_classes_of_nodes else tuple(offering)
+        taking = tuple(each for each in offering if self._with_nodes(each, offering))
+        return taking if taking or self._knows_classes_of_nodes else tuple(offering)
+
+    def takes(self, classes: Sequence[GPUClass], values: Sequence[str]) -> bool:
+        """Whether nodes of the classes, by these label values, take the pod once it is put on them, were their GPUs free."""
+        nodes = self.nodes
+        return (
+            nodes is not None
+            and bool(values)
+            and nodes.takes(self._put_on(classes), self.requested, self.label_key, values)
+        )
+
+    def _put_on(self, classes: Sequence[GPUClass]) -> Pod:
+        """Return the pod without what pins it to other classes, and with the tolerations that it gets there."""
+        spec, keys = self.pod.spec, self.catalogue.label_keys
+        selector = {key: value for key, value in self.pod.node_selector.items() if key not in keys}
+        affinity = None if pinning(self.pod, self.catalogue) is not None else spec.affinity
+        tolerations = (*(spec.tolerations or ()), *self.given(classes))
+        return Pod(
+            given_spec=replace(spec, node_selector=selector, affinity=affinity, tolerations=tolerations)
+        )
 
     @property
     def _knows_classes_of_nodes(self) -> bool:
         """Whether nodes have the label that pins pods to classes, or can be created."""
-        return self.nodes is not None and self.can_name_nodes(tuple(self.catalogue))
+        return any(map(self._exists, self.catalogue))
+
+    def _exists(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes have the label of the class or its family, or can be created. False if the nodes are not known."""
+        values = (*label_values_of(gpu_class, self.label_key), gpu_class.family)
+        nodes = self.nodes
+        return nodes is not None and (
+            self.is_autoscaled(gpu_class) or nodes.could_take(OPEN_POD, self.label_key, values)
+        )
 
     def values_of(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
@@ -162,22 +187,20 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return any(self._with_nodes(gpu_class, classes) for gpu_class in classes)
 
     def _with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> LabelValue | None:
-        """Return the class if it has nodes, or else its family: nodes may have only the family's label.
+        """Return the class if its nodes take the pod, or else its family: nodes may have only the family's label.
 
-        The family counts only if all its classes are in `among`. None if neither has nodes, or the nodes are not known.
+        The family counts only if all its classes are in `among`. None if the nodes of neither do, or they are not known.
         """
         family = self.catalogue.family(gpu_class.family)
-        candidates = [self._label_value((gpu_class,), gpu_class.name)]
+        named = self._label_value((gpu_class,), gpu_class.name)
         if self.is_autoscaled(gpu_class):
-            return candidates[0]
+            return named
         if self.nodes is None:
             return None
-        if set(family) <= set(among):
-            candidates.append(self._label_value(family, gpu_class.family))
-        for name, values in candidates:
-            if values and self.nodes.could_take(OPEN_POD, self.label_key, values):
-                return name, values
-        return None
+        if self.takes((gpu_class,), named[1]):
+            return named
+        of_family = self._label_value(family, gpu_class.family)
+        return of_family if set(family) <= set(among) and self.takes(family, of_family[1]) else None
 
     def _label_value(self, classes: tuple[GPUClass, ...], name: str) -> LabelValue:
         family = name if any(each.name != name for each in classes) else None
@@ -187,7 +210,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return the advice if no class is usable."""
         allowed = self.allowed_of(self.catalogue)
         if self._knows_classes_of_nodes:
-            allowed = tuple(each for each in allowed if self._with_nodes(each, allowed))
+            allowed = tuple(filter(self._exists, allowed))
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.catalogue if self.may_offer(each)]
         names = [each.name for each in offering]
@@ -197,7 +220,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
             return advice._replace(ask=ask, asks=(Asked("GPUClass"),))
-        if without_nodes := [each.name for each in self.allowed_of(offering)]:
+        permitted = self.allowed_of(offering)
+        if without_nodes := [each.name for each in [*filter(self._exists, permitted)] or permitted]:
             return advice._replace(
                 ask=f"for nodes of {alternatives_in_words(without_nodes)}", asks=nodes_of(without_nodes)
             )
@@ -239,8 +263,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     @property
     def none_usable(self) -> str:
-        is_offered = any(self.may_offer(each) for each in self.allowed_of(self.catalogue))
-        nodes = "with nodes " if is_offered and self.resources else ""
+        offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
+        if any(map(self._exists, offering)):
+            return f"no class that namespace {self.namespace} may use has a node that takes the pod now"
+        nodes = "with nodes " if offering and self.resources else ""
         return f"no class {nodes}that namespace {self.namespace} may use has {self.requested_words}"
 
     @property
@@ -407,7 +433,7 @@ def about_annotation(
     reason: Reason,
     requested: str,
     message: str,
-    advice: "ClassAdvice",
+    advice: ClassAdvice,
     severity: Severity = Severity.DENIAL,
 ) -> Finding:
     """Return a finding about the annotation that names a class."""
@@ -419,8 +445,3 @@ def about_annotation(
         message=message,
         **advice._asdict(),
     )
-
-
-def nodes_of(classes: Iterable[str]) -> tuple[Asked, ...]:
-    """Return what asking for nodes of one of the classes asks for."""
-    return tuple(Asked("Node", "", name) for name in classes)

@@ -59,10 +59,9 @@ def _not_schedulable(
 ) -> Iterator[Finding]:
     """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
     names = {each.name for each in case.selection.resources if each.measure.is_count}
-    states = nodes.states_for(case.pod, case.selection.label_key, values)
-    if states is None or not names <= nodes.resources:  # gpu-requests reports what no node has
+    states = nodes.states_for(case.pod, names, case.selection.label_key, values)
+    if states is None or not names <= nodes.on_nodes:  # gpu-requests reports what no node has
         return
-    states = list(states)
     if not any(names <= state.resources for state in states):
         has = (
             f"no schedulable node of it has {alternatives_in_words(sorted(names))} now"

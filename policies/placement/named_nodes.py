@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from policies.pods.pod import Toleration
+from policies.pods.pod import Pod, Toleration
+from policies.pods.tolerations import tolerates
 
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
@@ -29,6 +30,8 @@ class NodeState(msgspec.Struct, frozen=True):
     """Names of the extended resources that it has."""
     amounts: tuple[tuple[str, int], ...] = ()
     """How much it has of them. An amount that is left out is not known."""
+    is_usable: bool = True
+    """False: it takes pods only later, because it is not Ready, or has a taint that goes by itself."""
 
     def has(self, requested: Mapping[str, int]) -> bool:
         """Whether it has these amounts, used or not."""
@@ -36,6 +39,11 @@ class NodeState(msgspec.Struct, frozen=True):
         return all(
             name in self.resources and known.get(name, amount) >= amount for name, amount in requested.items()
         )
+
+    def untolerated_by(self, pod: Pod) -> list[Toleration]:
+        """Return its taints that the pod does not tolerate."""
+        tolerations = pod.spec.tolerations or ()
+        return [taint for taint in self.taints if not any(tolerates(each, taint) for each in tolerations)]
 
 
 class NamedNode(msgspec.Struct, frozen=True):

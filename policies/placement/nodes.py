@@ -5,7 +5,7 @@ counts as met.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -38,6 +38,12 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Taints that nodes of the pool have only while they start."""
     states: frozenset[NodeState] | None = None
     """The states of the schedulable nodes with these labels. None if they are not known."""
+    taints: tuple[Toleration, ...] = ()
+    """Of all nodes that the pool creates."""
+
+    def takes(self, pod: Pod) -> bool:
+        """Whether it is a pool whose taints the pod tolerates."""
+        return bool(self.pool) and not NodeState(taints=self.taints).untolerated_by(pod)
 
     def values(self, key: str) -> frozenset[str] | None:
         """Return the possible values of the label: ABSENT if there is no such label, None for any value."""
@@ -53,20 +59,44 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     states: Mapping[Labels, frozenset[NodeState]] = {}
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
 
-    @cached_property
+    @property
     def resources(self) -> frozenset[str]:
         """Names of the extended resources of all schedulable nodes. Empty if they are not known, or a pool may add others."""
-        if self.pools:
-            return frozenset()
+        return frozenset() if self.pools else self.on_nodes
+
+    @cached_property
+    def on_nodes(self) -> frozenset[str]:
+        """Names of the extended resources of all schedulable nodes. Empty if they are not known."""
         states = (state for states in self.states.values() for state in states)
         return frozenset(name for state in states for name in state.resources)
 
-    def states_for(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterable[NodeState] | None:
-        """Return the states of schedulable nodes among `matching_offers`. None if they are not known, or a pool matches."""
-        if not self.resources or self._has_too_many_requirements(pod):
+    def states_for(
+        self, pod: Pod, names: Iterable[str], key: str = "", values: Sequence[str] = ()
+    ) -> list[NodeState] | None:
+        """Return the states of schedulable nodes among `matching_offers`, and of nodes that a pool would create, with `names`.
+
+        None if they are not known, or a pool can create a node that takes the pod.
+        """
+        if not self.on_nodes or self._has_too_many_requirements(pod):
             return None
-        offers = list(self.matching_offers(pod, key, values))
-        return (state for offer in offers for state in offer.states or ())
+        states: list[NodeState] = []
+        for offer in self.matching_offers(pod, key, values):
+            if offer.takes(pod):
+                return None
+            created = NodeState(taints=offer.taints, resources=frozenset(names))
+            states += (created,) if offer.pool else offer.states or ()
+        return states
+
+    def pool_for(self, pod: Pod) -> str:
+        """Return the name of a pool that can create a node for the pod; "" without one."""
+        return next((offer.pool for offer in self.matching_offers(pod) if offer.takes(pod)), "")
+
+    def takes(self, pod: Pod, requested: Mapping[str, int], key: str, values: Sequence[str]) -> bool:
+        """Whether a node takes the pod now, were its GPUs free, or a pool can create one; also if that is not known."""
+        states = self.states_for(pod, requested, key, values)
+        if states is None:
+            return self.could_take(pod, key, values)
+        return any(each.is_usable and each.has(requested) and not each.untolerated_by(pod) for each in states)
 
     def values_of(self, key: str) -> frozenset[str]:
         """Return the values of a label on existing nodes."""
@@ -134,16 +164,21 @@ def node_facts(
     keys: Container[str], nodes: Iterable[tuple[Labels, NodeState | None]], pools: tuple[NodeOffer, ...] = ()
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
-    label_sets, states, is_known = set[Labels](), defaultdict[Labels, set[NodeState]](set), True
+    states, is_known = defaultdict[Labels, set[NodeState]](set), True
     startup_taints = {(taint.key, taint.effect) for pool in pools for taint in pool.startup_taints}
     for labels, state in nodes:
-        label_sets.add(labels)
+        of_labels = states[labels]
         is_known = is_known and state is not None
         if state is not None and state.is_schedulable:
-            lasting = (each for each in state.taints if (each.key, each.effect) not in startup_taints)
-            states[labels].add(replace(state, taints=tuple(lasting)) if startup_taints else state)
+            of_labels.add(_started(state, startup_taints))
     known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
-    return NodeFacts(keys=keys, label_sets=frozenset(label_sets), pools=pools, states=known)
+    return NodeFacts(keys=keys, label_sets=frozenset(states), pools=pools, states=known)
+
+
+def _started(state: NodeState, startup: Collection[tuple[str | None, str | None]]) -> NodeState:
+    """Return the state without the taints, by key and effect, that go once the node has started."""
+    lasting = tuple(taint for taint in state.taints if (taint.key, taint.effect) not in startup)
+    return state if lasting == state.taints else replace(state, taints=lasting, is_usable=False)
 
 
 def _meets_all(offer: NodeOffer, requirements: Iterable[LabelRequirement]) -> bool:

@@ -16,9 +16,12 @@ from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIn
 from policies.pods.annotations import GPU_CLASS, INJECTED, MODEL_FAMILY, MODEL_PARAMS
 from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
+from policies.printable import first_names
 
 MAX_NODES = 64
 """Maximum number of named nodes of a pod that are looked up. A pod that names more counts as if it could run on every node."""
+VALUES_LISTED = 4
+"""Values of a label in one message."""
 TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MAX_NODES})")
 """Replaces the nodes of a pod that names more than MAX_NODES. No node has this name."""
 
@@ -150,6 +153,16 @@ def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozens
     return frozenset(gpu_class.name for gpu_class in named)
 
 
+def many_values(key: str, values: Sequence[str], classes: Sequence[GPUClass]) -> str:
+    """Return the values of a label of these classes as `16 products of nvidia-a100`; "" for a few, which are listed."""
+    if len(values) <= VALUES_LISTED:
+        return ""
+    names = list(dict.fromkeys(each.name for each in classes))
+    families = sorted({each.family for each in classes})
+    of = first_names(names if len(names) == 1 else families, VALUES_LISTED)
+    return f"{len(values)} {'products' if key.endswith('product') else 'values'} of {of}"
+
+
 def _of_term(
     term: NodeSelectorTerm, catalogue: ClassCatalogue, nodes: NodeIndex
 ) -> tuple[frozenset[str], list[str]]:
@@ -164,7 +177,10 @@ def _of_term(
                 # Unknown nodes may have a value that no class lists. Then the requirement does not pin.
                 if by_value and all(by_value):
                     allowed.append(frozenset.union(*by_value))
-                    because.append(f"node affinity {key} in ({', '.join(values)})")
+                    named = catalogue.named(allowed[-1])
+                    because.append(
+                        f"node affinity {key} in ({many_values(key, values, named) or ', '.join(values)})"
+                    )
     return frozenset.intersection(*allowed) if allowed else frozenset(), because
 
 

@@ -68,6 +68,12 @@ class Change(msgspec.Struct, frozen=True):
     operations: tuple[Operation, ...]
     rule: str = ""
     """The id of the rule that made the change. The evaluation fills it in."""
+    short: str = ""
+    """`what` for people, if that is too long to read."""
+
+    @property
+    def brief(self) -> str:
+        return self.short or self.what
 
 
 class PodPatch:
@@ -88,19 +94,21 @@ class PodPatch:
     def set_node_selector(self, key: str, value: str) -> None:
         self._add(words(value, f"nodeSelector {key}"), value, ("spec", "node_selector", key))
 
-    def require_node_affinity(self, requirement: NodeSelectorRequirement) -> None:
-        """Add `requirement` to the pod's required node affinity.
+    def require_node_affinity(self, requirement: NodeSelectorRequirement, values: str = "") -> None:
+        """Add `requirement` to the pod's required node affinity. `values`: in words, if these are too many to read.
 
         Terms are alternatives, so the requirement is added to each of them. An empty term matches no node and stays empty.
         """
         what, terms = words(requirement), self.pod.required_terms
+        short = f"node affinity {requirement.key} {requirement.operator} {values}" if values else ""
         if terms:
             base = (*_NODE_AFFINITY, "required", "node_selector_terms")
             kept = (at for at, term in enumerate(terms) if not term.is_empty)
-            self._add(what, requirement, *((*base, at, "match_expressions", LAST) for at in kept))
+            paths = [(*base, at, "match_expressions", LAST) for at in kept]
+            self._add(what, requirement, *paths, short=short)
         else:
             only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(requirement,)),))
-            self._add(what, only, (*_NODE_AFFINITY, "required"))
+            self._add(what, only, (*_NODE_AFFINITY, "required"), short=short)
 
     def add_volume(self, volume: Volume) -> None:
         self._add(words(volume), volume, ("spec", "volumes", LAST))
@@ -154,12 +162,12 @@ class PodPatch:
         path = ("spec", _LISTS[place.list_name], place.index, *path)
         self._add(f"{place.container.name}: {what}", value, path)
 
-    def _add(self, what: str, value: Any, *paths: Parts) -> None:
+    def _add(self, what: str, value: Any, *paths: Parts, short: str = "") -> None:
         operations = []
         for path in paths:
             self.pod, operation = _added(self.pod, path, value)
             operations.append(operation)
-        self.changes.append(Change(what, tuple(operations)))
+        self.changes.append(Change(what, tuple(operations), short=short))
 
 
 def words(added: Added, name: str = "") -> str:

@@ -15,15 +15,17 @@ out where the pod chooses hardware otherwise, even by preference, and where it r
 requests devices of another vendor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, together
-from policies.gpus.cards import vendor
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.cards import requested_of_nodes, vendor
+from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import advice, enough_cards
 from policies.placement.availability import NO_NODE
+from policies.placement.class_advice import ClassAdvice
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
@@ -32,7 +34,6 @@ from policies.placement.class_choice import (
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
-    ClassAdvice,
     ClassSelection,
     ClassUse,
     about_annotation,
@@ -40,10 +41,11 @@ from policies.placement.class_choice import (
     warning,
 )
 from policies.placement.class_nodes import class_without_nodes
+from policies.placement.given_tolerations import RULE_ID, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.other_ways import other_ways
-from policies.placement.pinning import admits, classes_of_label, is_narrowed_to
+from policies.placement.pinning import admits, classes_of_label, is_narrowed_to, many_values
 from policies.pods.annotations import (
     GPU_CLASS,
     INEFFECTIVE_ANNOTATION,
@@ -54,7 +56,7 @@ from policies.pods.annotations import (
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
-from policies.pods.pod import NodeSelectorRequirement, Pod
+from policies.pods.pod import NodeSelectorRequirement, Pod, Toleration
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
 CLASS_CONTRADICTION = Reason(
@@ -121,6 +123,14 @@ def class_use(context: Context) -> ClassUse:
     )
 
 
+def _given(pod: Pod, context: Context, classes: Sequence[GPUClass]) -> Sequence[Toleration]:
+    """Return the tolerations that rule gpu-toleration gives a pod of these classes."""
+    lists = context.options_of(RULE_ID)
+    if lists is None or lists.mode is not Mode.ENFORCE or not isinstance(lists, TolerationLists):
+        return ()
+    return given_tolerations(pod, lists, classes, context.resource_mapping, context.claimed)
+
+
 def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     mapping = context.resource_mapping
     resources = {request.resource for request in mapping.requests(pod)}
@@ -140,6 +150,8 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,
+        requested=requested_of_nodes(pod, mapping) if context.nodes is not None else {},
+        given=partial(_given, pod, context),
     )
     placed_by = None
     if context.made_by_daemonset:
@@ -155,11 +167,14 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_requests_gpus(pod):
         return
-    values = _case(pod, options, context).added_values()
+    case = _case(pod, options, context)
+    values = case.added_values()
     if len(values) == 1:
         patch.set_node_selector(key, values[0])
     elif values:
-        patch.require_node_affinity(NodeSelectorRequirement(key=key, operator="In", values=values))
+        requirement = NodeSelectorRequirement(key=key, operator="In", values=values)
+        classes = case.choice.classes if case.choice else ()
+        patch.require_node_affinity(requirement, many_values(key, values, classes))
     yield from ()
 
 

@@ -25,6 +25,7 @@ from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
+from policies.placement.given_tolerations import resource_taint
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
@@ -257,7 +258,7 @@ def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     cards = context.resource_mapping.whole_cards
     for at, each in enumerate(pod.spec.tolerations or ()):
         # One without a key is of any taint.
-        taint = gpu_toleration.resource_taint(each.key or "")
+        taint = resource_taint(each.key or "")
         is_of_card = (not each.key or each.key in cards) and overlaps(each, taint)
         if is_of_card or any(overlaps(each, other) for other in listed):
             return at

@@ -14,22 +14,20 @@ A pod gets nothing if it requests only DRA claims that are not known to be for G
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from math import ceil
 
-from policies.finding import Edit, Finding, Reason, Severity, either, together
-from policies.gpus.cards import gpu_requests, vendor
+from policies.finding import Edit, Finding, Reason, Severity, either, flow, plain, together
+from policies.gpus.cards import requested_of_nodes
 from policies.placement.availability import NO_NODE
 from policies.placement.class_choice import REQUIRED_AFFINITY, class_matches
+from policies.placement.given_tolerations import RULE_ID, given_tolerations
 from policies.placement.named_nodes import NodeState
 from policies.placement.pinning import pinning
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
-from policies.pods.quantity import QuantityError
 from policies.pods.tolerations import (
     covers,
     describe_toleration,
-    tolerates,
     tolerating,
     toleration_of,
     toleration_problems,
@@ -39,7 +37,7 @@ from policies.rules.gpu_class import class_use
 
 MISSING_TOLERATION = Reason("MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes")
 
-ID = "gpu-toleration"
+ID = RULE_ID
 _warning = partial(Finding, reason=NO_NODE, severity=Severity.WARNING, path="spec.tolerations")
 
 
@@ -67,17 +65,10 @@ class GPUTolerationOptions(RuleOptions, frozen=True):
                 yield from toleration_problems(toleration, f"{path}[{index}]", key_is_required=True)
 
 
-def resource_taint(key: str) -> Toleration:
-    """Return the toleration for the taint that nodes with the resource `key` have by convention.
-
-    The admission plugin ExtendedResourceToleration of Kubernetes adds the same one. GKE sets such taints for nvidia.com/gpu and
-    google.com/tpu; guides of other clouds and vendors follow the convention.
-    """
-    return Toleration(key=key, operator="Exists", effect="NoSchedule")
-
-
 def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> Iterator[Finding]:
-    needed = _needed_tolerations(patch.pod, options, context)
+    pinned = pinning(patch.pod, context.classes)
+    classes = context.classes.named(pinned.classes) if pinned else ()
+    needed = given_tolerations(patch.pod, options, classes, context.resource_mapping, context.claimed)
     existing = patch.pod.spec.tolerations or ()
     if context.made_by_daemonset and context.phase is Phase.TEMPLATE:
         missing = [each for each in needed if not any(covers(other, each) for other in existing)]
@@ -86,7 +77,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
                 reason=MISSING_TOLERATION,
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
                 choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
-                remedy=f"add {', '.join(map(describe_toleration, missing))} to the template",
+                remedy=f"add {', '.join(flow(plain(each)) for each in missing)} to the template",
             )
         return
     for toleration in needed:
@@ -101,25 +92,16 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
     is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
     if nodes is None or is_placed:
         return
-    try:
-        totals = gpu_requests(pod, context.resource_mapping)
-    except QuantityError:
-        return  # gpu-requests denies the pod
-    requested = {each.name: ceil(amount) for each, amount in totals.items() if each.measure.is_count}
+    requested = requested_of_nodes(pod, context.resource_mapping)
     pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
     classes = context.classes.named(pinned.classes) if pinned else context.classes
     if not requested or (globs and any(class_matches(gpu_class, globs) for gpu_class in classes)):
         return
-    selected = nodes.states_for(pod)
-    if selected is None or not requested.keys() <= nodes.resources:
+    states = nodes.states_for(pod, requested)
+    if states is None or not requested.keys() <= nodes.on_nodes:
         return  # gpu-requests reports what no node has
-    states = list(selected)
     fitting = [state for state in states if state.has(requested)]
-    tolerations = pod.spec.tolerations or ()
-    untolerated = [
-        [each for each in state.taints if not any(tolerates(t, each) for t in tolerations)]
-        for state in fitting
-    ]
+    untolerated = [state.untolerated_by(pod) for state in fitting]
     names = " and ".join(sorted(requested))
     if untolerated and all(untolerated):
         fewest = min(untolerated, key=len)
@@ -160,28 +142,6 @@ def _too_few(
                 choices=together(*edits) if len(places) == 1 else (),
             )
             return
-
-
-def _needed_tolerations(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:
-    """Return the tolerations that the pod should have. Empty if it requests no GPU."""
-    mapping, classes = context.resource_mapping, context.classes
-    requested = [request.resource.name for request in mapping.requests(pod)]
-    fraction = mapping.pod_fraction(pod)
-    if not requested and fraction is None and not context.claimed:
-        return []
-    taint_keys = [mapping.whole_card(name) for name in requested]
-    taint_keys += [fraction[0].resource] if fraction else []
-    taint_keys += [found.resource for name in context.claimed if (found := mapping.device_class(name))]
-    keys = dict.fromkeys(key for key in taint_keys if key is not None)
-    listed = list(options.tolerations)
-    if options.by_vendor:
-        for domain in dict.fromkeys(map(vendor, keys)):
-            listed += options.by_vendor.get(domain, ())
-    pinned = pinning(pod, classes)
-    for gpu_class in classes.named(pinned.classes) if pinned else ():
-        listed += gpu_class.tolerations
-    listed_keys = {each.key for each in listed}
-    return [*(resource_taint(key) for key in keys if key not in listed_keys), *listed]
 
 
 RULE = Rule(

@@ -50,9 +50,9 @@ def test_pods_of_a_daemonset_are_tolerated_but_not_pinned(full_plane: ControlPla
     accepted, said = apply(full_plane, DAEMONSET)
     assert accepted, said
     assert (
-        "Warning: DaemonSet agents/monitor: tolerations: add nvidia.com/gpu:NoSchedule to the template; the "
-        "DaemonSet controller makes no pod for a node "
-        "whose taints the template does not tolerate [gpu-toleration]"
+        "Warning: DaemonSet agents/monitor: tolerations: add {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule} to the "
+        "template; the DaemonSet controller makes no pod for a node whose taints the template does not tolerate "
+        "[gpu-toleration]"
     ) in said
 
     pods = bound_pods(full_plane)

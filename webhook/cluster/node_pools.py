@@ -61,7 +61,8 @@ def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
         labels[requirement.key] = None if named is None else frozenset(named)
     given = _LABELS.decode(metadata.get("labels", b"null")) or {}
     labels.update({key: frozenset((value,)) for key, value in given.items()})
-    startup_taints = _TAINTS.decode(spec.get("startupTaints", b"null")) or ()
-    return NodeOffer(
-        {key: values for key, values in labels.items() if key in keys}, OPEN, name, startup_taints
+    taints, startup = (
+        _TAINTS.decode(spec.get(field, b"null")) or () for field in ("taints", "startupTaints")
     )
+    known = {key: values for key, values in labels.items() if key in keys}
+    return NodeOffer(known, OPEN, name, startup, taints=taints)

@@ -12,7 +12,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata
-from webhook.cluster.taints import lasting_taints
+from webhook.cluster.taints import hard_taints, is_lasting
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
 WHOLE_NODES = Resource("/api/v1", "nodes")
@@ -51,7 +51,7 @@ class StoredNode(PartialObject, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        return all(each["status"] == "True" for each in self.status.conditions if each["type"] == "Ready")
+        return all(each.get("status") == "True" for each in self.status.conditions if each["type"] == "Ready")
 
     @property
     def state(self) -> NodeState:
@@ -59,8 +59,10 @@ class StoredNode(PartialObject, frozen=True):
         extended = {name: str(amount) for name, amount in self.status.capacity.items() if "/" in name}
         has = {name: readable(amount) for name, amount in extended.items() if amount != "0"}
         amounts = tuple(sorted((name, amount.value) for name, amount in has.items() if amount))
-        lasting = lasting_taints(self.spec.taints)
-        return NodeState(not self.spec.unschedulable, lasting, frozenset(has), amounts)
+        hard = hard_taints(self.spec.taints)
+        lasting = tuple(filter(is_lasting, hard))
+        is_usable = self.is_ready and len(lasting) == len(hard)
+        return NodeState(not self.spec.unschedulable, lasting, frozenset(has), amounts, is_usable=is_usable)
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode

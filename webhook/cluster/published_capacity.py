@@ -29,7 +29,7 @@ from webhook.cluster.capacity import (
     share_by_class,
 )
 from webhook.cluster.objects import decode_config_map
-from webhook.cluster.taints import lasting_taints
+from webhook.cluster.taints import is_lasting
 
 REFRESH_SECONDS = 60.0
 """What does not change is published again after this time, so that `observed` says whether a controller still counts."""
@@ -58,6 +58,15 @@ class AlikeNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     is_ready: bool = True
     is_schedulable: bool = True
     most: dict[str, ResourceCapacity] = {}
+
+    @property
+    def state(self) -> NodeState:
+        has = {name: int(amount.allocatable) for name, amount in self.most.items() if amount.allocatable}
+        lasting = tuple(filter(is_lasting, self.taints))
+        is_usable = self.is_ready and len(lasting) == len(self.taints)
+        return NodeState(
+            self.is_schedulable, lasting, frozenset(has), tuple(has.items()), is_usable=is_usable
+        )
 
 
 class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -107,14 +116,7 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
 
     def facts(self, pools: tuple[NodeOffer, ...], classes: ClassCatalogue) -> NodeFacts:
         """Return the facts about the nodes by the labels that are published; other labels are not known."""
-        labelled = (
-            (
-                alike.labels,
-                NodeState(alike.is_schedulable, lasting_taints(alike.taints), frozenset(alike.most)),
-            )
-            for each in self.classes.values()
-            for alike in each.alike
-        )
+        labelled = ((alike.labels, alike.state) for each in self.classes.values() for alike in each.alike)
         return node_facts(published_keys(classes), labelled, pools)
 
 

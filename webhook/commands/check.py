@@ -329,7 +329,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
             if not manifest.is_pod:
                 screen.line(" " * COLUMN + f"pods of {pod.place.path} would get:")
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
-                what = "; ".join(change.what for change in changes)
+                what = "; ".join(change.brief for change in changes)
                 screen.paragraph(f"{rule}: {what}", indent=COLUMN + 2)
 
 

@@ -122,14 +122,14 @@ class RulePass:
             if mode is Mode.ENFORCE:
                 self.changes.append(replace(change, rule=binding.rule.id))
             else:
-                self._advise(binding, WOULD_INJECT, f"would add {change.what}", mode)
+                self._advise(binding, WOULD_INJECT, f"would add {change.brief}", mode)
 
     def _report_missing(self, binding: Binding, mode: Mode) -> None:
         """Report what a rule in mode `enforce` would still add: it was not injected, or a later webhook removed it."""
         for change in self._run_mutation(binding, mode, on_scratch=True):
             if mode is Mode.ENFORCE:
                 why = "it was not injected, or a mutating webhook after gpu-admission took it out"
-                missing = f"{change.what} is missing from the final pod: {why}"
+                missing = f"{change.brief} is missing from the final pod: {why}"
                 self._advise(binding, INJECTION_MISSING, missing, mode)
 
     def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:

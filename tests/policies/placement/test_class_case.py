@@ -113,7 +113,8 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         ANY,
         [
             "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team for nodes of nvidia-l4"
+            "platform team for nodes of nvidia-l4, or to name nvidia-l4 in gpu-class.autoscaledClasses if an autoscaler adds "
+            "them"
         ],
     ),
     its_nodes_lack_the_label=(

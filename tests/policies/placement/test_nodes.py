@@ -106,7 +106,7 @@ def test_startup_taints_of_a_pool_keep_nobody_away() -> None:
     without = node_facts(KEYS, nodes)
     assert without.states[T4] == {NodeState(taints=taints)}
     facts = node_facts(KEYS, nodes, (NodeOffer({}, pool="gpu", startup_taints=(starting,)),))
-    assert facts.states[T4] == {NodeState(taints=taints[1:])}
+    assert facts.states[T4] == {NodeState(taints=taints[1:], is_usable=False)}
 
 
 def test_the_values_of_a_label() -> None:
@@ -151,7 +151,7 @@ def with_resource(name: str, *, is_schedulable: bool = True) -> NodeState:
 def test_the_resources_of_schedulable_nodes(other: NodeState | None, want: set[str]) -> None:
     facts = node_facts(KEYS, [(T4, with_resource("a")), (UNLABELLED, other)])
 
-    states = facts.states_for(view(pod(gpu_container())))
+    states = facts.states_for(view(pod(gpu_container())), ["a"])
     found = None if states is None else {name for state in states for name in state.resources}
     assert facts.resources == want
     assert found == (want or None)

@@ -161,8 +161,9 @@ def test_the_template_of_a_daemonset_needs_tolerations_itself() -> None:
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        "spec.tolerations: add nvidia.com/gpu:NoSchedule, accelerator=t4:NoSchedule to the template; the DaemonSet "
-        "controller makes no pod for a node whose taints the template does not tolerate"
+        "spec.tolerations: add {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}, {key: accelerator, operator: Equal, "
+        "value: t4, effect: NoSchedule} to the template; the DaemonSet controller makes no pod for a node whose taints the "
+        "template does not tolerate"
     )
     assert patch.changes == []
 

@@ -84,7 +84,7 @@ PASSING = (
     a_taint=({"taints": [RESERVED]}, NodeState(True, (SEEN,), frozenset({"nvidia.com/gpu"}), EIGHT)),
     taints_that_go_by_themselves=(
         {"taints": PASSING},
-        NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=EIGHT),
+        NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=EIGHT, is_usable=False),
     ),
 )
 def test_the_state_of_a_node(tmp_path: Path, spec: dict[str, Any], want: NodeState | None) -> None:
@@ -95,7 +95,7 @@ def test_the_state_of_a_node(tmp_path: Path, spec: dict[str, Any], want: NodeSta
         facts = eventually(watch.facts)
 
     assert facts
-    assert facts.states.get((("accelerator", "t4"),)) == (frozenset({want}) if want else None)
+    assert facts.states.get((("accelerator", "t4"),)) == (frozenset({want}) if want else frozenset())
 
 
 def test_facts_stay_the_same_object_until_a_node_changes_in_what_they_say(tmp_path: Path) -> None:
@@ -106,7 +106,9 @@ def test_facts_stay_the_same_object_until_a_node_changes_in_what_they_say(tmp_pa
     with watching(tmp_path, cluster) as (watch, _):
         facts = eventually(watch.facts)
         cordoned = {**node("b", accelerator="t4", **{HOSTNAME: "last"}), "spec": {"unschedulable": True}}
-        heartbeat = seen(conditions=[{"type": "Ready", "lastHeartbeatTime": "2026-11-21T12:00:00Z"}])
+        heartbeat = seen(
+            conditions=[{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-21T12:00:00Z"}]
+        )
         for revision, each in enumerate((heartbeat, {**cordoned, "status": {"capacity": GPUS}}), 6):
             cluster.events["nodes"].append(event(each, revision))
         assert eventually(lambda: watch.index().find((HOSTNAME, "last")))

@@ -30,7 +30,8 @@ from webhook.tools.stored_objects import evaluate
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"
 LIMIT = 'spec.containers[0].resources.limits[{}] (container "main") = "1": '
-PENDING = "no schedulable node has {} now: the pod stays pending, and holds quota [gpu-requests]"
+PENDING = "no schedulable node has {} now, but nvidia.com/gpu: the pod stays pending, and holds quota [gpu-requests]"
+ZONE = "topology.kubernetes.io/zone"
 T4: Labels = (("accelerator", "nvidia-t4"),)
 A100: Labels = (("accelerator", "nvidia-a100-80gb"),)
 RESERVED = Toleration(key="reserved", value="team-a", effect="NoSchedule")
@@ -39,9 +40,16 @@ Node = tuple[Labels, NodeState | None]
 
 
 def node(
-    labels: Labels, *resources: str, taints: tuple[Toleration, ...] = (), cordoned: bool = False
+    labels: Labels,
+    *resources: str,
+    taints: tuple[Toleration, ...] = (),
+    cordoned: bool = False,
+    usable: bool = True,
+    **amounts: int,
 ) -> Node:
-    return labels, NodeState(not cordoned, taints, frozenset(resources or ("nvidia.com/gpu",)))
+    named = frozenset(resources or ("nvidia.com/gpu",))
+    known = tuple((name, amounts["each"]) for name in sorted(named) if amounts)
+    return labels, NodeState(not cordoned, taints, named, known, usable)
 
 
 def on(gpu_class: str, **spec: Any) -> JSON:
@@ -81,10 +89,11 @@ def pending(resource: str, advice: str) -> list[str]:
     return [LIMIT.format(resource) + advice + PENDING.format(resource)]
 
 
-CORDONED = (
-    f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds "
-    "quota; or ask the platform team to uncordon one of them [gpu-class]"
+ALL_CORDONED = (
+    "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds quota; "
+    "or ask the platform team to uncordon one of them [gpu-class]"
 )
+CORDONED = f"set {CLASS}: nvidia-t4; {ALL_CORDONED}"
 UNTOLERATED = (
     "spec.tolerations: add {key: reserved, operator: Equal, value: team-a, effect: NoSchedule} if "
     "the pod may run there; each node with nvidia.com/gpu that the pod selects has a taint that it does not "
@@ -123,8 +132,8 @@ UNTOLERATED = (
         on("nvidia-a100-80gb"),
         [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
         [
-            f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays "
-            "pending, and holds quota [gpu-class]"
+            f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod "
+            "stays pending, and holds quota [gpu-class]"
         ],
     ),
     a_taint_that_nothing_of_the_policy_tolerates=(
@@ -267,6 +276,108 @@ def test_gpus_of_two_vendors(tweaks: JSON, why: str) -> None:
     assert found.finding.sentence() == f"{BESIDE}({why}) [gpu-requests]"
     ((edit,),) = found.finding.choices
     assert not seen(with_edit(document, path_parts(edit.path), None), {}, ())
+
+
+H100: Labels = (("accelerator", "nvidia-h100-80gb"),)
+L4: Labels = (("accelerator", "nvidia-l4"),)
+SHARES = "nvidia.com/gpu.shared"
+DEDICATED = {"key": "reserved", "operator": "Exists"}
+
+
+@cases(
+    ("document", "others", "want"),
+    its_nodes_are_cordoned=(on("nvidia-x"), [node(H100, cordoned=True)], ["nvidia-a100-80gb"]),
+    its_nodes_have_a_taint=(on("nvidia-x"), [node(L4, taints=(RESERVED,))], ["nvidia-a100-80gb"]),
+    the_pod_tolerates_the_taint=(
+        on("nvidia-x", tolerations=[DEDICATED]),
+        [node(L4, taints=(RESERVED,))],
+        ["nvidia-a100-80gb", "nvidia-l4"],
+    ),
+    its_nodes_have_the_taint_of_gpus=(
+        on("nvidia-x"),
+        [node(L4, taints=(GPU_TAINT,))],
+        ["nvidia-a100-80gb", "nvidia-l4"],
+    ),
+    its_nodes_are_not_ready=(on("nvidia-x"), [node(H100, usable=False)], ["nvidia-a100-80gb"]),
+    its_nodes_have_only_shares=(on("nvidia-x"), [node(H100, SHARES)], ["nvidia-a100-80gb"]),
+    its_nodes_have_too_few=(
+        pod(gpu_container("8"), annotations={CLASS: "nvidia-x"}),
+        [node(H100, each=4)],
+        ["nvidia-a100-80gb"],
+    ),
+    another_zone=(
+        on("nvidia-x", nodeSelector={ZONE: "a"}),
+        [node((*H100, (ZONE, "b")))],
+        ["nvidia-a100-80gb"],
+    ),
+    one_of_them_takes_it=(
+        on("nvidia-x"),
+        [node(H100, cordoned=True), node(H100, taints=(RESERVED,)), node(H100)],
+        ["nvidia-a100-80gb", "nvidia-h100-80gb"],
+    ),
+)
+def test_only_classes_whose_nodes_take_the_pod_are_named(
+    document: JSON, others: list[Node], want: list[str]
+) -> None:
+    found = seen(document, {}, [node((*A100, (ZONE, "a"))), *others])
+
+    (denied,) = (each.finding for each in found if each.outcome is Outcome.DENIED)
+    assert [edit.value for (edit,) in denied.choices] == want, denied.sentence()
+
+
+def test_a_policy_s_tolerations_count_for_the_classes_that_are_named() -> None:
+    rules: JSON = {"gpu-toleration": {"tolerations": [{"key": "reserved", "operator": "Exists"}]}}
+    (denied,) = seen(on("nvidia-x"), rules, [node(L4, taints=(RESERVED,)), node(H100, cordoned=True)])
+
+    assert [edit.value for (edit,) in denied.finding.choices] == ["nvidia-l4"]
+
+
+@cases(
+    ("document", "nodes", "want"),
+    all_are_cordoned=(
+        on("nvidia-x"),
+        [node(H100, cordoned=True), node(L4)],
+        "no class that namespace team may use has a node that takes the pod now; ask the platform team for nodes of "
+        "nvidia-h100-80gb",
+    ),
+)
+def test_where_no_class_takes_the_pod_the_denial_says_what_is_missing(
+    document: JSON, nodes: list[Node], want: str
+) -> None:
+    rules = {"gpu-class": {"allowed": ["nvidia-h100-80gb"]}}
+    sentences = [
+        each.finding.sentence() for each in seen(document, rules, nodes) if each.outcome is Outcome.DENIED
+    ]
+    assert sentences[0] == f'metadata.annotations[{CLASS}] = "nvidia-x": {want} [gpu-class]'
+
+
+def test_nodes_that_share_are_said_to_have_shares() -> None:
+    assert warned(pod(gpu_container()), node(T4, SHARES, each=4)) == [
+        LIMIT.format("nvidia.com/gpu")
+        + "request nvidia.com/gpu.shared; no schedulable node has nvidia.com/gpu now, but 4 "
+        "nvidia.com/gpu.shared: the pod stays pending, and holds quota [gpu-requests]"
+    ]
+
+
+POOL = NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool="h100")
+TAINTED_POOL = NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool="h100", taints=(RESERVED,))
+
+
+@cases(
+    ("document", "pool", "want"),
+    the_pool_adds_a_node=(on("nvidia-h100-80gb"), POOL, []),
+    the_pool_makes_another_class=(
+        on("nvidia-a100-80gb"),
+        POOL,
+        [f"set {CLASS}: nvidia-h100-80gb; {ALL_CORDONED}"],
+    ),
+    the_pod_does_not_tolerate_the_pool=(on("nvidia-h100-80gb"), TAINTED_POOL, [UNTOLERATED]),
+    the_pod_tolerates_the_pool=(on("nvidia-h100-80gb", tolerations=[DEDICATED]), TAINTED_POOL, []),
+)
+def test_a_pool_at_zero_counts_for_pods_that_it_takes(
+    document: JSON, pool: NodeOffer, want: list[str]
+) -> None:
+    assert warned(document, node(T4), node(A100, cordoned=True), pools=(pool,)) == want
 
 
 def test_three_gpus_where_a_class_grants_two() -> None:

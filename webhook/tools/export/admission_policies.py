@@ -7,6 +7,7 @@ from textwrap import wrap
 import msgspec
 
 from policies.finding import Severity
+from policies.placement.given_tolerations import resource_taint
 from policies.pods.pod import Toleration
 from policies.policy import Binding, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
@@ -134,7 +135,7 @@ def _fragments(configuration: Configuration, governed: Governed, binding: Bindin
 
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:
     """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
-    yield from map(gpu_toleration.resource_taint, sorted(configuration.resource_mapping.whole_cards))
+    yield from map(resource_taint, sorted(configuration.resource_mapping.whole_cards))
     for binding in governed.bindings:
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
             yield from binding.options.listed

@@ -10,9 +10,10 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping, ResourcePattern
+from policies.placement.given_tolerations import resource_taint
 from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration
-from policies.rules.gpu_toleration import GPUTolerationOptions, resource_taint
+from policies.rules.gpu_toleration import GPUTolerationOptions
 from webhook.tools.export import cel
 from webhook.tools.export.cel import CONTAINERS, NOT_A_MIRROR_POD, POD, Named
 from webhook.tools.export.objects import Fragment

@@ -21,6 +21,7 @@ from policies.gpus.classes import SEVENTHS
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import from_all_vendors
+from policies.placement.given_tolerations import resource_taint
 from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
@@ -215,7 +216,7 @@ def _toleration(taint: Toleration) -> dict[str, str]:
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:
     """Return the taints that neither the rule by itself nor a class of the node tolerates, with the nodes that have them."""
-    cards = [gpu_toleration.resource_taint(each) for each in configuration.resource_mapping.whole_cards]
+    cards = [resource_taint(each) for each in configuration.resource_mapping.whole_cards]
     untolerated: dict[Toleration, list[str]] = {}
     for node in nodes:
         classes = configuration.classes.named(node.classes)

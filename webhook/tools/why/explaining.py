@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.placement.class_choice import ANY, class_matches
+from policies.placement.class_choice import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -284,6 +284,7 @@ class _Case:
             classes=classes,
             nodes=fits,
             other_kinds=tuple(self._usable_kinds(nodes)),
+            adds_nodes=self._adds_nodes(pod, classes),
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answer_of(situation)
@@ -335,10 +336,22 @@ class _Case:
         contact = self.policy.contact if self.policy else PLATFORM_TEAM
         return place, (name, line_cause(waiting[name], self.quota, place, needed, contact))
 
+    @cached_property
+    def _class_options(self) -> gpu_class.GPUClassOptions:
+        options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
+        return options if isinstance(options, gpu_class.GPUClassOptions) else gpu_class.GPUClassOptions()
+
+    def _adds_nodes(self, pod: Pod, classes: Sequence[str]) -> str:
+        """Return what can add a node for the pod, in words; "" if nothing is known to."""
+        if self._node_facts is not None and (pool := self._node_facts.pool_for(pod)):
+            return f"NodePool {pool}"
+        globs = self._class_options.autoscaled_classes
+        named = self.configuration.classes.named(classes)
+        return "the autoscaler" if any(class_matches(each, globs) for each in named) else ""
+
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have schedulable nodes."""
-        options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
-        allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
+        allowed = self._class_options.allowed
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
             known_class = self.configuration.classes.get(kind)
             if known_class is not None and class_matches(known_class, allowed):

@@ -12,7 +12,7 @@ from policies.pods.tolerations import describe_toleration, tolerates, toleration
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.taints import HARD, is_lasting
+from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.tools.status.capacity import gpu_amounts
 from webhook.tools.why.explanation import NodeFit
 
@@ -53,13 +53,14 @@ def _node_fit(
 ) -> NodeFit:
     is_bound, free = bool(pod.spec.node_name), node.free
     obstacles = [] if is_bound else list(_obstacles(pod, node, requested, startup_taints))
+    remedies = [remedy for _, remedy in obstacles]
     return NodeFit(
         name=node.name,
         kind=node.kind,
         free=None if free is None else {name: free.get(name, NOTHING) for name in requested},
         allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
         against=tuple(text for text, _ in obstacles),
-        remedy=next((remedy for _, remedy in obstacles if remedy), ""),
+        remedy=", and ".join(dict.fromkeys(remedies)) if all(remedies) else "",
         number=node.number,
     )
 
@@ -78,35 +79,44 @@ def _obstacles(
         yield from lacking.items()
         lacking = {}
     if not node.is_ready:
-        yield "is not Ready", ""
+        yield "is not Ready", "wait until it is Ready"
     if not node.is_schedulable:
         yield (
             "is cordoned",
             f"kubectl uncordon {node.name}, if it should take pods again" if node.name else "",
         )
-    yield from _untolerated(pod, node, startup_taints)
-    for key, value in sorted(pod.node_selector.items()):
-        if _is_known(key, node) and node.labels.get(key) != value:
-            label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
-            yield f"has {label}, and nodeSelector demands {value}", ""
-    terms = pod.required_terms
-    if terms and not any(_is_met(term, node) for term in terms):
-        yield "does not match the required node affinity", ""
+    yield from _taints(pod, node, startup_taints)
+    yield from _labels(pod, node)
     yield from lacking.items()
 
 
-def _untolerated(pod: Pod, node: GPUNode, startup_taints: Collection[Toleration]) -> Iterator[Obstacle]:
-    for taint in node.taints:
-        if taint.effect in HARD and not any(
-            tolerates(toleration, taint) for toleration in pod.spec.tolerations or ()
-        ):
-            text = f"has the taint {describe_toleration(taint)}"
-            if is_lasting(taint, startup_taints):
-                edit = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
-                yield f"{text}, which the pod does not tolerate", edit
-            else:
-                which = f"Node {node.name}" if node.name else "one of them"
-                yield f"{text}, which goes by itself", f"wait until {which} has lost this taint"
+def _taints(pod: Pod, node: GPUNode, startup_taints: Collection[Toleration]) -> Iterator[Obstacle]:
+    which = f"Node {node.name}" if node.name else "one of them"
+    for taint in filter(is_hard, node.taints):
+        is_said = not node.takes_pods and (taint.key or "").startswith(OF_CONDITIONS)
+        if is_said or any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
+            continue
+        text = f"has the taint {describe_toleration(taint)}"
+        if is_lasting(taint, startup_taints):
+            remedy = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
+            yield f"{text}, which the pod does not tolerate", remedy
+        elif is_going(taint):
+            yield f"{text}, for it will be removed", "wait until there is another node"
+        else:
+            yield f"{text}, which goes by itself", f"wait until {which} has lost this taint"
+
+
+def _labels(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
+    selected = sorted(pod.node_selector.items())
+    unmet = [key for key, value in selected if _is_known(key, node) and node.labels.get(key) != value]
+    for key in unmet:
+        label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
+        remedy = f"if the pod may run there, remove nodeSelector {' and '.join(unmet)}"
+        yield f"has {label}, and nodeSelector demands {pod.node_selector[key]}", remedy
+    terms = pod.required_terms
+    if terms and not any(_is_met(term, node) for term in terms):
+        remedy = "if the pod may run there, remove its required node affinity"
+        yield "does not match the required node affinity", remedy
 
 
 def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
@@ -115,10 +125,11 @@ def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle
         free = has if node.free is None else node.free.get(name, NOTHING)
         demanded = f"the pod requests {format_amount(amount)}"
         if has < amount:
-            offer = ", ".join(each for each, there in node.allocatable.items() if there)
-            fewer = f"{format_amount(has)} or fewer of {name}" if has else f"what it has: {offer}"
-            remedy = f"request {fewer}" if has or offer else ""
-            yield f"has {format_amount(has)} {name} in all, and {demanded}", remedy
+            offered = {each: there for each, there in node.allocatable.items() if there}
+            instead = ", but " + format_requests(offered) if offered and not has else ""
+            fewer = f"{format_amount(has)} or fewer of {name}" if has else " or ".join(offered)
+            remedy = f"request {fewer}" if fewer else ""
+            yield f"has {format_amount(has)} {name} in all{instead}, and {demanded}", remedy
         elif free < amount:
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
             yield (

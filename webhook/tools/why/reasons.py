@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
+from policies.placement.class_advice import or_autoscaled
 from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.pods.conditions import has_ended, true_condition
 from policies.quota.ledger.team import team_title
@@ -70,6 +71,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node. other_kinds: other classes that have nodes and that the namespace may use.
+    adds_nodes: what can add a node for the pod, in words; "" if nothing is known to.
     """
 
     data: Any
@@ -87,6 +89,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Sequence[str] = ()
+    adds_nodes: str = ""
     contact: str = PLATFORM_TEAM
 
     @property
@@ -407,12 +410,15 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
 
 def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:
     """Yield why no node of its classes can take an unscheduled pod, by the node with the fewest obstacles."""
-    classes = " or ".join(situation.classes)
+    classes, adds = " or ".join(situation.classes), ""
+    if situation.adds_nodes:
+        adds = f"wait until {situation.adds_nodes} adds a node, or see in its log why it does not"
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         kinds = [kind for kind in situation.other_kinds if kind not in situation.classes]
         remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds and classes else ""
-        yield Cause(source=Source.NODES, message=message, remedy=f"{remedy}ask {situation.contact} for nodes")
+        remedy += adds or f"ask {situation.contact} for nodes{or_autoscaled(classes)}"
+        yield Cause(source=Source.NODES, message=message, remedy=remedy)
         return
     first, lacking = min(nodes, key=lambda node: node.order), _lacking(situation)
     if not first.against and lacking:
@@ -425,7 +431,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         number = f"none of the {total} nodes {kind} can" if total > 1 else f"the only node {kind} cannot"
         subject = first.subject if total > 1 or first.name else "it"
         message = f"{number} take it: {subject} {', and '.join(first.against)}"
-        yield Cause(source=Source.NODES, message=message, remedy=first.remedy)
+        remedy = ", or ".join(filter(None, (first.remedy, adds)))
+        yield Cause(source=Source.NODES, message=message, remedy=remedy)
 
 
 def _lacking(situation: Situation) -> str:

@@ -57,6 +57,7 @@ def pod(gpus: str = "4", **spec: Any) -> JSON:
 
 
 IN_B, ANY_ZONE, NOT_IN_A = [("zone", "In", "b")], [("zone", "Exists")], [("zone", "NotIn", "a")]
+REMOVE_AFFINITY = "if the pod may run there, remove its required node affinity"
 UNMATCHED = ("does not match the required node affinity",)
 BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}
 
@@ -87,16 +88,22 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         pod(containers=[{"name": "m", "resources": {"limits": {"amd.com/gpu": "1"}}}]),
         node(taints=(TAINT,)),
         (
-            "has 0 amd.com/gpu in all, and the pod requests 1",
+            f"has 0 amd.com/gpu in all, but 8 {GPU}, and the pod requests 1",
             "has the taint dedicated=ml:NoSchedule, which the pod does not tolerate",
         ),
-        f"request what it has: {GPU}",
+        f"request {GPU}, and {ASK_WHERE}{{key: dedicated, operator: Equal, value: ml, effect: NoSchedule}}",
     ),
     whole_cards_where_all_are_slices=(
         pod("1"),
         node(allocatable={GPU: Fraction(0), "nvidia.com/mig-1g.10gb": Fraction(7)}),
-        (f"has 0 {GPU} in all, and the pod requests 1",),
-        "request what it has: nvidia.com/mig-1g.10gb",
+        (f"has 0 {GPU} in all, but 7 nvidia.com/mig-1g.10gb, and the pod requests 1",),
+        "request nvidia.com/mig-1g.10gb",
+    ),
+    whole_cards_where_all_are_shared=(
+        pod("1"),
+        node(allocatable={"nvidia.com/gpu.shared": Fraction(4)}),
+        (f"has 0 {GPU} in all, but 4 nvidia.com/gpu.shared, and the pod requests 1",),
+        "request nvidia.com/gpu.shared",
     ),
     a_slice_where_the_plugin_has_no_device=(
         pod("1"),
@@ -141,7 +148,37 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         ("is cordoned",),
         "kubectl uncordon a, if it should take pods again",
     ),
-    not_ready=(pod(), node(is_ready=False), ("is not Ready",), ""),
+    not_ready=(
+        pod(),
+        node(is_ready=False, taints=(Toleration(key="node.kubernetes.io/not-ready", effect="NoExecute"),)),
+        ("is not Ready",),
+        "wait until it is Ready",
+    ),
+    cordoned_as_kubectl_does=(
+        pod(),
+        node(
+            is_schedulable=False,
+            taints=(Toleration(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),),
+        ),
+        ("is cordoned",),
+        "kubectl uncordon a, if it should take pods again",
+    ),
+    a_node_that_an_autoscaler_removes=(
+        pod(),
+        node(taints=(Toleration(key="ToBeDeletedByClusterAutoscaler", value="1795", effect="NoSchedule"),)),
+        ("has the taint ToBeDeletedByClusterAutoscaler=1795:NoSchedule, for it will be removed",),
+        "wait until there is another node",
+    ),
+    a_taint_where_all_gpus_are_used=(
+        pod(),
+        node(taints=(TAINT,), used="8"),
+        (
+            "has the taint dedicated=ml:NoSchedule, which the pod does not tolerate",
+            f"has 0 of 8 {GPU} free, and the pod requests 4",
+        ),
+        ASK_WHERE
+        + "{key: dedicated, operator: Equal, value: ml, effect: NoSchedule}, and wait until 4 are free on one node",
+    ),
     of_a_class_too_few_are_free=(
         pod(),
         one_of_three(used="5"),
@@ -186,11 +223,11 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
             "has no label disk, and nodeSelector demands ssd",
             "has the label zone=a, and nodeSelector demands b",
         ),
-        "",
+        "if the pod may run there, remove nodeSelector disk and zone",
     ),
     one_of_the_terms_is_met=(pod(affinity=node_affinity(IN_B, ANY_ZONE)), node(), (), ""),
-    no_term_is_met=(pod(affinity=node_affinity(NOT_IN_A, {})), node(), UNMATCHED, ""),
-    another_node_by_name=(pod(affinity=node_affinity(BY_NAME)), node(), UNMATCHED, ""),
+    no_term_is_met=(pod(affinity=node_affinity(NOT_IN_A, {})), node(), UNMATCHED, REMOVE_AFFINITY),
+    another_node_by_name=(pod(affinity=node_affinity(BY_NAME)), node(), UNMATCHED, REMOVE_AFFINITY),
     the_node_by_name=(pod(affinity=node_affinity(BY_NAME)), node("b"), (), ""),
 )
 def test_what_keeps_a_pod_from_a_node(

@@ -33,7 +33,18 @@ from webhook.tools.why.reasons import answer_of
     no_node_of_the_class=(
         {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": ["nvidia-t4"]},
         "there is no node of class nvidia-l4 now",
-        "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
+        "name a class that has nodes (nvidia-t4), or ask the platform team for nodes, or to name nvidia-l4 in "
+        "gpu-class.autoscaledClasses if an autoscaler adds them",
+    ),
+    no_node_yet_of_a_class_that_an_autoscaler_adds=(
+        {"nodes": [], "classes": ["nvidia-l4"], "adds_nodes": "NodePool l4"},
+        "there is no node of class nvidia-l4 now",
+        "wait until NodePool l4 adds a node, or see in its log why it does not",
+    ),
+    full_nodes_beside_an_autoscaler=(
+        {"nodes": [fits("a", "has 0 of 8 free", remedy="wait for 4")], "adds_nodes": "the autoscaler"},
+        "the only node with GPUs cannot take it: Node a has 0 of 8 free",
+        "wait for 4, or wait until the autoscaler adds a node, or see in its log why it does not",
     ),
     no_gpu_node=({"nodes": []}, "there is no GPU node now", "ask the platform team for nodes"),
 )

@@ -5,10 +5,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
+from policies.finding import flow
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import from_all_vendors
 from policies.placement.class_choice import class_matches
+from policies.placement.given_tolerations import resource_taint
 from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
@@ -91,7 +93,7 @@ def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]
     """Return the tolerations that GPU pods get from each policy and class, keyed by document, such as `GPUPolicy/default`."""
     configuration = cluster.configuration
     cards = sorted(configuration.resource_mapping.whole_cards)
-    tolerations = {"GPUPolicy/built-in": tuple(map(gpu_toleration.resource_taint, cards))}
+    tolerations = {"GPUPolicy/built-in": tuple(map(resource_taint, cards))}
     for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
         binding = configuration.policies.binding(gpu_toleration.RULE, policy)
         if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
@@ -257,7 +259,7 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
             remedy += f", or {_command('label', names, f'{LABEL_KEY}=CLASS')}"
         if key:
             message = f"{has} GPUs of an unknown class ({key}={value})"
-            remedy = f"write a GPUClass with nodeLabels [{{key: {key}, values: [{value}]}}]"
+            remedy = f"write a GPUClass with nodeLabels {flow([{'key': key, 'values': [value]}])}"
         yield warning("unknown-class", _subject(names), message, remedy)
     for each, names in sorted(claimed.items()):
         has = "has" if len(names) == 1 else "have"

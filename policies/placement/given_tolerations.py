@@ -1,0 +1,56 @@
+"""The tolerations that rule gpu-toleration gives a pod on nodes of a class."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from policies.gpus.cards import vendor
+from policies.gpus.classes import GPUClass
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.pod import Pod, Toleration
+
+RULE_ID = "gpu-toleration"
+
+
+@runtime_checkable
+class TolerationLists(Protocol):
+    """The tolerations that a policy lists: for all GPU pods, and by domain of the requested resource."""
+
+    @property
+    def tolerations(self) -> Sequence[Toleration]: ...
+    @property
+    def by_vendor(self) -> Mapping[str, Sequence[Toleration]]: ...
+
+
+def resource_taint(key: str) -> Toleration:
+    """Return the toleration for the taint that nodes with the resource `key` have by convention.
+
+    The admission plugin ExtendedResourceToleration of Kubernetes adds the same one. GKE sets such taints for nvidia.com/gpu and
+    google.com/tpu; guides of other clouds and vendors follow the convention.
+    """
+    return Toleration(key=key, operator="Exists", effect="NoSchedule")
+
+
+def given_tolerations(
+    pod: Pod,
+    lists: TolerationLists,
+    classes: Iterable[GPUClass],
+    mapping: ResourceMapping,
+    claimed: Sequence[str] = (),
+) -> list[Toleration]:
+    """Return the tolerations that a pod of these classes should have. Empty if it requests no GPU."""
+    requested = [request.resource.name for request in mapping.requests(pod)]
+    fraction = mapping.pod_fraction(pod)
+    if not requested and fraction is None and not claimed:
+        return []
+    taint_keys = [mapping.whole_card(name) for name in requested]
+    taint_keys += [fraction[0].resource] if fraction else []
+    taint_keys += [found.resource for name in claimed if (found := mapping.device_class(name))]
+    keys = dict.fromkeys(key for key in taint_keys if key is not None)
+    listed = list(lists.tolerations)
+    if lists.by_vendor:
+        for domain in dict.fromkeys(map(vendor, keys)):
+            listed += lists.by_vendor.get(domain, ())
+    for gpu_class in classes:
+        listed += gpu_class.tolerations
+    listed_keys = {each.key for each in listed}
+    return [*(resource_taint(key) for key in keys if key not in listed_keys), *listed]
