@@ -20,7 +20,7 @@ EXCLUDED = {
     DAEMONSET_HOLDS_GPUS.name: "what only monitors GPUs needs the exemption that the sentence asks for, too",
 }
 """Reasons of findings that are not followed."""
-COMPLETE, FAILING = 0.94, 0.035
+COMPLETE, FAILING = 0.96, 0.02
 """The share of findings that name an edit of the fixed list where one works, and the most that fail. The aim is 0.98 and 0."""
 
 
