@@ -343,7 +343,7 @@ def test_a_full_quota_does_not_keep_a_pod_from_being_fixed(tmp_path: Path) -> No
     (tmp_path / "pod.yaml").write_text(written.replace("gpu: 1}", "gpu: 500m}"))
     with ApiServer(tmp_path, answering({**cluster(), QUOTA: quota("4")})) as server:
         named = ["--kubeconfig", str(server.kubeconfig())]
-        result = CliRunner().invoke(main, ["check", str(tmp_path / "pod.yaml"), "--fix=1:1", "--yes", *named])
+        result = CliRunner().invoke(main, ["check", str(tmp_path / "pod.yaml"), "--fix", "--yes", *named])
 
     assert (result.exit_code, (tmp_path / "pod.yaml").read_text()) == (1, written)
     assert "1 finding can be fixed in 1 file, 1 denial left" in result.stderr

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.cases import cases
 from tests.webhook.tools.gpu_hours.lines import LINE, count, counting, written
+from webhook.commands import main
 from webhook.commands.usage import usage
 from webhook.prometheus.client import Prometheus, Sample
 from webhook.tools.average_use import read_use
@@ -23,7 +24,8 @@ PRICES = "currency: EUR\nclasses:\n  nvidia-l4: 0.333333\n  nvidia-t4: 0.10\n"
 def called(folder: Path, lines: list[LINE], *arguments: str, prices: str = PRICES) -> Result:
     log, file = written(folder / "audit.jsonl", lines), folder / "prices.yaml"
     file.write_text(prices)
-    return CliRunner(env={"COLUMNS": None}).invoke(usage, [log, "--prices", str(file), *arguments])
+    command = ["usage", log, "--prices", str(file), *arguments]
+    return CliRunner(env={"COLUMNS": None}).invoke(main, command)
 
 
 def test_a_table_has_amounts_and_their_sum(tmp_path: Path) -> None:
