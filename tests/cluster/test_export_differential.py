@@ -212,7 +212,9 @@ class Expected(msgspec.Struct):
 
 
 def expected(engine: DecisionCache, document: JSON, namespace: str, *, mutating: bool) -> Expected:
-    by = Evaluator(cache=engine, now=datetime.now(UTC))
+    by = Evaluator(
+        cache=engine, now=datetime.now(UTC), tries_choices=False
+    )  # a CEL expression cannot try them
     document = with_requests(as_stored(deepcopy(document)))
     policy = engine.configuration.policies.for_namespace(namespace, labels(namespace))
     decision = by.evaluate(Phase.MUTATE, policy, view(document))

@@ -127,9 +127,10 @@ def test_a_pytorchjob_with_two_errors(served: ControlPlane) -> None:
 
 
 REFUSED = 'Error from server (Forbidden): error when creating "STDIN": ' + DENIED
-NO_MIG = (
-    "request nvidia.com/gpu: 1; no class that namespace small-cards may use has nvidia.com/mig-1g.5gb; or ask the platform team "
-    "(https://wiki.example.com/gpu) to allow nvidia-a100-40gb or nvidia-a800-40gb in namespace small-cards [gpu-class]\n"
+NO_MIG = "no class that namespace small-cards may use has nvidia.com/mig-1g.5gb; "
+TO_ALLOW = (
+    "ask the platform team (https://wiki.example.com/gpu) to allow nvidia-a100-40gb or nvidia-a800-40gb in namespace "
+    "small-cards [gpu-class]\n"
 )
 
 
@@ -139,14 +140,15 @@ def test_a_mig_pod_where_no_class_has_mig(served: ControlPlane) -> None:
 
     assert (
         applied(served, pod, "small-cards")
-        == f"{REFUSED.format('validate')}small-cards/train: spec: {NO_MIG}"
-    )
+        == f"{REFUSED.format('validate')}small-cards/train: spec: {NO_MIG}{TO_ALLOW}"
+    ), "a whole GPU alone does not help: the default class is not allowed"
 
     # Whatever class is named, no message says to name another one.
     for gpu_class in ("nvidia-t4", "nvidia-l4"):
         pod["metadata"]["annotations"] = {CLASS: gpu_class}
         assert applied(served, pod, "small-cards") == (
-            f'{REFUSED.format("validate")}small-cards/train: metadata.annotations[{CLASS}] = "{gpu_class}": {NO_MIG}'
+            f'{REFUSED.format("validate")}small-cards/train: metadata.annotations[{CLASS}] = "{gpu_class}": request '
+            f"nvidia.com/gpu: 1; {NO_MIG}or {TO_ALLOW}"
         )
 
 

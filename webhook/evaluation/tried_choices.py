@@ -99,7 +99,8 @@ class _Trials:
 
 def _is_tried(violation: Violation) -> bool:
     finding = violation.finding
-    is_open = bool(finding.choices) or (finding.rule in PLACING and not finding.awaits)
+    is_placed = finding.rule in PLACING and not finding.awaits and finding.reason not in INJECTION_REASONS
+    is_open = bool(finding.choices) or is_placed
     return is_open and violation.outcome is not Outcome.AUDITED
 
 

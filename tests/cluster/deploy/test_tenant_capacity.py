@@ -108,10 +108,10 @@ def test_the_classes_are_the_same(plane: ControlPlane) -> None:
 @cases(
     ("name", "remedies"),
     too_few_are_free=("four", ["wait until 4 are free on one node"]),
-    larger_than_any_node=("sixteen", ["request 8 or fewer of nvidia.com/gpu"]),
+    larger_than_any_node=("sixteen", ["set nvidia.com/gpu: 8"]),
     no_node_has_the_class=(
         "nowhere",
-        [f"set nodeSelector accelerator: {A100} or {L4} or {OWN}, of which there are nodes"],
+        [f"set nodeSelector accelerator: {A100} or {OWN}, of which there are nodes"],
     ),
     every_node_has_a_taint=(
         "tainted",

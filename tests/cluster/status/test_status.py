@@ -53,7 +53,12 @@ def test_quotas_classes_and_denials(cluster: ControlPlane) -> None:
             {"key": "classes/nvidia-a100", "hard": "8", "used": "6", "reserved": "0", "pending": "6"},
         ],
         "holders": [
-            {"name": "StatefulSet/fits", "held": {"gpus": "6", "classes/nvidia-a100": "6"}, "idleSince": None}
+            {
+                "name": "StatefulSet/fits",
+                "held": {"gpus": "6", "classes/nvidia-a100": "6"},
+                "idleSince": None,
+                "guaranteed": False,
+            }
         ],
     }
     # No kubelet of this cluster says that a pod runs.
