@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import inf
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -201,23 +203,28 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 decision, pod, limits, mapping, partial(self.evaluate, phase, policy)
             )
         if self.tries_choices and not is_update:
-            findings_of = partial(self._findings_of, phase, policy, by_daemonset=by_daemonset, owner=owner)
+            half = (monotonic() + self.deadline) / 2  # trials take at most half of the time that is left
+            trial = replace(self, tries_choices=False, deadline=half)
+            findings_of = partial(
+                trial.findings_by_phase, phase, policy, by_daemonset=by_daemonset, owner=owner
+            )
             by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
             others = partial(ways_of, by_author, rules.context)
-            decision = with_tried_choices(decision, by_author, findings_of, others)
+            with suppress(
+                DeadlineExceeded
+            ):  # the decision stands; its choices are offered as the rules made them
+                decision = with_tried_choices(decision, by_author, findings_of, others)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
         return decision
 
-    def _findings_of(
+    def findings_by_phase(
         self, phase: Phase, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, owner: Owner
     ) -> Iterator[tuple[Violation, ...]]:
-        """Yield what each phase finds of a pod that is created now, or of a template, without trying its choices."""
-        evaluate = partial(
-            replace(self, tries_choices=False).evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner
-        )
+        """Yield what each phase finds of a pod that is created now, or of a template."""
+        evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
         pod = self.as_given(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations

@@ -5,6 +5,7 @@ from math import inf
 from time import monotonic
 
 import pytest
+from msgspec.structs import replace
 
 from policies.finding import TOO_LARGE, Finding
 from policies.policy import Binding, EffectivePolicy
@@ -19,6 +20,7 @@ from tests.builders import JSON, context, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
+from webhook.evaluation import evaluator
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator, without_line
@@ -120,6 +122,20 @@ def test_findings_of_one_outcome_are_bounded(others: int, is_found: bool) -> Non
 
     found = evaluated(Quota(), policy(Mode.WARN), *many)
     assert ((WANTS_QUOTA, Outcome.WARNED) in found) is is_found
+
+
+def test_trials_that_take_too_long_leave_the_decision_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object) -> Decision:
+        raise DeadlineExceeded
+
+    half = view(pod(gpu_container("500m")))
+    governing = CACHE.configuration.policies.for_namespace("team")
+    by = Evaluator(cache=CACHE, now=NOW, tries_choices=False)
+    want = by.evaluate(Phase.MUTATE, governing, half)
+    monkeypatch.setattr(evaluator, "with_tried_choices", slow)
+
+    assert want.violations
+    assert replace(by, tries_choices=True).evaluate(Phase.MUTATE, governing, half) == want
 
 
 def test_no_quota_is_asked_after_the_deadline() -> None:
