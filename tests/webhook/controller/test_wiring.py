@@ -1,0 +1,30 @@
+"""All parts of a controller, as `make_manager` makes them: the body of each thread accepts what the thread gives it."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from webhook.cluster.leader import LeaderElector
+from webhook.configuration.loader import load_directory
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.wiring import Options, make_manager
+
+
+def test_each_part_ends_when_the_process_stops() -> None:
+    api: Any = SimpleNamespace(served_version=lambda *_: None)
+    options = Options(namespace="default", recount_seconds=0.01, write_usage=lambda _line: None)
+    manager = make_manager(
+        api,
+        load_directory(None),
+        LeaderElector(api, "default", "lease", "me"),
+        ControllerMetrics(CollectorRegistry()),
+        options,
+    )
+    stopping = threading.Event()
+    stopping.set()
+
+    assert {"recount", "usage audit", "quota status", "team status", "reconcile 0"} <= manager._parts.keys()
+    for body in manager._parts.values():
+        body(stopping)  # a wrong argument raises TypeError
