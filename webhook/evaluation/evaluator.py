@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Severity
+from policies.finding import Finding
 from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
@@ -28,16 +28,15 @@ from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, decode_limit_range
 from policies.pods.limits import LONGEST_NAME, excesses
 from policies.pods.owner import NO_OWNER, Owner
-from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Metadata, Pod
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.line_findings import UNWANTED_GATE, queued
+from policies.quota.line_findings import queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
-from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
+from policies.quota.waiting import names_kueue, never_waits, waits
 from policies.registry import QUOTA_RULE, ways_of
 from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
@@ -45,6 +44,7 @@ from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts, OwnerUnread
+from webhook.evaluation.gate import gated
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
 from webhook.evaluation.limit_ranges import naming_limit_ranges
 from webhook.evaluation.rule_pass import RulePass
@@ -389,7 +389,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if outcome is None:
             return decision
         finding = queued(decision.policy.namespace, outcome, self.now)
-        return _gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
+        return gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
 
     def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
         """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
@@ -403,7 +403,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def keep_gate(self, decision: Decision, pod: Pod) -> Decision:
         """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""
-        return decision if self.lets_wait(decision.policy) is None else _gated(decision, pod)
+        return decision if self.lets_wait(decision.policy) is None else gated(decision, pod)
 
     def lets_wait(self, policy: EffectivePolicy) -> bool | None:
         """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""
@@ -454,25 +454,3 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ledger of the namespace, None if no rule reads it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(QUOTA_RULE.id, self.now) else None
         return quota.ledger() if quota is not None else None
-
-
-def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
-    """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
-    finding = partial(
-        Finding, rule=QUOTA_RULE.id, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE
-    )
-    if phase is Phase.VALIDATE:
-        denial = finding(message="must be omitted: pods of this namespace do not wait in line for quota")
-        return decision.with_findings([denial], Mode.ENFORCE)
-    removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
-    change = Change(f"no schedulingGate {GATE}", (removal,), QUOTA_RULE.id)
-    message = "is removed: pods of this namespace do not wait in line for quota"
-    changed = replace(decision, changes=(*decision.changes, change))
-    return changed.with_findings([finding(message=message, severity=Severity.WARNING)], Mode.WARN)
-
-
-def _gated(decision: Decision, pod: Pod) -> Decision:
-    patch = PodPatch(pod)
-    patch.add_scheduling_gate(GATE)
-    (change,) = patch.changes
-    return replace(decision, changes=(*decision.changes, replace(change, rule=QUOTA_RULE.id)))

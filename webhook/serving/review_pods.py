@@ -14,7 +14,7 @@ from policies.rule import Phase
 from webhook.canary.traces import canary_trace
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded
-from webhook.evaluation.evaluator import without_line
+from webhook.evaluation.gate import without_line
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
 from webhook.serving.handler import Review, ReviewResult, allow, check_identity, shown_name
 from webhook.workloads import creators

@@ -23,8 +23,9 @@ from webhook.configuration.loader import load_objects
 from webhook.evaluation import evaluator
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.evaluator import Evaluator, without_line
+from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
+from webhook.evaluation.gate import without_line
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CACHE = DecisionCache(load_objects([]))
