@@ -28,8 +28,8 @@ from policies.gpus.resource_mapping import (
 )
 from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_choice import (
-    NAMES_LISTED,
-    OPEN_POD,
+    MAX_NAMES_LISTED,
+    UNCONSTRAINED_POD,
     ClassUse,
     alternatives_in_words,
     offers,
@@ -205,7 +205,7 @@ class Availability:
             message,
             f"request {alternatives_in_words(offered)}" if offered else "",
             Severity.WARNING,
-            names=tuple(offered[:NAMES_LISTED]),
+            names=tuple(offered[:MAX_NAMES_LISTED]),
         )
 
     def _is_missing(self, name: str) -> bool:
@@ -343,7 +343,9 @@ class Availability:
         if nodes is None or self.use.is_autoscaled(gpu_class):
             return True
         labels = gpu_class.node_labels
-        return any(nodes.could_take(OPEN_POD, each.key, (*each.values, gpu_class.family)) for each in labels)
+        return any(
+            nodes.could_take(UNCONSTRAINED_POD, each.key, (*each.values, gpu_class.family)) for each in labels
+        )
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""

@@ -1,6 +1,7 @@
 """A GPU pod and its classes: its own pin, the class chosen for it, and other classes to suggest."""
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
 from policies.gpus.classes import GPUClass
@@ -9,10 +10,10 @@ from policies.models.estimate import class_fit
 from policies.models.memory import MAX_WAYS, ModelNeed, model_need
 from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
 from policies.placement.class_choice import (
+    MAX_NAMES_LISTED,
     MODEL_TOO_LARGE,
-    NAMES_LISTED,
-    OPEN_POD,
     REQUIRED_AFFINITY,
+    UNCONSTRAINED_POD,
     Choice,
     ClassSelection,
     alternatives_in_words,
@@ -24,10 +25,17 @@ from policies.placement.pinning import Pinning, admits, classes_of_label, is_nar
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 
-# Why rule gpu-class cannot pin a pod that something else places, and how its author can.
-DAEMONSET = "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set"
-NODE_NAME = "spec.nodeName says where the pod runs", "set"
-GATE = (
+
+class Placer(NamedTuple):
+    """What places a pod instead of the scheduler: why rule gpu-class cannot pin it, and how its author can."""
+
+    why: str
+    instead: str
+
+
+DAEMONSET = Placer("pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set")
+NODE_NAME = Placer("spec.nodeName says where the pod runs", "set")
+GATE = Placer(
     "gated pods are placed by the controller that removes their gates",
     "have the controller that removes its gates set",
 )
@@ -36,11 +44,11 @@ GATE = (
 class ClassCase:
     """A GPU pod under a policy: its own pin, the class chosen for it, and the values by which rule gpu-class would pin it.
 
-    `placed_by`: what places the pod instead of the scheduler, and how its author can pin it.
+    `placed_by`: what places the pod instead of the scheduler.
     """
 
     def __init__(
-        self, selection: ClassSelection, resource_mapping: ResourceMapping, placed_by: tuple[str, str] | None
+        self, selection: ClassSelection, resource_mapping: ResourceMapping, placed_by: Placer | None
     ) -> None:
         self.selection, self.resource_mapping, self.placed_by = selection, resource_mapping, placed_by
         self.pod = pod = selection.pod
@@ -59,14 +67,14 @@ class ClassCase:
     def naming(self, classes: Collection[GPUClass]) -> ClassAdvice:
         """Return the advice that puts the pod on one of the classes."""
         key, pinned = self.selection.label_key, self.pinned
-        values_of = self.selection.values_of(classes)
+        values_of = self.selection.names_to_suggest(classes)
         names = alternatives_in_words(list(values_of))
         values = alternatives_in_words([value for each in values_of.values() for value in each[:1]])
         by_annotation = self.selection.named(list(values_of))
-        firsts = [value for each in values_of.values() for value in each[:1]][:NAMES_LISTED]
+        firsts = [value for each in values_of.values() for value in each[:1]][:MAX_NAMES_LISTED]
         selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in firsts))
         if self.placed_by is not None:
-            return ClassAdvice(selectors, f"{self.placed_by[1]} nodeSelector {key}: {values}")
+            return ClassAdvice(selectors, f"{self.placed_by.instead} nodeSelector {key}: {values}")
         if pinned is None or self.is_requested or pinned.is_injected:
             return by_annotation
         if list(self.pod.node_selector) == [key] and len(pinned.because) == 1:
@@ -84,11 +92,11 @@ class ClassCase:
         usable = self.selection.usable()
         return self.naming(usable) if usable else self.selection.without_usable_class()
 
-    def with_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> ClassAdvice:
+    def without_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> ClassAdvice:
         """Return the advice if the classes have no nodes."""
         key, catalogue = self.selection.label_key, self.selection.catalogue
-        values = self.lacking_values() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
-        if values and nodes.could_take(OPEN_POD, key, values):
+        values = self.values_to_add() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
+        if values and nodes.could_take(UNCONSTRAINED_POD, key, values):
             others = (Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key)
             terms = (Edit(REQUIRED_AFFINITY),) if self.pod.required_terms else ()
             words = "remove what else the pod's nodeSelector or affinity demands"
@@ -105,7 +113,7 @@ class ClassCase:
             return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]"),))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
-        if selection.can_name_nodes(holding):
+        if selection.a_name_reaches_nodes(holding):
             named = self.naming(holding)
             return named._replace(remedy=f"{named.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
@@ -152,7 +160,7 @@ class ClassCase:
 
     def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""
-        return () if self.is_out_of_reach() else self.lacking_values()
+        return () if self.is_out_of_reach() else self.values_to_add()
 
     def is_out_of_reach(self) -> bool:
         """Whether the pod did not request the chosen class, and its own constraints exclude all nodes of that class.
@@ -168,14 +176,14 @@ class ClassCase:
             or any(map(self.selection.is_autoscaled, self.choice.classes))
         ):
             return False
-        key, values = self.selection.label_key, self.lacking_values()
+        key, values = self.selection.label_key, self.values_to_add()
         return (
             bool(values)
             and not nodes.could_take(self.pod, key, values)
-            and nodes.could_take(OPEN_POD, key, values)
+            and nodes.could_take(UNCONSTRAINED_POD, key, values)
         )
 
-    def lacking_values(self) -> tuple[str, ...]:
+    def values_to_add(self) -> tuple[str, ...]:
         """Return the label values that would pin the pod to the choice; empty if it is pinned already, or must not be."""
         if self.choice is None or self.placed_by is not None:
             return ()

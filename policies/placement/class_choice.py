@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -28,9 +29,9 @@ MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU mem
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-NAMES_LISTED = 3
+MAX_NAMES_LISTED = 3
 """Names in one message."""
-OPEN_POD = Pod()
+UNCONSTRAINED_POD = Pod()
 """A pod that any node can take."""
 
 warning = partial(Finding, severity=Severity.WARNING)
@@ -42,7 +43,10 @@ def class_matches(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The classes on which the pod may run, at least one. `requested` names the class or family."""
+    """The classes on which the pod may run, at least one.
+
+    requested: names them in a sentence: `nvidia-h100`, or `that holds the weights`.
+    """
 
     classes: tuple[GPUClass, ...]
     requested: str
@@ -79,8 +83,11 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
         return class_matches(gpu_class, self.autoscaled_classes)
 
 
-LabelValue = tuple[str, tuple[str, ...]]
-"""The name of a class or family, and the values of the node label that pin a pod to it."""
+class NamedValues(NamedTuple):
+    """The name of a class or family, and the values of the node label that pin a pod to it."""
+
+    name: str
+    values: tuple[str, ...]
 
 
 class ClassSelection(ClassUse, frozen=True, kw_only=True):
@@ -116,19 +123,19 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Whether nodes of the class exist or can be created. False if the nodes are not known."""
         if self.is_autoscaled(gpu_class):
             return True
-        values = label_values_of(gpu_class, self.label_key)
-        return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
+        values = node_label_values(gpu_class, self.label_key)
+        return self.nodes is not None and self.nodes.could_take(UNCONSTRAINED_POD, self.label_key, values)
 
     def named(self, names: Sequence[str]) -> ClassAdvice:
         """Return the advice to name one of these classes or families by annotation."""
-        choices = either(*(Edit(ANNOTATION_PATH, name) for name in names[:NAMES_LISTED]))
+        choices = either(*(Edit(ANNOTATION_PATH, name) for name in names[:MAX_NAMES_LISTED]))
         return ClassAdvice(choices, f"set {GPU_CLASS}: {alternatives_in_words(names)}")
 
-    def would_take(self, name: str) -> bool:
+    def certainly_takes(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
         classes = self.catalogue.resolve(name)
         has_nodes = self.nodes is None or any(
-            self.is_autoscaled(each) or self.takes((each,), label_values_of(each, self.label_key))
+            self.is_autoscaled(each) or self.takes((each,), node_label_values(each, self.label_key))
             for each in classes
         )
         values = label_values(classes, None, self.label_key)
@@ -142,7 +149,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources. Of known nodes, only those that take the pod count."""
         offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
-        taking = tuple(each for each in offering if self._with_nodes(each, offering))
+        taking = tuple(each for each in offering if self._name_with_nodes(each, offering))
         return taking if taking or self._knows_classes_of_nodes else tuple(offering)
 
     def takes(self, classes: Sequence[GPUClass], values: Sequence[str]) -> bool:
@@ -171,40 +178,40 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def _exists(self, gpu_class: GPUClass) -> bool:
         """Whether nodes have the label of the class or its family, or can be created. False if the nodes are not known."""
-        values = (*label_values_of(gpu_class, self.label_key), gpu_class.family)
+        values = (*node_label_values(gpu_class, self.label_key), gpu_class.family)
         nodes = self.nodes
         return nodes is not None and (
-            self.is_autoscaled(gpu_class) or nodes.could_take(OPEN_POD, self.label_key, values)
+            self.is_autoscaled(gpu_class) or nodes.could_take(UNCONSTRAINED_POD, self.label_key, values)
         )
 
-    def values_of(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
+    def names_to_suggest(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
-        with_nodes = [value for gpu_class in classes if (value := self._with_nodes(gpu_class, classes))]
-        return dict(with_nodes or [self._label_value((gpu_class,), gpu_class.name) for gpu_class in classes])
+        with_nodes = [value for gpu_class in classes if (value := self._name_with_nodes(gpu_class, classes))]
+        return dict(with_nodes or [self._named_values((gpu_class,), gpu_class.name) for gpu_class in classes])
 
-    def can_name_nodes(self, classes: Collection[GPUClass]) -> bool:
+    def a_name_reaches_nodes(self, classes: Collection[GPUClass]) -> bool:
         """Whether the name of one of the classes, or of its family, puts a pod on nodes that exist or can be created."""
-        return any(self._with_nodes(gpu_class, classes) for gpu_class in classes)
+        return any(self._name_with_nodes(gpu_class, classes) for gpu_class in classes)
 
-    def _with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> LabelValue | None:
-        """Return the class if its nodes take the pod, or else its family: nodes may have only the family's label.
+    def _name_with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> NamedValues | None:
+        """Return the name whose nodes take the pod: of the class, or else of its family. Nodes may have only the family's label.
 
         The family counts only if all its classes are in `among`. None if the nodes of neither do, or they are not known.
         """
         family = self.catalogue.family(gpu_class.family)
-        named = self._label_value((gpu_class,), gpu_class.name)
+        named = self._named_values((gpu_class,), gpu_class.name)
         if self.is_autoscaled(gpu_class):
             return named
         if self.nodes is None:
             return None
-        if self.takes((gpu_class,), named[1]):
+        if self.takes((gpu_class,), named.values):
             return named
-        of_family = self._label_value(family, gpu_class.family)
-        return of_family if set(family) <= set(among) and self.takes(family, of_family[1]) else None
+        of_family = self._named_values(family, gpu_class.family)
+        return of_family if set(family) <= set(among) and self.takes(family, of_family.values) else None
 
-    def _label_value(self, classes: tuple[GPUClass, ...], name: str) -> LabelValue:
+    def _named_values(self, classes: tuple[GPUClass, ...], name: str) -> NamedValues:
         family = name if any(each.name != name for each in classes) else None
-        return name, label_values(classes, family, self.label_key)
+        return NamedValues(name, label_values(classes, family, self.label_key))
 
     def without_usable_class(self) -> ClassAdvice:
         """Return the advice if no class is usable."""
@@ -215,7 +222,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         offering = [each for each in self.catalogue if self.may_offer(each)]
         names = [each.name for each in offering]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
-        choices = tuple(self._requesting(name) for name in sorted(alternatives)[:NAMES_LISTED])
+        choices = tuple(self._requesting(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
         advice = ClassAdvice(choices, remedy)
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
@@ -226,7 +233,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
                 ask=f"for nodes of {alternatives_in_words(without_nodes)}", asks=nodes_of(without_nodes)
             )
         ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
-        asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:NAMES_LISTED])
+        asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:MAX_NAMES_LISTED])
         return advice._replace(ask=ask, asks=asks)
 
     def requesting(self, count: int) -> Edits:
@@ -285,7 +292,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """How the pod itself chooses its hardware, in words, or None."""
         return chosen_hardware(self.pod, self.hardware, self.label_key)
 
-    def is_for(self, gpu_class: GPUClass) -> bool:
+    def can_be_default(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
         # A MIG profile of the class is of its vendor.
         resources = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
@@ -315,7 +322,7 @@ def _named(selection: ClassSelection, name: str) -> Choice | Finding:
     if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
         return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
-    names = list(selection.values_of(usable))
+    names = list(selection.names_to_suggest(usable))
     advice, reason = selection.named(names), CLASS_NOT_OFFERED
     if not usable:
         advice = selection.without_usable_class()
@@ -336,26 +343,14 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
     candidates = [
         gpu_class
         for gpu_class in selection.catalogue
-        if label_values_of(gpu_class, selection.label_key) and selection.offers_whole(gpu_class)
+        if node_label_values(gpu_class, selection.label_key) and selection.offers_whole(gpu_class)
     ]
     if not candidates:
         return None  # no class has the requested resources, such as TPUs
     usable = selection.allowed_of(candidates)
-    fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, selection.catalogue)]
-    # An estimate may be too high: then keep every class that holds the weights. gpu-class warns about it.
-    left = [each for each in usable if need.weights_fit(each, selection.catalogue)]
-    if fitting:
-        least = min(gpu_class.memory_gib for gpu_class in fitting)
-        equal = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == least]
-        # The catalogue has cards that most clusters lack: of equal cards, take the first with nodes.
-        smallest = next(filter(selection.has_nodes, equal), equal[0])
-        is_certain = need.estimate.knows_cache or selection.has_nodes(smallest)
-        # A rule of thumb must not exclude the existing nodes.
-        having = [] if is_certain else [each for each in left if selection.has_nodes(each)]
-        left = [each for each in having if each in fitting] or having or [smallest]
-    if left:
-        requested = left[0].name if len(left) == 1 else "that holds the weights"
-        return _chosen(selection, tuple(left), requested, need.words)
+    if chosen := _holding(selection, need, usable):
+        requested = chosen[0].name if len(chosen) == 1 else "that holds the weights"
+        return _chosen(selection, tuple(chosen), requested, need.words)
     key, value = need.declared
     return Finding(
         reason=MODEL_TOO_LARGE,
@@ -369,10 +364,27 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
     )
 
 
+def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUClass]) -> Sequence[GPUClass]:
+    """Return the smallest class that the model fits, or, as far as its size is only estimated, those that hold its weights."""
+    fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, selection.catalogue)]
+    weights_fit = [each for each in usable if need.weights_fit(each, selection.catalogue)]
+    if not fitting:
+        return weights_fit  # the estimate may be too high; gpu-class warns about it
+    memory = min(gpu_class.memory_gib for gpu_class in fitting)
+    smallest = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == memory]
+    # The catalogue has cards that most clusters lack: of equal cards, take the first with nodes.
+    first = next(filter(selection.has_nodes, smallest), smallest[0])
+    if need.estimate.knows_cache or selection.has_nodes(first):
+        return [first]
+    # A rule of thumb must not exclude the existing nodes.
+    with_nodes = [each for each in weights_fit if selection.has_nodes(each)]
+    return [each for each in with_nodes if each in fitting] or with_nodes or [first]
+
+
 def _default(selection: ClassSelection) -> Choice | None:
     name = selection.default or ""
     permitted = selection.allowed_of(selection.catalogue.resolve(name))
-    if not any(selection.is_for(gpu_class) for gpu_class in permitted):
+    if not any(selection.can_be_default(gpu_class) for gpu_class in permitted):
         return None
     return _chosen(selection, permitted, name, "the default of the policy")
 
@@ -390,7 +402,7 @@ def _chosen(
     return Choice(classes, requested, because, by_annotation, requested if is_family else None)
 
 
-def label_values_of(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
+def node_label_values(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
     return next((label.values for label in gpu_class.node_labels if label.key == key), ())
 
 
@@ -400,9 +412,9 @@ def label_values(classes: Sequence[GPUClass], family: str | None, key: str) -> t
     family: the name, if the classes are a whole family. If classes list their own names as values, it is a value, too (see
       `policies.placement.pinning`).
     """
-    if family is not None and all(c.name in label_values_of(c, key) for c in classes):
+    if family is not None and all(c.name in node_label_values(c, key) for c in classes):
         return (family,)
-    return tuple(dict.fromkeys(value for c in classes for value in label_values_of(c, key)))
+    return tuple(dict.fromkeys(value for c in classes for value in node_label_values(c, key)))
 
 
 def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue) -> bool:
@@ -418,8 +430,8 @@ def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue
 
 def alternatives_in_words(names: Sequence[str]) -> str:
     """Return `a or b`, `a or b or c or 2 more`."""
-    listed = " or ".join(names[:NAMES_LISTED])
-    return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed
+    listed = " or ".join(names[:MAX_NAMES_LISTED])
+    return f"{listed} or {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else listed
 
 
 def without_pins(pod: Pod, catalogue: ClassCatalogue) -> Edits:

@@ -50,7 +50,7 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
     yield warning(
         reason=NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
-        **case.with_nodes(nodes, chosen)._asdict(),
+        **case.without_nodes(nodes, chosen)._asdict(),
     )
 
 

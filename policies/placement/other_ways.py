@@ -7,8 +7,8 @@ from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
-    OPEN_POD,
     REQUIRED_AFFINITY,
+    UNCONSTRAINED_POD,
     ClassUse,
     without_pins,
 )
@@ -47,4 +47,6 @@ def _may_have_nodes(gpu_class: GPUClass, use: ClassUse, nodes: NodeFacts | None)
     if nodes is None or use.is_autoscaled(gpu_class):
         return True
     labels = gpu_class.node_labels
-    return any(nodes.could_take(OPEN_POD, each.key, (*each.values, gpu_class.family)) for each in labels)
+    return any(
+        nodes.could_take(UNCONSTRAINED_POD, each.key, (*each.values, gpu_class.family)) for each in labels
+    )

@@ -24,7 +24,7 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest
 from policies.quota.shortage_facts import (
-    NAMES_LISTED,
+    MAX_NAMES_LISTED,
     amounts_in_words,
     largest_namespaces,
     shortage_facts,
@@ -87,7 +87,13 @@ def exceeded(
         for holders in (ledger.holders, {})
     )
     ask, contact = _escalation(ledger, shortfalls)
-    lengths = ((NAMES_LISTED, named), (NAMES_LISTED, unnamed), (1, named), (1, unnamed), (1, unnamed[:1]))
+    lengths = (
+        (MAX_NAMES_LISTED, named),
+        (MAX_NAMES_LISTED, unnamed),
+        (1, named),
+        (1, unnamed),
+        (1, unnamed[:1]),
+    )
     largest = _largest_namespace(ledger, shortfalls)
     shown_texts = [
         (shortage_facts(shortfalls, now, shown) + more, ", or ".join(remedies))
@@ -344,7 +350,7 @@ def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, 
             if left > 0 and holder.name != controlled_by:
                 left -= Fraction(holder.amount)
                 names.append(holder_title(holder, now))
-        if left <= 0 and len(names) <= NAMES_LISTED:
+        if left <= 0 and len(names) <= MAX_NAMES_LISTED:
             return names
     return []
 

@@ -14,7 +14,7 @@ from policies.quota.spec import NAME
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
 RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
-NAMES_LISTED = 2
+MAX_NAMES_LISTED = 2
 """Classes and resources in one amount; the line is short."""
 
 
@@ -45,8 +45,8 @@ def amounts_in_words(vector: Mapping[str, Fraction]) -> str:
 
 def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
     names = [unit(key, amount) for key in keys]
-    more = [f"{len(names) - NAMES_LISTED} more"] if len(names) > NAMES_LISTED + 1 else []
-    listed = names[: len(names) if not more else NAMES_LISTED] + more
+    more = [f"{len(names) - MAX_NAMES_LISTED} more"] if len(names) > MAX_NAMES_LISTED + 1 else []
+    listed = names[: len(names) if not more else MAX_NAMES_LISTED] + more
     if keys[0] == GPUS and len(keys) > 1:
         return f"{format_amount(amount)} {listed[0]} ({' and '.join(listed[1:])})"
     return f"{format_amount(amount)} {' and '.join(listed)}"

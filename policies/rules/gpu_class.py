@@ -243,7 +243,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
-        names = list(case.selection.values_of(fitting))
+        names = list(case.selection.names_to_suggest(fitting))
         by_name = case.selection.named(names) if fitting else ClassAdvice()
         remedy = f"{by_name.remedy}, or remove" if fitting else "remove"
         advice = ClassAdvice((*by_name.choices, case.without_pins()), f"{remedy} the pod's own constraint")
@@ -339,8 +339,8 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
         usable = tuple(each for each in usable if need.fits(each, context.classes))
     return {
         name: (options.label_key, values[0])
-        for name, values in case.selection.values_of(usable).items()
-        if len(values) == 1 and case.selection.would_take(name)
+        for name, values in case.selection.names_to_suggest(usable).items()
+        if len(values) == 1 and case.selection.certainly_takes(name)
     }
 
 

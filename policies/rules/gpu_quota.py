@@ -23,7 +23,7 @@ from policies.finding import Asked, Edit, Finding, Reason, Severity, Wait, eithe
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_choice import ANNOTATION_PATH, NAMES_LISTED
+from policies.placement.class_choice import ANNOTATION_PATH, MAX_NAMES_LISTED
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -150,7 +150,7 @@ def _naming_classes(denial: Finding, pod: Pod | None, context_of: Callable[[Pod]
     """Return the denial with the classes that an unpinned pod may name."""
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
-    names = [*_pins(context_of)(pod)][:NAMES_LISTED]
+    names = [*_pins(context_of)(pod)][:MAX_NAMES_LISTED]
     choices = either(*(Edit(ANNOTATION_PATH, name) for name in names))
     return replace(denial, choices=choices, remedy="" if choices else denial.remedy)
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from policies.gpus.classes import GPUClass, HostShare
-from policies.placement.class_choice import ANY, OPEN_POD, class_matches, label_values_of
+from policies.placement.class_choice import ANY, UNCONSTRAINED_POD, class_matches, node_label_values
 from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import CLASSES, GPUS, NOTHING
@@ -187,8 +187,8 @@ def list_classes(
 def _can_be_made(each: GPUClass, options: GPUClassOptions, pools: NodeFacts) -> bool:
     if class_matches(each, options.autoscaled_classes):
         return True
-    values = label_values_of(each, options.label_key)
-    return bool(values) and pools.could_take(OPEN_POD, options.label_key, values)
+    values = node_label_values(each, options.label_key)
+    return bool(values) and pools.could_take(UNCONSTRAINED_POD, options.label_key, values)
 
 
 def use_of_class(

@@ -1,7 +1,7 @@
 """gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
-from policies.placement.class_case import ClassCase, is_wider
+from policies.placement.class_case import ClassCase, Placer, is_wider
 from policies.placement.class_choice import ANY as EVERY_CLASS
 from policies.placement.class_choice import Choice, ClassSelection
 from policies.placement.hardware import LabelKeys
@@ -342,9 +342,7 @@ def pinning_to_small(**labels: str) -> JSON:
     return {"nodeSelector": {"accelerator": "small", **labels}}
 
 
-def case(
-    document: JSON, resource: str = "nvidia.com/gpu", placed_by: tuple[str, str] | None = None
-) -> ClassCase:
+def case(document: JSON, resource: str = "nvidia.com/gpu", placed_by: Placer | None = None) -> ClassCase:
     gpu = RESOURCE_MAPPING.resource(resource)
     selection = ClassSelection(
         pod=view(document),
@@ -362,7 +360,7 @@ def case(
 @cases(
     ("spec", "placed_by", "want"),
     by_the_annotation=({}, None, f"{SET} nvidia-l4"),
-    by_its_placer=({}, ("gated", "have it set"), "have it set nodeSelector accelerator: nvidia-l4"),
+    by_its_placer=({}, Placer("gated", "have it set"), "have it set nodeSelector accelerator: nvidia-l4"),
     by_its_selector=(pinning_to_small(), None, "set nodeSelector accelerator: nvidia-l4"),
     by_the_annotation_alone=(
         pinning_to_small(**{ZONE: "a"}),
@@ -370,7 +368,7 @@ def case(
         f"remove nodeSelector accelerator=small, and {SET} nvidia-l4",
     ),
 )
-def test_what_puts_a_pod_on_a_class(spec: JSON, placed_by: tuple[str, str] | None, want: str) -> None:
+def test_what_puts_a_pod_on_a_class(spec: JSON, placed_by: Placer | None, want: str) -> None:
     found = case(pod(gpu_container(), **spec), placed_by=placed_by)
 
     assert found.naming([L4]).remedy == want
