@@ -10,10 +10,6 @@ from typing import Any
 import click
 
 from policies.printable import printable_lines
-from webhook.cluster.errors import ApiError
-from webhook.commands.output import echo, end_with, fail
-from webhook.configuration.loader import ConfigurationError
-from webhook.prometheus.client import PrometheusError
 from webhook.version import VERSION, commit
 
 GROUPS = {
@@ -80,14 +76,20 @@ def _errors_in_lines() -> Iterator[None]:
     except click.ClickException as error:  # click quotes options and values as they were given
         error.message = printable_lines(error.message)  # type: ignore[misc]  # final, but every kind shows it
         raise
-    except ConfigurationError as error:
-        end_with(error.problems, "; nothing was done")
-    except (ApiError, PrometheusError) as error:
-        fail(error)
+    except Exception as error:
+        if not type(error).__module__.startswith("webhook."):
+            raise
+        # Imported now, because the image of fetch-model has neither rich nor a client of the API server.
+        from webhook.commands.endings import end_by  # noqa: PLC0415
+
+        end_by(error)
+        raise
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
+        from webhook.commands.output import echo  # noqa: PLC0415 - the image of fetch-model has no rich
+
         echo(f"{PROGRAM}, version {VERSION}, commit {commit()}")
         context.exit()
 
