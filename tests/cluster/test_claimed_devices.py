@@ -33,7 +33,7 @@ CLASSES = ("nvidia-a100-80gb", "nvidia-t4")
 TAINT = {"key": "devices", "value": "test", "effect": "NoSchedule"}
 """Pods of other tests stay away."""
 INJECTED = "gpu-admission.dev/injected"
-UNCLASSIFIED = "must pin the pod to a GPU class: namespace devices-strict may not use every class"
+UNCLASSIFIED = "no class that namespace devices-strict may use has a node that takes the pod now"
 
 
 @pytest.fixture(scope="module")

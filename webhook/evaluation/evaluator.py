@@ -242,7 +242,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the decision with the denial of a pod that would not even fit the unused quota."""
         quota = ReadOnlyQuota(ledger, self.configuration, is_unused=True)
         demand = quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
-        demand = replace(demand, uid="", name="", controlled_by="")  # of a hostile pod, no ledger can hold them
+        demand = replace(
+            demand, uid="", name="", controlled_by=""
+        )  # of a hostile pod, no ledger can hold them
         return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(decision, demand)
 
     def _limits(self, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:

@@ -35,7 +35,12 @@ def with_tried_choices(
     """
     if not any(map(_is_tried, decision.violations)):
         return decision
-    trials = _Trials(decision, pod, findings_of, others)
+    try:
+        trials = _Trials(decision, pod, findings_of, others)
+    except msgspec.MsgspecError:
+        return (
+            decision  # of a hostile pod, such as a number of many digits: it cannot be written as it was read
+        )
     if not trials.left:
         return decision
     return replace(decision, violations=tuple(map(trials.checked, decision.violations)))

@@ -163,6 +163,7 @@ def test_one_that_keeps_coming_has_its_turn_in_a_line_that_is_never_empty(plane:
 
     with polling(line, both) as poll:
         assert eventually(lambda: len(line.ledger_object().marks) == 1)
+        assert eventually(lambda: poll.said), "the ledger has the mark before the answer is read"
         assert "does not wait in line for quota" in poll.said[-1]
         time.sleep(SECOND)
         for number in range(3):
