@@ -1,7 +1,7 @@
 """The oracle of tests/oracle against a real API server and a real scheduler: the pod, its refusal, and the nodes that take it.
 
 The worlds of a run are one cluster: each pod, in a namespace of its own, is held against the nodes of all worlds. An extender of
-the scheduler is told which nodes its filters let through, and refuses them all, so that no pod changes what others find.
+the scheduler says which nodes its filters let through, and refuses them all, so that no pod changes what others find.
 """
 
 import json
@@ -204,7 +204,7 @@ def same_admission(answer: Answer, status: int, body: JSON) -> bool:
     return plain(answer.pod) == plain(body)
 
 
-def told(answer: Answer) -> str:
+def as_text(answer: Answer) -> str:
     """Return the scheduler's sentence about these nodes, with those that the extender refuses."""
     refusals = (answer.nodes or {}).values()
     reasons = Counter(reason for each in refusals for reason in (each.reasons if each else (EXTENDER,)))
@@ -245,10 +245,10 @@ def test_the_oracle_answers_as_api_server_and_scheduler_do(cluster: Cluster, see
     said = placements(client, len(stored), len(nodes))
     for name, world in stored.items():
         answer, passed = oracle().ask(world), cluster.passed.get(name, frozenset())
-        if answer.room() != passed or told(answer) != said[name]:
+        if answer.room() != passed or as_text(answer) != said[name]:
             differ.append(
                 f"{world.pod['spec']}: the scheduler would place it on {sorted(passed)} ({said[name]}), and by the oracle on "
-                f"{sorted(answer.room())} ({told(answer)})"
+                f"{sorted(answer.room())} ({as_text(answer)})"
             )
 
     assert not differ, f"{SAID}, {len(differ)} differences:\n" + "\n".join(differ[:10])

@@ -210,9 +210,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             )
             by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
             others = partial(ways_of, by_author, rules.context)
-            with suppress(
-                DeadlineExceeded
-            ):  # the decision stands; its choices are offered as the rules made them
+            # Without time for trials, the decision stands, and its choices are offered as the rules made them.
+            with suppress(DeadlineExceeded):
                 decision = with_tried_choices(decision, by_author, findings_of, others)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
@@ -249,8 +248,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def _limits(self, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:
         """Return the LimitRanges of the namespace; None if nothing depends on them, or they cannot be read."""
-        is_told = DEFAULTS_ANNOTATION in pod.annotations
-        is_needed = is_told or phase is Phase.TEMPLATE or Need.LIMIT_RANGES in policy.needs
+        is_annotated = DEFAULTS_ANNOTATION in pod.annotations
+        is_needed = is_annotated or phase is Phase.TEMPLATE or Need.LIMIT_RANGES in policy.needs
         return self.facts.limits_of(policy.namespace) if is_needed else None
 
     def as_given(self, policy: EffectivePolicy, pod: Pod) -> Pod:

@@ -17,7 +17,7 @@ from webhook.commands import COMPLETE_VAR, PROGRAM, main, run
 
 
 def completions(*words: str) -> list[str]:
-    """Return what a shell is told at a TAB in the last of the words."""
+    """Return what a shell gets at a TAB in the last of the words."""
     found = ShellComplete(main, {}, PROGRAM, COMPLETE_VAR).get_completions(list(words[:-1]), words[-1])
     return [each.value for each in found]
 

@@ -134,7 +134,7 @@ def test_a_terminal_shows_within_two_seconds_what_is_being_done(terminal: io.Str
         assert "reading https://it" in terminal.getvalue()
         with progress("reading ") as more:
             more("nodes")
-    assert terminal.getvalue().count(SHOWN) == 1, "one line, whoever has something to say"
+    assert terminal.getvalue().count(SHOWN) == 1, "one line for all problems"
 
 
 @cases(
