@@ -30,11 +30,11 @@ from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_choice import (
     MAX_NAMES_LISTED,
     UNCONSTRAINED_POD,
-    ClassUse,
     alternatives_in_words,
     offers,
     without_pins,
 )
+from policies.placement.class_use import ClassUse
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS

@@ -1,7 +1,6 @@
 """Choice of a GPU class for a pod: by its annotation, by the memory of its model, or by the default of the policy."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, advice, enough_cards
 from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
+from policies.placement.class_use import ClassUse
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import admits, pinning
@@ -27,7 +27,6 @@ CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
 
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
-ANY = "*"
 REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 MAX_NAMES_LISTED = 3
 """Names in one message."""
@@ -35,11 +34,6 @@ UNCONSTRAINED_POD = Pod()
 """A pod that any node can take."""
 
 warning = partial(Finding, severity=Severity.WARNING)
-
-
-def class_matches(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
-    """Whether one of the globs matches the name of the class or of its family."""
-    return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -61,26 +55,6 @@ class Choice(msgspec.Struct, frozen=True):
 
     def label_values(self, key: str) -> tuple[str, ...]:
         return label_values(self.classes, self.family, key)
-
-
-class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of rule gpu-class. If the rule is disabled, a pod's annotation has no effect."""
-
-    allowed: tuple[str, ...] = (ANY,)
-    default: str | None = None
-    autoscaled_classes: tuple[str, ...] = ()
-    """Globs of classes whose nodes an autoscaler creates on demand."""
-    reads_annotation: bool = True
-
-    @property
-    def is_restricted(self) -> bool:
-        return ANY not in self.allowed
-
-    def allows(self, gpu_class: GPUClass) -> bool:
-        return class_matches(gpu_class, self.allowed)
-
-    def is_autoscaled(self, gpu_class: GPUClass) -> bool:
-        return class_matches(gpu_class, self.autoscaled_classes)
 
 
 class NamedValues(NamedTuple):

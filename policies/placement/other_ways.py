@@ -9,9 +9,9 @@ from policies.placement.class_choice import (
     ANNOTATION_PATH,
     REQUIRED_AFFINITY,
     UNCONSTRAINED_POD,
-    ClassUse,
     without_pins,
 )
+from policies.placement.class_use import ClassUse
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Pod
 from policies.pods.tolerations import tolerating

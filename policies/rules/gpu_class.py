@@ -29,18 +29,16 @@ from policies.placement.class_advice import ClassAdvice
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
-    ANY,
     CLASS_NOT_ALLOWED,
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
     ClassSelection,
-    ClassUse,
     about_annotation,
-    class_matches,
     warning,
 )
 from policies.placement.class_nodes import class_without_nodes
+from policies.placement.class_use import ANY, ClassUse, class_matches
 from policies.placement.given_tolerations import RULE_ID, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys

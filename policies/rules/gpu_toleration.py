@@ -18,7 +18,8 @@ from functools import partial
 from policies.finding import Edit, Finding, Reason, Severity, either, flow, plain, together
 from policies.gpus.cards import requested_of_nodes
 from policies.placement.availability import NO_NODE
-from policies.placement.class_choice import REQUIRED_AFFINITY, class_matches
+from policies.placement.class_choice import REQUIRED_AFFINITY
+from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import RULE_ID, given_tolerations
 from policies.placement.named_nodes import NodeState
 from policies.placement.pinning import pinning

@@ -10,7 +10,8 @@ from types import MappingProxyType
 import msgspec
 
 from policies.gpus.classes import GPUClass, HostShare
-from policies.placement.class_choice import ANY, UNCONSTRAINED_POD, class_matches, node_label_values
+from policies.placement.class_choice import UNCONSTRAINED_POD, node_label_values
+from policies.placement.class_use import ANY, class_matches
 from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import CLASSES, GPUS, NOTHING

@@ -6,7 +6,7 @@ from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import Availability, Complaint
-from policies.placement.class_choice import ClassUse
+from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer

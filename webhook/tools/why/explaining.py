@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.placement.class_choice import class_matches
+from policies.placement.class_use import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path

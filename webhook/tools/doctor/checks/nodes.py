@@ -9,7 +9,7 @@ from policies.finding import flow
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.vendors import from_all_vendors
-from policies.placement.class_choice import class_matches
+from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import resource_taint
 from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node

@@ -1,0 +1,35 @@
+"""Which classes a namespace may use, and which an autoscaler adds: the options of rule gpu-class that other rules read, too."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from policies.gpus.classes import GPUClass
+
+ANY = "*"
+
+
+def class_matches(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
+    """Whether one of the globs matches the name of the class or of its family."""
+    return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
+
+
+class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of rule gpu-class. If the rule is disabled, a pod's annotation has no effect."""
+
+    allowed: tuple[str, ...] = (ANY,)
+    default: str | None = None
+    autoscaled_classes: tuple[str, ...] = ()
+    """Globs of classes whose nodes an autoscaler creates on demand."""
+    reads_annotation: bool = True
+
+    @property
+    def is_restricted(self) -> bool:
+        return ANY not in self.allowed
+
+    def allows(self, gpu_class: GPUClass) -> bool:
+        return class_matches(gpu_class, self.allowed)
+
+    def is_autoscaled(self, gpu_class: GPUClass) -> bool:
+        return class_matches(gpu_class, self.autoscaled_classes)
