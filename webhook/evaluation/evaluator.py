@@ -26,9 +26,9 @@ from policies.pods.injected import as_submitted, restore
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, decode_limit_range
-from policies.pods.limits import LONGEST_NAME, excesses
+from policies.pods.limits import excesses
 from policies.pods.owner import NO_OWNER, Owner
-from policies.pods.pod import Metadata, Pod
+from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
@@ -43,10 +43,11 @@ from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.facts import Facts, OwnerUnread
+from webhook.evaluation.facts import Facts
 from webhook.evaluation.gate import gated
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
 from webhook.evaluation.limit_ranges import naming_limit_ranges
+from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import with_tried_choices
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
@@ -88,34 +89,6 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
         return requested_by(pod, namespace, self.facts.claims)
-
-    def owner_of(self, policy: EffectivePolicy, pod: Pod, *, is_proven: bool = True) -> Owner:
-        """Return the controller of a pod, if an enabled rule reads it. Its kind counts only if it `is_proven`.
-
-        Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
-        """
-        configuration = self.configuration
-        reference = (pod.metadata or Metadata()).controller if Need.OWNER in policy.needs else None
-        if reference is None:
-            return NO_OWNER
-        group, kind = reference.api_version.rpartition("/")[0], reference.kind
-        row = configuration.workload_kinds.get((group, kind))
-        owner = Owner(
-            kind=kind if is_proven and len(kind) <= LONGEST_NAME else "",
-            completes=row is not None and row.runs_to_completion,
-        )
-        if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
-            return owner
-        if self.facts.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
-            return replace(owner, deadline_is_known=False)
-        name = f"{kind}/{reference.name}"
-        try:
-            deadline = self.facts.owner_deadline(policy.namespace, reference, row)
-        except OwnerUnread as unread:
-            return replace(owner, name=name, deadline_is_known=False, problem=str(unread))
-        if deadline is None:
-            return owner  # without its name, which would keep equal pods from one decision
-        return replace(owner, name=name, deadline=deadline, path=row.deadline)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
@@ -175,7 +148,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
         `owner`: what makes the pod, None for what its metadata say.
         """
-        owner = self.owner_of(policy, pod) if owner is None else owner
+        owner = owner_of(policy, pod, self.configuration, self.facts) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
         limits = self._limits(policy, phase, pod)
@@ -197,22 +170,22 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             case Phase.TEMPLATE:
                 rules.check_template()
         decision = rules.decision()
-        if limits is not None:
-            mapping = self.configuration.resource_mapping
-            decision = naming_limit_ranges(
-                decision, pod, limits, mapping, partial(self.evaluate, phase, policy)
-            )
-        if self.tries_choices and not is_update:
+        if self.tries_choices:
             half = (monotonic() + self.deadline) / 2  # trials take at most half of the time that is left
             trial = replace(self, tries_choices=False, deadline=half)
-            findings_of = partial(
-                trial.findings_by_phase, phase, policy, by_daemonset=by_daemonset, owner=owner
-            )
-            by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
-            others = partial(ways_of, by_author, rules.context)
             # Without time for trials, the decision stands, and its choices are offered as the rules made them.
             with suppress(DeadlineExceeded):
-                decision = with_tried_choices(decision, by_author, findings_of, others)
+                evaluate = partial(trial.evaluate, phase, policy)
+                mapping = self.configuration.resource_mapping
+                decision = naming_limit_ranges(decision, pod, limits, mapping, evaluate)
+            if not is_update:
+                findings_of = partial(
+                    trial.findings_by_phase, phase, policy, by_daemonset=by_daemonset, owner=owner
+                )
+                by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+                others = partial(ways_of, by_author, rules.context)
+                with suppress(DeadlineExceeded):
+                    decision = with_tried_choices(decision, by_author, findings_of, others)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:

@@ -15,6 +15,7 @@ from webhook.canary.traces import canary_trace
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded
 from webhook.evaluation.gate import without_line
+from webhook.evaluation.owners import owner_of
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
 from webhook.serving.handler import Review, ReviewResult, allow, check_identity, shown_name
 from webhook.workloads import creators
@@ -45,7 +46,9 @@ def review_pod(review: Review) -> ReviewResult:
             check_identity(request, pod.metadata)
         owner = NO_OWNER  # no rule that reads one checks updates
         if before is None:
-            owner = evaluator.owner_of(policy, pod, is_proven=made_by_controller(request))
+            owner = owner_of(
+                policy, pod, evaluator.configuration, evaluator.facts, is_proven=made_by_controller(request)
+            )
         decision = evaluator.evaluate(
             phase,
             policy,
