@@ -237,11 +237,12 @@ def excess(
     reduced = _whole(name, own[0] - (requested - allowed))
     by_pod = _of_pod(pod, name) is not None
     if by_pod or reduced <= 0 or _requested(pod, name, {id(place.container): reduced}) > allowed:
+        choices = together(*_least(pod, name, allowed, by_pod=by_pod))
         yield finding(
             path=f"spec.resources.requests[{name}]" if by_pod else "spec",
             message=f"{'should' if is_default else 'must'} request at most {_text(name, allowed)} of {name} in all: {why}",
-            choices=together(*_least(pod, name, allowed, by_pod=by_pod)),
-            remedy=f"request less {name}, or more GPUs",
+            choices=choices,
+            remedy=f"request less {name}, or more GPUs" if choices else "request more GPUs",
         )
         return
     in_all = "" if own[0] == requested else f" beside the other containers, {_text(name, allowed)} in all"
@@ -258,18 +259,21 @@ def excess(
 
 
 def _least(pod: Pod, name: str, allowed: int, *, by_pod: bool) -> Iterator[Edit]:
-    """Yield the edits by which the containers, or the pod as a whole, share what is allowed in equal parts."""
+    """Yield the edits by which the containers, or the pod as a whole, share in equal parts what the overhead leaves."""
+    left = allowed - _nano(pod.spec.overhead, name)
+    places = [place for place in pod.places if _held(place.container, name)[0]]
+    if left <= 0 or not (by_pod or places):
+        return  # the RuntimeClass alone requests too much
     if by_pod:
         of_pod = pod.spec.resources
         kinds = (("limits", of_pod and of_pod.limits), ("requests", of_pod and of_pod.requests))
         yield from (
-            Edit(f"spec.resources.{kind}[{name}]", _text(name, allowed))
+            Edit(f"spec.resources.{kind}[{name}]", _text(name, left))
             for kind, of in kinds
             if name in (of or {})
         )
         return
-    places = [place for place in pod.places if _held(place.container, name)[0]]
-    part = _text(name, _whole(name, allowed // len(places)))
+    part = _text(name, _whole(name, left // len(places)))
     yield from (Edit(path, part) for place in places for path in place.amount_paths(name))
 
 

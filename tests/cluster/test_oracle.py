@@ -1,7 +1,7 @@
 """The oracle of tests/oracle against a real API server and a real scheduler: the pod, its refusal, and the nodes that take it.
 
-The worlds of a run are one cluster: each pod, in a namespace of its own, is held against the nodes of all worlds. An extender of
-the scheduler says which nodes its filters let through, and refuses them all, so that no pod changes what others find.
+The worlds of a run are one cluster: each pod, in a namespace of its own, is held against the nodes of all worlds. An extender
+records which nodes the scheduler's filters let through, and refuses them all, so that no pod changes what others find.
 """
 
 import json

@@ -396,6 +396,37 @@ def test_a_default_that_stays_is_no_denial(
 
 
 @cases(
+    ("document", "advice", "want"),
+    two_containers=(
+        pod(trainer(cpu="40", memory="1Gi"), sidecar(requests={"cpu": "40"}), nodeSelector=A100),
+        "request less cpu, or more GPUs",
+        [("containers[0]", "6"), ("containers[1]", "6")],
+    ),
+    beside_the_overhead_of_a_runtime_class=(
+        pod(trainer(cpu="40", memory="1Gi"), sidecar(requests={"cpu": "40"}), overhead={"cpu": "2"}, nodeSelector=A100),
+        "request less cpu, or more GPUs",
+        [("containers[0]", "5"), ("containers[1]", "5")],
+    ),
+    the_pod_as_a_whole_beside_the_overhead=(
+        pod(trainer(), resources={"requests": {"cpu": "13", "memory": "1Gi"}}, overhead={"cpu": "2"}, nodeSelector=A100),
+        "request less cpu, or more GPUs",
+        [("resources", "10")],
+    ),
+    the_overhead_takes_it_all=(
+        pod(trainer(cpu="1", memory="1Gi"), overhead={"cpu": "24"}, nodeSelector=A100), "request more GPUs", [],
+    ),
+    no_container_requests_any=(
+        pod(trainer(cpu="0", memory="1Gi"), overhead={"cpu": "24"}, nodeSelector=A100), "request more GPUs", [],
+    ),
+)  # fmt: skip
+def test_equal_parts_of_what_is_allowed(document: JSON, advice: str, want: list[tuple[str, str]]) -> None:
+    (found,) = mutate(PodPatch(view(document)), HostResourcesOptions(), context(classes=SHARES))
+
+    edits = [(edit.path.split(".")[1], edit.value) for choice in found.choices for edit in choice]
+    assert (found.advice, edits) == (advice, want)
+
+
+@cases(
     ("container", "want"),
     a_request=(trainer(cpu="24", memory="1Gi"), [("requests", "12")]),
     a_limit_alone=(trainer(limit_cpu="24", memory="1Gi"), [("limits", "12")]),
