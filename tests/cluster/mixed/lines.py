@@ -133,7 +133,7 @@ def places(
             if facts.is_orphan(pod.owner, write.revision) or not (uid in now and now[uid].is_in_line)
         }
         found[name] = Place(
-            units(facts, pods, lifts, write.revision),
+            units(facts, pods, lifts, row.revision),  # a gang stays one if its Job goes after the count
             set(lifts),
             row.hard,
             min((limit for limit in limits if limit is not None), default=None),

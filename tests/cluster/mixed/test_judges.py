@@ -35,6 +35,10 @@ def gone(at: float, name: str) -> Step:
     return at, pod(at, name)[1], None
 
 
+def gone_from(at: float, key: str) -> Step:
+    return at, key, None
+
+
 def gang(at: float, size: int) -> Step:
     spec = {"completionMode": "Indexed", "completions": size, "parallelism": size}
     return at, GANG, {"metadata": {"uid": "train"}, "spec": spec}
@@ -168,6 +172,23 @@ MEMBERS = [gang(1, 2), pod(2, "x-1", waits=True, owner="train"), pod(2, "x-2", w
         ],
         0,
     ),
+    a_gang_loses_its_job_after_the_count=(
+        [
+            quota(0, "BestEffortFIFO"),
+            *(pod(1, f"x-{number}", gpus, waits=True) for number, gpus in ((1, 1), (2, 2), (3, 1))),
+            gang(2, 2),
+            *(pod(2, f"b-{number}", waits=True, owner="train") for number in (4, 5)),
+            team(3, 4, a=ledger(7, 0, None, waiting=3), b=ledger(7, 0, None, waiting=2)),
+            gone_from(4, GANG),
+            team(
+                5,
+                4,
+                a=ledger(7, 0, None, waiting=3, _1="x-1/lift x-3/lift"),
+                b=ledger(7, 0, None, waiting=2, _1="b-4/lift b-5/lift"),
+            ),
+        ],
+        0,
+    ),
     who_holds_more_goes_first=(
         [
             pod(1, "x-1", waits=True),
@@ -234,10 +255,6 @@ FULL = row(34, 9, 4)
 
 def labelled(at: float, team: str) -> Step:
     return at, "/registry/namespaces/a", {"metadata": {"labels": {LABEL: team}}}
-
-
-def gone_from(at: float, key: str) -> Step:
-    return at, key, None
 
 
 @cases(
