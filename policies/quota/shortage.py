@@ -45,6 +45,15 @@ MAX_HOLDERS = 5
 ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
 """Returns the classes that an unpinned pod may name by its annotation, each with the node label and value that pin it."""
 
+Helps = Callable[[Edits, bool], bool]
+"""Whether the object would be admitted with the edits: now, or (True) once nothing of the quota is used."""
+
+
+def helps_always(_edits: Edits, _once_unused: bool) -> bool:
+    """Believe every edit, where nothing can be tried."""
+    return True
+
+
 KEEPING = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"})
 """Controllers whose pods do not end by themselves."""
 _DEPLOYMENT = "Deployment/"
@@ -59,6 +68,7 @@ def exceeded(
     request: QuotaRequest,
     now: datetime,
     class_pins: ClassPins,
+    helps: Helps = helps_always,
 ) -> Finding:
     """Return the denial of a request that exceeds `hard` of its GPUQuota, or of its team.
 
@@ -73,16 +83,19 @@ def exceeded(
     smaller = (
         edits_to_request_part(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
     )
-    fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
+    ways = (_cheaper_class(request, ledger, shortfalls, class_pins), smaller)
+    fix = next((edits for edits in ways if edits and helps(edits, False)), ())
     awaits, by_own = (
         _awaited(request, ledger, shortfalls),
         _replicas(request, ledger, shortfalls),
     )
     largest_that_fits = _largest_that_fits(request, shortfalls) if not smaller and by_own is None else ()
+    is_refused = bool(largest_that_fits) and not helps(largest_that_fits, can_never_fit)
+    names_largest = not smaller and not is_refused
     named, unnamed = (
         [
             *filter(None, (in_words(together(*fix)),)),
-            *_remedies(request, ledger, shortfalls, now, fits_in_part=bool(smaller), holders=holders),
+            *_remedies(request, ledger, shortfalls, now, names_largest=names_largest, holders=holders),
         ]
         for holders in (ledger.holders, {})
     )
@@ -108,7 +121,7 @@ def exceeded(
     return Finding(
         reason=QUOTA_CAN_NEVER_FIT if can_never_fit else QUOTA_EXCEEDED,
         message=before + facts,
-        choices=(*together(*fix), *together(*largest_that_fits)),
+        choices=(*together(*fix), *together(*(largest_that_fits if names_largest else ()))),
         awaits=awaits,
         remedy=remedy,
         ask=ask,
@@ -278,13 +291,13 @@ def _remedies(
     shortfalls: Sequence[Shortfall],
     now: datetime,
     *,
-    fits_in_part: bool,
+    names_largest: bool,
     holders: Mapping[str, Sequence[Holder]],
 ) -> Iterator[str]:
-    """Yield what else the author can do. `fits_in_part`: a smaller request fits now. `holders` may be named."""
+    """Yield what else the author can do. `names_largest`: the largest request that fits is one. `holders` may be named."""
     too_large = [each for each in shortfalls if each.can_never_fit]
     if too_large:
-        if not fits_in_part:
+        if names_largest:
             largest = _at_most(request, _least(too_large, lambda each: each.maximum_hard), too_large)
             is_full = any(_left(each) < each.maximum_hard for each in too_large)
             yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
@@ -296,7 +309,7 @@ def _remedies(
         else:
             yield f"set replicas: {replicas} (its own pods hold the quota)"
         return
-    if not fits_in_part:
+    if names_largest:
         yield from _at_most(request, _least(shortfalls, _left), shortfalls)
     own = _own_pods(request, ledger, shortfalls)
     if not (own and _never_end(request)):

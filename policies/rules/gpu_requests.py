@@ -315,7 +315,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     for problem in bad:
         yield problem.finding()
     fraction = context.resource_mapping.pod_fraction(pod)
-    requests = context.resource_mapping.requests(pod)
+    requests = [*context.resource_mapping.requests(pod)]
     whole = [requested.place for requested in requests if requested.resource.measure is Measure.DEVICES]
     if fraction is None or bad:
         return
