@@ -143,11 +143,9 @@ class Subject:
         return f"{finding.sentence()}\n    {' or '.join(words_of(each) for each in working[:4])} would work"
 
     def _strands(self, document: JSON) -> bool:
-        """Whether the edited object is known to stay pending, and it was not before."""
+        """Whether the edited object is known to stay pending: the scheduler would not place it were the GPUs free."""
         found = seen(self.situation.evaluated(document, tries_choices=False))
-        return any(each.finding.reason is NO_NODE for each in found) and not any(
-            each.finding.reason is NO_NODE for each in self.found
-        )
+        return any(each.finding.reason is NO_NODE for each in found)
 
 
 def words_of(edits: Edits) -> str:

@@ -224,17 +224,18 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         admitted = first.pod or pod
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
-        if first.allowed and checked.allowed:
-            quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
-            yield self._with_quota(checked, quota, admitted).violations
+        quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
+        yield self._by_quota(policy, quota, admitted).violations
 
-    def _with_quota(self, decision: Decision, quota: ReadOnlyQuota, pod: Pod) -> Decision:
-        """Return the decision with the denial of a new pod that does not fit this quota."""
+    def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
+        """Return the decision of this quota alone on a new pod, whatever rules find of it."""
         demand = quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
         demand = replace(
             demand, uid="", name="", controlled_by=""
         )  # of a hostile pod, no ledger can hold them
-        return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(decision, demand)
+        return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(
+            Decision(policy=policy), demand
+        )
 
     def as_given(self, policy: EffectivePolicy, pod: Pod) -> Pod:
         """Return a new pod, as its author wrote it, with what LimitRanges give it before webhooks see it."""

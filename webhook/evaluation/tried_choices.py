@@ -46,7 +46,8 @@ def with_tried_choices(
     helpful = {each: trials.helpful(each.finding) for each in decision.violations if _is_tried(each)}
     for each, choices in helpful.items():
         if choices == () and each.finding.rule in PLACING:
-            helpful[each] = trials.first_harmless(each.finding, others())
+            is_denial = each.outcome is Outcome.DENIED
+            helpful[each] = trials.first_of(each.finding, others(), may_warn=is_denial)
     return replace(decision, violations=tuple(_offering(each, helpful) for each in decision.violations))
 
 
@@ -96,14 +97,18 @@ class _Trials:
         best = min((brought for _, brought in tried if brought is not None), default=None)
         return tuple(edits for edits, brought in tried if brought is not None and brought == best)
 
-    def first_harmless(self, finding: Finding, others: Iterable[Edits]) -> tuple[Edits, ...]:
-        """Return the first of other choices that helps, and brings nothing."""
+    def first_of(self, finding: Finding, others: Iterable[Edits], *, may_warn: bool) -> tuple[Edits, ...]:
+        """Return the first of other choices that helps, and brings nothing; `may_warn`: or else at most a warning."""
+        second: tuple[Edits, ...] = ()
         for edits in others:
             if edits not in self._after and self._left <= 0:
                 break
-            if self._brings(finding, edits) is False:
+            brought = self._brings(finding, edits)
+            if brought is False:
                 return (edits,)
-        return ()
+            if brought and may_warn and not second:
+                second = (edits,)
+        return second
 
     def _brings(self, finding: Finding, edits: Edits) -> bool | None:
         """Return whether the edits bring a new warning. None: they bring a denial, or do not remove the finding."""
