@@ -182,8 +182,13 @@ class Availability:
         names, pins = tuple(nearest or [whole_gpu]), self._pins(with_profile, resource) if self.pinned else ()
         return Complaint(UNKNOWN_SLICE, message, remedy, severity, names=names, choices=pins)
 
-    def without_node(self, resource: GPUResource, resource_mapping: ResourceMapping) -> Complaint | None:
-        """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed."""
+    def without_node(
+        self, resource: GPUResource, resource_mapping: ResourceMapping, count: int = 1
+    ) -> Complaint | None:
+        """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed.
+
+        It goes with so many of another resource that a node has. count: 0 to offer none.
+        """
         name = resource.name
         is_claimed = (
             name.startswith(IMPLICIT_DEVICE_CLASS) or name in resource_mapping.extended_names.values()
@@ -197,9 +202,12 @@ class Availability:
         offered = nearest or sorted(
             each for each in self._gpus_on_nodes if is_open or vendor(each) == vendor(name)
         )
-        there = [self._most(each) for each in offered if each in self._gpus_on_nodes]
-        but = f", but {alternatives_in_words(there)}" if there else ""
-        message = f"no schedulable node has {name} now{but}: the pod stays pending, and holds quota"
+        there = [(each, self._most(each)) for each in offered if each in self._gpus_on_nodes]
+        in_words = [f"{most} {each}" if most else each for each, most in there]
+        but = f", but {alternatives_in_words(in_words)}" if there else ""
+        too_few = {each for each, most in there if most and most < count}
+        offered = [each for each in offered if each not in too_few] if count else []
+        message = f"no schedulable node has {name} now{but}: the pod stays pending"
         return Complaint(
             NO_NODE,
             message,
@@ -221,11 +229,10 @@ class Availability:
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
 
-    def _most(self, name: str) -> str:
-        """Return the resource and how much the node with the most of it has, in words: `4 nvidia.com/gpu.shared`."""
+    def _most(self, name: str) -> int:
+        """Return how much of the resource the node with the most of it has; 0 if that is not known."""
         states = chain.from_iterable(self._nodes.states.values()) if self._nodes is not None else ()
-        most = max((dict(each.amounts).get(name, 0) for each in states), default=0)
-        return f"{most} {name}" if most else name
+        return max((dict(each.amounts).get(name, 0) for each in states), default=0)
 
     @cached_property
     def _gpus_on_nodes(self) -> frozenset[str]:
@@ -391,12 +398,15 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_per_pod: ResourceLimits
     gpus_per_node: int
     known_profiles_only: bool
+    may_replace: bool = True
+    """Whether another resource is offered for one that no node has. Not to a DaemonSet, which chose its nodes."""
 
-    def on_resource(self, resource: GPUResource) -> Complaint | None:
+    def on_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
         complaint = self.availability.other_vendor(resource)
         complaint = complaint or self.availability.unknown_slice(resource, is_closed=self.known_profiles_only)
-        return complaint or self.availability.without_node(resource, self.resource_mapping)
+        count = count if self.may_replace else 0
+        return complaint or self.availability.without_node(resource, self.resource_mapping, count)
 
     def on_container(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if a container requests too many."""

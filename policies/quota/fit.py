@@ -154,9 +154,11 @@ def _failure(
     `held` is used or reserved, None if that is not known. `own`: what of that pods of the workload hold.
     """
     failure = _too_large(requested, hard)
-    if failure is not None or held is None:
+    if held is None:
         return failure
     held = positive_difference(held, own)
+    if failure is not None:
+        return replace(failure, held=held.get(failure.key, NOTHING))
     written = [(each, each.running) for each in requested]
     largest = [(each, each.count.maximum or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW

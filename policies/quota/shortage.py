@@ -80,9 +80,9 @@ def exceeded(
         )
     can_never_fit = any(each.can_never_fit for each in shortfalls)
     part = min(_left(each) / each.requested for each in shortfalls)
-    smaller = (
-        edits_to_request_part(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
-    )
+    mapping = request.catalogues.resource_mapping
+    has_one_request = request.pod is not None and _only_request(request.pod, mapping) is not None
+    smaller = edits_to_request_part(request.pod, mapping, part) if request.pod and has_one_request else ()
     ways = (_cheaper_class(request, ledger, shortfalls, class_pins), smaller)
     fix = next((edits for edits in ways if edits and helps(edits, False)), ())
     awaits, by_own = (
@@ -122,6 +122,7 @@ def exceeded(
         reason=QUOTA_CAN_NEVER_FIT if can_never_fit else QUOTA_EXCEEDED,
         message=before + facts,
         choices=(*together(*fix), *together(*(largest_that_fits if names_largest else ()))),
+        is_example=not fix and not has_one_request,
         awaits=awaits,
         remedy=remedy,
         ask=ask,
@@ -266,16 +267,20 @@ def _cheaper_class(
 def edits_to_request_part(
     pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = ""
 ) -> tuple[Edit, ...]:
-    """Return the edits by which a pod requests only this part of its GPUs, rounded down to a whole amount.
+    """Return the edits by which a pod requests only this part of its GPUs, each amount rounded down.
 
-    path: the path of the pod template, with a final dot. Empty if the result is zero, or if the pod has several GPU requests, or
-    one that is not counted in whole amounts.
+    path: the path of the pod template, with a final dot. Empty if an amount becomes zero, or is not counted in whole amounts.
     """
-    if (requested := _only_request(pod, mapping)) is None:
+    requested = tuple(mapping.requests(pod))
+    if mapping.fractions_of(pod) or not all(each.resource.measure.is_count for each in requested):
         return ()
-    place, name = requested.place, requested.resource.name
-    amount = floor(requested.quantity.value * part)
-    return tuple(Edit(path + each, amount) for each in place.amount_paths(name)) if amount > 0 else ()
+    amounts = [floor(each.quantity.value * part) for each in requested]
+    return tuple(
+        Edit(path + field, amount)
+        for each, amount in zip(requested, amounts, strict=True)
+        for field in each.place.amount_paths(each.resource.name)
+        if all(amounts)
+    )
 
 
 def _only_request(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
@@ -379,8 +384,10 @@ def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fracti
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
     """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
     part = min(available[each.key] / each.requested for each in shortfalls)
-    if request.pod and (fix := edits_to_request_part(request.pod, request.catalogues.resource_mapping, part)):
-        yield f"{fix[0].words} or less"
+    mapping = request.catalogues.resource_mapping
+    fix = edits_to_request_part(request.pod, mapping, part) if request.pod else ()
+    if request.pod and (_only_request(request.pod, mapping) or not fix):
+        yield from (f"{edit.words} or less" for edit in fix[:1])
     elif all(each.requested.denominator == 1 and available[each.key] >= 1 for each in shortfalls):
         scarcest = min(
             shortfalls, key=lambda each: (available[each.key] / each.requested, each.key != GPUS)

@@ -66,7 +66,7 @@ from policies.quota.undecided import (
 )
 from policies.quota.waiting import OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
-from policies.rules.gpu_class import class_pins
+from policies.rules.gpu_class import class_pins, ways_of
 
 QUOTA_MISSING = Reason("QuotaMissing", "the policy requires a GPUQuota, and the namespace has none")
 LEDGER_UNREACHABLE = Reason("LedgerUnreachable", "the ledger of the quota could not be read or written")
@@ -160,12 +160,15 @@ def check_reservation(
 def _naming_classes(
     denial: Finding, pod: Pod | None, context_of: Callable[[Pod], Context], helps: Helps
 ) -> Finding:
-    """Return the denial with the classes that an unpinned pod may name."""
+    """Return the denial with the classes that an unpinned pod may name, or else with another way to be admitted."""
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
-    named = either(*(Edit(ANNOTATION_PATH, name) for name in _pins(context_of)(pod)))
+    context = context_of(pod)
+    named = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
     choices = tuple(islice((edits for edits in named if helps(edits, False)), MAX_NAMES_LISTED))
-    return replace(denial, choices=choices, remedy="" if choices else denial.remedy)
+    others = () if choices else ways_of(pod, context)
+    choices = choices or tuple(islice((edits for edits in others if helps(edits, False)), 1))
+    return replace(denial, choices=choices)
 
 
 def _pins(context_of: Callable[[Pod], Context]) -> ClassPins:

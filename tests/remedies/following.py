@@ -14,6 +14,7 @@ from policies.pods.field_paths import annotation_path, path_parts, value_at, wit
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
+from policies.rules.ineffective_fields import UNKNOWN_RESOURCE_NAME
 from tests.oracle import JSON
 from tests.remedies.situations import CLASS, OWNER, Situation, released
 from webhook.evaluation.decision import Outcome, Violation
@@ -92,7 +93,7 @@ class Subject:
             return ""
         if situation.pools or "autoscaledClasses" in situation.rules.get("gpu-class", {}):
             return ""
-        if any(each.finding.reason is NO_NODE for each in seen(after)):
+        if any(each.finding.reason in {NO_NODE, UNKNOWN_RESOURCE_NAME} for each in seen(after)):
             return ""  # it says itself that the pod stays pending
         return "" if answer.room() else "no node takes it"
 

@@ -1,6 +1,6 @@
 """Decides on pods, claims, templates and workloads, in the same way for reviews, `check`, `scan`, `why` and the console."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -34,6 +34,7 @@ from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line_findings import queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
+from policies.quota.shortage import QUOTA_EXCEEDED
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import names_kueue, never_waits, waits
 from policies.registry import QUOTA_RULE, ways_of
@@ -45,7 +46,6 @@ from webhook.evaluation.decision import (
     DeadlineExceeded,
     Decision,
     Violation,
-    not_repeated,
 )
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
@@ -183,13 +183,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 mapping = self.configuration.resource_mapping
                 decision = naming_limit_ranges(decision, pod, limits, mapping, evaluate)
             if not is_update:
-                findings_of = partial(
-                    trial.findings_by_phase, phase, policy, by_daemonset=by_daemonset, owner=owner
-                )
                 by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
                 others = partial(ways_of, by_author, rules.context)
-                with suppress(DeadlineExceeded):
-                    decision = with_tried_choices(decision, by_author, findings_of, others)
+                decision = self.tried(
+                    decision, phase, by_author, others, by_daemonset=by_daemonset, owner=owner
+                )
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
@@ -199,6 +197,26 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def _trial(self) -> Self:
         """Return what tries choices, in at most half of the time that is left."""
         return replace(self, tries_choices=False, deadline=(monotonic() + self.deadline) / 2)
+
+    def tried(
+        self,
+        decision: Decision,
+        phase: Phase,
+        pod: Pod,
+        others: Callable[[], Iterable[Edits]] = tuple,
+        *,
+        by_daemonset: bool,
+        owner: Owner | None = None,
+    ) -> Decision:
+        """Return the decision with those choices that help the pod, as its author submitted it."""
+        if not self.tries_choices:
+            return decision
+        phases_of = partial(
+            self._trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset, owner=owner
+        )
+        with suppress(DeadlineExceeded):
+            return with_tried_choices(decision, pod, phases_of, others)
+        return decision
 
     def findings_by_phase(
         self,
@@ -215,17 +233,19 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         pod = self.as_given(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
-        refused = refusals(
-            self.facts, self.configuration.resource_mapping, policy.namespace, first.pod or pod
-        )
-        yield Decision.of_findings(policy, refused, Mode.ENFORCE).violations
+        yield self.refused(policy, first.pod or pod).violations
         if phase is Phase.TEMPLATE:
             return
         admitted = first.pod or pod
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
-        quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
-        yield self._by_quota(policy, quota, admitted).violations
+        if quota is not None:
+            yield self._by_quota(policy, quota, admitted).violations
+            return
+        unused = ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
+        denials = self._by_quota(policy, unused, admitted).violations
+        # A team may be full also while the namespace uses nothing, which no edit of the pod changes.
+        yield tuple(each for each in denials if each.finding.reason is not QUOTA_EXCEEDED)
 
     def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
         """Return the decision of this quota alone on a new pod, whatever rules find of it."""
@@ -242,56 +262,17 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         limits = self.facts.limits_of(policy.namespace)
         return as_admitted(pod, limits) if limits is not None else pod
 
+    def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
+        """Return the decision of LimitRanges on the final pod."""
+        mapping = self.configuration.resource_mapping
+        found = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
+        return Decision.of_findings(policy, found, Mode.ENFORCE)
+
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
         if waits(pod) or not self.lets_wait(policy):
             return None
         return quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
-
-    def create(
-        self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
-    ) -> list[Decision]:
-        """Return what both phases decide on a pod that is created now. Duplicate findings are dropped.
-
-        A pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
-        """
-        if too_long := self.too_long(policy, pod):
-            return [too_long]
-        mutated = replace(self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
-        final = self.as_given(policy, mutated.pod or pod)
-        validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
-        if counted:
-            configuration, nodes = self.configuration, self.facts.named_nodes()
-            line = self.line_of(policy, final, by_daemonset=by_daemonset)
-            demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
-            validated = self.reserve(validated, demand)
-        validated = validated.with_findings(
-            refusals(self.facts, self.configuration.resource_mapping, policy.namespace, final), Mode.ENFORCE
-        )
-        rest = not_repeated(validated.violations, mutated.violations)
-        return [mutated, replace(validated, violations=tuple(rest))]
-
-    def check_template(
-        self,
-        policy: EffectivePolicy,
-        kind: str,
-        pod: Pod,
-        owner: Owner = NO_OWNER,
-        *,
-        is_partial: bool = False,
-    ) -> Decision:
-        """Return what is wrong with the pods that a template of an object of this kind makes.
-
-        `owner`: the object with the template, or the one inside it that makes the pods. `is_partial`: it has only a part of them.
-        """
-        if too_long := self.too_long(policy, pod):
-            return too_long
-        by_daemonset = kind == "DaemonSet"
-        decision = self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
-        refused = refusals(
-            self.facts, self.configuration.resource_mapping, policy.namespace, pod, is_partial=is_partial
-        )
-        return decision.with_findings(refused, Mode.ENFORCE)
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""

@@ -6,12 +6,14 @@ A choice helps if its finding goes, and no new denial comes. If some bring no ne
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum, auto
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Edits, Finding, plain
+from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.injected import INJECTION_REASONS
 from policies.pods.pod import Pod, decode_pod
@@ -46,8 +48,8 @@ def with_tried_choices(
     helpful = {each: trials.helpful(each.finding) for each in decision.violations if _is_tried(each)}
     for each, choices in helpful.items():
         if choices == () and each.finding.rule in PLACING:
-            is_denial = each.outcome is Outcome.DENIED
-            helpful[each] = trials.first_of(each.finding, others(), may_warn=is_denial)
+            worst = Effect.WARNS if each.outcome is Outcome.DENIED else Effect.HELPS
+            helpful[each] = trials.first_of(each.finding, others(), worst=worst)
     return replace(decision, violations=tuple(_offering(each, helpful) for each in decision.violations))
 
 
@@ -79,6 +81,18 @@ def edited_pod(pod: Any, edits: Edits) -> Pod | None:
         return None
 
 
+class Effect(IntEnum):
+    """What a choice does beside removing its finding; the best one is the smallest."""
+
+    HELPS = auto()
+    WARNS = auto()
+    """It brings a new warning."""
+    STRANDS = auto()
+    """It brings the warning that no node takes the pod."""
+    NO_HELP = auto()
+    """It brings a denial, does not remove the finding, or does not make a pod."""
+
+
 class _Trials:
     """Trials on one pod. An edited pod is evaluated once, whatever number of findings have the edits as a choice."""
 
@@ -90,36 +104,36 @@ class _Trials:
         self._after: dict[Edits, Kinds | None] = {}
 
     def helpful(self, finding: Finding) -> tuple[Edits, ...] | None:
-        """Return those choices of the finding that help; None if not all can be tried."""
+        """Return those choices of the finding that help most; None if not all can be tried."""
         if len(finding.choices) > self._left:
             return None
-        tried = [(edits, self._brings(finding, edits)) for edits in finding.choices]
-        best = min((brought for _, brought in tried if brought is not None), default=None)
-        return tuple(edits for edits, brought in tried if brought is not None and brought == best)
+        effects = [(edits, self._effect(finding, edits)) for edits in finding.choices]
+        best = min((effect for _, effect in effects), default=Effect.NO_HELP)
+        return tuple(edits for edits, effect in effects if effect is best is not Effect.NO_HELP)
 
-    def first_of(self, finding: Finding, others: Iterable[Edits], *, may_warn: bool) -> tuple[Edits, ...]:
-        """Return the first of other choices that helps, and brings nothing; `may_warn`: or else at most a warning."""
+    def first_of(self, finding: Finding, others: Iterable[Edits], *, worst: Effect) -> tuple[Edits, ...]:
+        """Return the first of other choices that only helps, or else the first with an effect that is not worse than `worst`."""
         second: tuple[Edits, ...] = ()
         for edits in others:
             if edits not in self._after and self._left <= 0:
                 break
-            brought = self._brings(finding, edits)
-            if brought is False:
+            effect = self._effect(finding, edits)
+            if effect is Effect.HELPS:
                 return (edits,)
-            if brought and may_warn and not second:
-                second = (edits,)
+            second = second or ((edits,) if effect <= worst else ())
         return second
 
-    def _brings(self, finding: Finding, edits: Edits) -> bool | None:
-        """Return whether the edits bring a new warning. None: they bring a denial, or do not remove the finding."""
-        now = self._kinds_after(edits)
-        same, denied, warned = _kind(finding), Outcome.DENIED, Outcome.WARNED
-        if now is None or any(
-            now[same, outcome] >= self._before[same, outcome] > 0 for outcome in (denied, warned)
-        ):
-            return None
-        new = {outcome for (kind, outcome), number in now.items() if number > self._before[kind, outcome]}
-        return None if denied in new and not finding.reason.uncovers else bool(new)
+    def _effect(self, finding: Finding, edits: Edits) -> Effect:
+        now, same = self._kinds_after(edits), _kind(finding)
+        if now is None or _number(now, same) >= _number(self._before, same):
+            return Effect.NO_HELP
+        new = {key for key, number in now.items() if number > self._before[key]}
+        outcomes = {outcome for _, outcome in new}
+        if Outcome.DENIED in outcomes and not finding.reason.uncovers:
+            return Effect.NO_HELP
+        if any(kind[1] == NO_NODE.name for kind, _ in new):
+            return Effect.STRANDS
+        return Effect.WARNS if outcomes else Effect.HELPS
 
     def _kinds_after(self, edits: Edits) -> Kinds | None:
         """Return what is found of the edited pod; None if the edits do not make a pod."""
@@ -146,6 +160,11 @@ def _kinds(phases: Iterable[Iterable[Violation]]) -> Kinds:
         said = (each for each in new if each.outcome is not Outcome.AUDITED)
         counts |= Counter((_kind(each.finding), each.outcome) for each in said if _is_of_author(each.finding))
     return counts
+
+
+def _number(kinds: Kinds, kind: Kind) -> int:
+    """Return how often a kind of finding is shown, as a denial or a warning."""
+    return kinds[kind, Outcome.DENIED] + kinds[kind, Outcome.WARNED]
 
 
 def _is_of_author(finding: Finding) -> bool:

@@ -18,6 +18,7 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
 from policies.rule import Mode
+from webhook.evaluation.creation import evaluate_template
 from webhook.evaluation.decision import MAX_FINDINGS, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.workloads.autoscalers import ScaleTarget
@@ -110,7 +111,7 @@ def _templates(
     for number, (written, template) in enumerate(places):
         place, pod = given(by, policy, written, template)
         deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
-        decision = deciding.check_template(policy, kind, pod, place.owner, is_partial=place.is_partial)
+        decision = evaluate_template(deciding, policy, kind, pod, place.owner, is_partial=place.is_partial)
         decision = decision.located(place.located)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)

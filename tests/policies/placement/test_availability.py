@@ -136,9 +136,7 @@ def test_profiles_that_no_class_lists(
     assert said(found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed)) == want
 
 
-PENDING = warning(
-    "no schedulable node has nvidia.com/mig-1g.5gb now: the pod stays pending, and holds quota", ONLY_10
-)
+PENDING = warning("no schedulable node has nvidia.com/mig-1g.5gb now: the pod stays pending", ONLY_10)
 
 
 @cases(

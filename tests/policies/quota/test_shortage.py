@@ -307,7 +307,8 @@ def denial_by(ledger: QuotaLedger, shortfalls: Sequence[Shortfall], author: Pod)
     ),
 )
 def test_waiting_is_named_where_it_helps(ledger: QuotaLedger, shortfalls: list[Shortfall], want: str) -> None:
-    assert denial_by(ledger, shortfalls, Pod()).sentence() == f"{want}"
+    author = view(pod(gpu_container("2", name="a"), gpu_container("2", name="b")))
+    assert denial_by(ledger, shortfalls, author).sentence() == want
 
 
 WAIT = "wait until Deployment/chat releases 2 GPUs"

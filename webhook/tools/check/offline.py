@@ -28,6 +28,7 @@ from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
+from webhook.evaluation.creation import evaluate_creation, evaluate_template
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
@@ -305,10 +306,12 @@ class Run:
                 counted = not (pod.metadata and pod.metadata.controlled_by)
                 if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
                     counted = self._stored(manifest, quota) is None
-                decisions = by.create(policy, pod, by_daemonset=False, counted=counted)
+                decisions = evaluate_creation(by, policy, pod, by_daemonset=False, counted=counted)
             else:
                 decisions = [
-                    by.check_template(policy, manifest.kind, pod, place.owner, is_partial=place.is_partial)
+                    evaluate_template(
+                        by, policy, manifest.kind, pod, place.owner, is_partial=place.is_partial
+                    )
                 ]
             yield _without_placeholders(manifest, _combined(place, pod, decisions, quota))
 
