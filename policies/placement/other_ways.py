@@ -40,12 +40,13 @@ def other_ways(
     pins = without_pins(pod, catalogue)
     for name in named[:MOST_CLASSES]:
         yield (*pins, Edit(ANNOTATION_PATH, name))
-    yield from ((Edit(f"spec.nodeSelector[{key}]"),) for key in [*pod.node_selector][:MOST_KEYS])
-    if pod.required_terms:
-        yield (Edit(REQUIRED_AFFINITY),)
-    states = (state for of_labels in nodes.states.values() for state in of_labels) if nodes else ()
-    taints = dict.fromkeys(taint for state in states for taint in state.taints)
-    yield from ((Edit("spec.tolerations[-]", tolerating(each)),) for each in [*taints][:MOST_TAINTS])
+    if nodes is None or nodes.pools or {each.name for each in resources} <= nodes.on_nodes:
+        yield from ((Edit(f"spec.nodeSelector[{key}]"),) for key in [*pod.node_selector][:MOST_KEYS])
+        if pod.required_terms:
+            yield (Edit(REQUIRED_AFFINITY),)
+        states = (state for of_labels in nodes.states.values() for state in of_labels) if nodes else ()
+        taints = dict.fromkeys(taint for state in states for taint in state.taints)
+        yield from ((Edit("spec.tolerations[-]", tolerating(each)),) for each in [*taints][:MOST_TAINTS])
     requests = (each for each in mapping.requests(pod) if each.resource.measure.is_count)
     for each in islice(requests, MOST_REQUESTS):
         paths = each.place.amount_paths(each.resource.name)

@@ -301,7 +301,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
         elif not need.estimate.knows_cache:
-            ways.append(f"declare {MODEL_FAMILY} or {MODEL_LAYERS}")
+            words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
         yield warning(
             reason=MODEL_TOO_LARGE,
             path=annotation_path(key),

@@ -34,7 +34,6 @@ from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line_findings import queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
-from policies.quota.shortage import QUOTA_EXCEEDED
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import names_kueue, never_waits, waits
 from policies.registry import QUOTA_RULE, ways_of
@@ -239,13 +238,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         admitted = first.pod or pod
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
-        if quota is not None:
-            yield self._by_quota(policy, quota, admitted).violations
-            return
-        unused = ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
-        denials = self._by_quota(policy, unused, admitted).violations
-        # A team may be full also while the namespace uses nothing, which no edit of the pod changes.
-        yield tuple(each for each in denials if each.finding.reason is not QUOTA_EXCEEDED)
+        quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
+        yield self._by_quota(policy, quota, admitted).violations
 
     def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
         """Return the decision of this quota alone on a new pod, whatever rules find of it."""
