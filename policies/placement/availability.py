@@ -124,13 +124,9 @@ class Availability:
         of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
         if not of_vendor or self._is_annotated:
             return None
-        return Complaint(
-            OTHER_VENDOR,
-            message,
-            f"request {offered}{self._or_pin(of_vendor, resource)}",
-            names=tuple(resources),
-            choices=self._pins(of_vendor, resource),
-        )
+        or_pin, pins = self._or_pin(of_vendor, resource)
+        remedy = f"request {offered}{or_pin}"
+        return Complaint(OTHER_VENDOR, message, remedy, names=tuple(resources), choices=pins)
 
     def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
         """Complain if no class on which the pod can run lists the profile of this slice.
@@ -166,20 +162,22 @@ class Availability:
         nearest = self._nearest_slices(resource, [each for each in self._recommended if each in with_list])
         whole_gpu = self.classes[0].resource if self.pinned else with_list[0].resource
         remedy = f"request {' or '.join(nearest) or f'whole GPUs ({whole_gpu})'}"
+        pins: tuple[Edits, ...] = ()
         if self.pinned:
             message = (
                 f"must be a slice of {self._description}, to which the pod is pinned: it has no {profile}"
                 if is_denied
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
-            remedy += self._or_pin(with_profile, resource)
+            or_pin, pins = self._or_pin(with_profile, resource)
+            remedy += or_pin
         elif is_on_no_node and not is_closed:
             message = f"must be a slice that some node has: none has {profile}"
         elif is_denied:
             message = f"must be a slice that some GPU class has: none has {profile}"
         else:
             message = f"should be a slice that some GPU class has: none lists {profile}"
-        names, pins = tuple(nearest or [whole_gpu]), self._pins(with_profile, resource) if self.pinned else ()
+        names = tuple(nearest or [whole_gpu])
         return Complaint(UNKNOWN_SLICE, message, remedy, severity, names=names, choices=pins)
 
     def without_node(
@@ -325,24 +323,15 @@ class Availability:
     def _description(self) -> str:
         return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._pinned_by)})"
 
-    def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> str:
-        """Return a further remedy: pin the pod to a class with the resource. "" if the namespace may use no such class."""
-        first = self._other(others, resource)
-        return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
-
-    def _pins(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[Edits, ...]:
-        """Return that further remedy as edits."""
-        first = self._other(others, resource)
-        pin = Edit(annotation_path(GPU_CLASS), first.name) if first else None
-        return together(*without_pins(self.pod, self._catalogue), pin) if pin else ()
-
-    def _other(self, others: Sequence[GPUClass], resource: GPUResource) -> GPUClass | None:
+    def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[str, tuple[Edits, ...]]:
+        """Return a further remedy, in words and as edits: pin the pod to a class with the resource. Empty without one."""
         having = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
-        return next((each for each in having if self._has_nodes(each)), None)
-
-    def contradicts_annotation(self, resource: GPUResource) -> bool:
-        """Whether the classes of the annotation lack the resource. Rule gpu-class reports it."""
-        return self._is_annotated and not any(offers(c, resource, self._catalogue) for c in self.classes)
+        first = next((each for each in having if self._has_nodes(each)), None)
+        if first is None:
+            return "", ()
+        pin = Edit(annotation_path(GPU_CLASS), first.name)
+        words = f", or pin the pod to {first.name}, which has {resource.name}"
+        return words, together(*without_pins(self.pod, self._catalogue), pin)
 
     def _has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class exist or can be created; True if the nodes are not known."""

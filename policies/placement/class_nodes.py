@@ -28,11 +28,8 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
         return
     values = case.added_values()
     if case.choice and values:
-        chosen, requested, demanded = (
-            case.choice.names,
-            case.choice.requested,
-            f"{key}={alternatives_in_words(values)}",
-        )
+        chosen, requested = case.choice.names, case.choice.requested
+        demanded = f"{key}={alternatives_in_words(values)}"
     elif case.pinned:
         chosen, requested = frozenset(case.pinned.classes), alternatives_in_words(case.pinned.classes)
         demanded = " and ".join(case.pinned.because)

@@ -176,9 +176,7 @@ def _teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
     screen.heading(
         f"{'teams':<{NAME_COLUMN + 2}} {quota_text.LEGEND:<{quota_text.BAR}} used + reserved of hard"
     )
-    quota_text.print_teams(
-        screen, teams, partial(_print_row, screen), lambda team: quota_text.STATES[team.state], indent=0
-    )
+    quota_text.print_teams(screen, teams, partial(_print_row, screen), indent=0)
 
 
 def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:

@@ -188,7 +188,7 @@ def test_classes_with_nodes(
 ) -> None:
     found, [named] = selection(autoscaled_classes=autoscaled, nodes=nodes), CLASSES.named({name})
 
-    assert (found.has_nodes(named), found.a_name_reaches_nodes([named])) == (want, want)
+    assert (found.has_nodes(named), found.name_with_nodes(named, [named]) is not None) == (want, want)
 
 
 def test_what_may_be_meant() -> None:
