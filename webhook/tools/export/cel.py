@@ -1,12 +1,14 @@
 """CEL that several exported rules share, as the API server of Kubernetes 1.33 and later reads it.
 
 Safe under failurePolicy Fail, because no expression can err: `object` is read as `dyn`, every optional field through `.?` or
-`[?…]`, and only quantities that the API server's own decoder has read before, or digits of whole numbers.
+`[?…]`, and `quantity()` gets only what the API server's decoder has read before, or digits.
 """
 
 import re
+import string
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from policies.finding import VALUE_LENGTH
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
@@ -19,9 +21,12 @@ Named = tuple[str, str]
 
 POD = "dyn(object)"
 LIST_WIDTH = 110
-REGEXES = 20
-"""Alternatives in one expression."""
+MAX_ALTERNATIVES = 20
+"""Globs in one regular expression."""
+NAME_CHARACTERS = f"{string.ascii_letters}{string.digits}./_-"
+"""Those of namespaces and resources. The - is last, so that it is no range in `[…]`."""
 _META = re.compile(r"[*?\[]")
+_SPECIAL = str.maketrans({c: f"\\{c}" for c in r"\.^$*+?()[]{}|"} | {"'": r"\x27", "\n": r"\n", "\r": r"\r"})
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -48,8 +53,8 @@ def indented(expression: str, spaces: int) -> str:
 
 
 def escaped(literal: str) -> str:
-    """Return the text as part of a regular expression; of what names hold, only these characters mean anything there."""
-    return re.sub(r"([\\.^$*+?()\[\]{}|])", r"\\\1", literal)
+    """Return the text as part of a regular expression (RE2) in `r'…'`, which can hold neither a quote nor a line end."""
+    return literal.translate(_SPECIAL)
 
 
 def glob_regex(glob: str) -> str:
@@ -63,9 +68,9 @@ def glob_regex(glob: str) -> str:
         elif character == "?":
             found += "."
         elif end > 0:
-            negated = glob.startswith("!", at)
-            ranges = re.sub(r"([\\\[\]^])", r"\\\1", glob[at + negated : end])
-            found, at = f"{found}[{'^' * negated}{ranges}]", end + 1
+            # RE2 refuses some ranges that fnmatch accepts, such as z-a, so list the characters.
+            fitting = "".join(c for c in NAME_CHARACTERS if fnmatchcase(c, glob[at - 1 : end + 1]))
+            found, at = f"{found}[{fitting or f'^{NAME_CHARACTERS}'}]", end + 1
         else:
             found += escaped(character)
     return found
@@ -82,15 +87,12 @@ def fits(subject: str, globs: Iterable[str]) -> str:
 
 
 def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iterator[str]:
-    """Yield the conditions that `subject` is one of the texts, and that one of the expressions fits the whole of it.
-
-    No expression made here has a quote in it.
-    """
+    """Yield the conditions that `subject` is one of the texts, and that one of the regular expressions fits the whole of it."""
     if plain:
         yield f"{subject} in {texts(plain)}"
     # A literal cannot be folded: a long one becomes several.
-    for at in range(0, len(regexes), REGEXES):
-        yield f"{subject}.matches(r'^({'|'.join(regexes[at : at + REGEXES])})$')"
+    for at in range(0, len(regexes), MAX_ALTERNATIVES):
+        yield f"{subject}.matches(r'^({'|'.join(regexes[at : at + MAX_ALTERNATIVES])})$')"
 
 
 # ---- which pods and containers request GPUs
