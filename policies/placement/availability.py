@@ -98,7 +98,7 @@ class Availability:
             self._pinned_by, self.pinned = pinned.because, catalogue.named(pinned.classes)
         self.classes = self.pinned or tuple(catalogue)
         self._compared = 0
-        # By resource name and `is_closed`, because containers often request the same slices.
+        # By resource name and `known_profiles_only`, because containers often request the same slices.
         self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
 
     @property
@@ -132,19 +132,21 @@ class Availability:
             choices=self._pins(of_vendor, resource),
         )
 
-    def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
+    def unknown_slice(self, resource: GPUResource, *, known_profiles_only: bool = False) -> Complaint | None:
         """Complain if no class on which the pod can run lists the profile of this slice.
 
-        The complaint is a warning where a class may have profiles that it does not list. `is_closed`: then it is a denial, too.
+        The complaint is a warning where a class may have profiles that it does not list. `known_profiles_only`: then it is a denial, too.
         """
         if resource.profile is None:
             return None
-        key = resource.name, is_closed
+        key = resource.name, known_profiles_only
         if key not in self._unknown_slices:
-            self._unknown_slices[key] = self._unknown_slice(resource, resource.profile, is_closed)
+            self._unknown_slices[key] = self._unknown_slice(resource, resource.profile, known_profiles_only)
         return self._unknown_slices[key]
 
-    def _unknown_slice(self, resource: GPUResource, profile: str, is_closed: bool) -> Complaint | None:
+    def _unknown_slice(
+        self, resource: GPUResource, profile: str, known_profiles_only: bool
+    ) -> Complaint | None:
         with_profile = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
         if any(gpu_class in self.classes for gpu_class in with_profile):
             return None
@@ -161,7 +163,7 @@ class Availability:
         # A class without a list of profiles may have any. A class with a list does not have the profiles of other classes.
         is_of_others = bool(with_profile) and all(gpu_class in with_list for gpu_class in self.classes)
         is_on_no_node = bool(count_labels) and not is_on_nodes
-        is_denied = is_closed or is_of_others or is_on_no_node
+        is_denied = known_profiles_only or is_of_others or is_on_no_node
         severity = Severity.DENIAL if is_denied else Severity.WARNING
         nearest = self._nearest_slices(resource, [each for each in self._recommended if each in with_list])
         whole_gpu = self.classes[0].resource if self.pinned else with_list[0].resource
@@ -173,7 +175,7 @@ class Availability:
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
             remedy += self._or_pin(with_profile, resource)
-        elif is_on_no_node and not is_closed:
+        elif is_on_no_node and not known_profiles_only:
             message = f"must be a slice that some node has: none has {profile}"
         elif is_denied:
             message = f"must be a slice that some GPU class has: none has {profile}"
@@ -193,9 +195,8 @@ class Availability:
         if resource_mapping.misspelt(name):  # rule ineffective-fields says which name is meant
             return None
         nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
-        is_open = not self.pinned
         offered = nearest or sorted(
-            each for each in self._gpus_on_nodes if is_open or vendor(each) == vendor(name)
+            each for each in self._gpus_on_nodes if not self.pinned or vendor(each) == vendor(name)
         )
         there = [self._most(each) for each in offered if each in self._gpus_on_nodes]
         but = f", but {alternatives_in_words(there)}" if there else ""
@@ -395,7 +396,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     def on_resource(self, resource: GPUResource) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
         complaint = self.availability.other_vendor(resource)
-        complaint = complaint or self.availability.unknown_slice(resource, is_closed=self.known_profiles_only)
+        complaint = complaint or self.availability.unknown_slice(
+            resource, known_profiles_only=self.known_profiles_only
+        )
         return complaint or self.availability.without_node(resource, self.resource_mapping)
 
     def on_container(self, resource: GPUResource, count: int) -> Complaint | None:

@@ -190,8 +190,8 @@ class ClassCase:
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
         key, values = self.selection.label_key, self.choice.label_values(self.selection.label_key)
-        is_open = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
-        return values if is_open else ()
+        can_be_narrowed = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
+        return values if can_be_narrowed else ()
 
 
 def is_wider(pinned: Pinning, choice: Choice) -> bool:

@@ -113,9 +113,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             for each in classes
         )
         values = label_values(classes, None, self.label_key)
-        is_open = bool(values) and admits(self.pod, self.label_key, values)
+        can_be_pinned = bool(values) and admits(self.pod, self.label_key, values)
         return (
-            is_open
+            can_be_pinned
             and has_nodes
             and all(self.allows(gpu_class) and self.offers(gpu_class) for gpu_class in classes)
         )

@@ -273,8 +273,8 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
         )
         return
     placer = case.placed_by
-    is_open = not case.pod.is_gated and not case.selection.is_restricted
-    if case.is_requested and placer is not None and is_open:
+    is_left_to_placer = not case.pod.is_gated and not case.selection.is_restricted
+    if case.is_requested and placer is not None and is_left_to_placer:
         why, way = placer
         message, remedy = f"has no effect: {why}", f"{way} nodeSelector {key}: {values[0]}"
         choices = together(Edit(f"spec.nodeSelector[{key}]", values[0]), Edit(ANNOTATION_PATH))

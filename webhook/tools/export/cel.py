@@ -24,7 +24,7 @@ LIST_WIDTH = 110
 MAX_ALTERNATIVES = 20
 """Globs in one regular expression."""
 NAME_CHARACTERS = f"{string.ascii_letters}{string.digits}./_-"
-"""Those of namespaces and resources. The - is last, so that it is no range in `[…]`."""
+"""Those of namespaces and resources. The - is last, where `[…]` takes it for itself."""
 _META = re.compile(r"[*?\[]")
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in r"\.^$*+?()[]{}|"} | {"'": r"\x27", "\n": r"\n", "\r": r"\r"})
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -98,7 +98,7 @@ def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iter
 # ---- which pods and containers request GPUs
 
 
-def names_gpu(
+def is_gpu_name(
     name: str, resource_mapping: ResourceMapping, wanted: Callable[[ResourcePattern], bool] = lambda _: True
 ) -> str:
     """Return the condition that the resource `name` (a CEL variable) is a GPU resource whose pattern is wanted.
@@ -138,13 +138,16 @@ def _may_overlap(one: ResourcePattern, other: ResourcePattern) -> bool:
     return heads and (tail.endswith(other_tail) or other_tail.endswith(tail))
 
 
-def gpu_names(containers: str, resource_mapping: ResourceMapping) -> Named:
-    """Return the variable `gpus`: the names of GPU resources that the containers name. CEL cannot make one list of lists."""
+def gpus_variable(containers: str, resource_mapping: ResourceMapping) -> Named:
+    """Return the variable `gpus`: the names of GPU resources that the containers name.
+
+    This CEL cannot flatten lists, so names are joined and split again.
+    """
     names = "c.?resources[?kind].orValue({}).map(name, name).join(' ')"
     return (
         "gpus",
         f"({containers}).map(c, ['limits', 'requests'].map(kind,\n  {names}).join(' ')).join(' ').split(' ').filter(name,\n"
-        f"  {indented(names_gpu('name', resource_mapping), 2)})",
+        f"  {indented(is_gpu_name('name', resource_mapping), 2)})",
     )
 
 
@@ -153,7 +156,10 @@ REQUESTS_GPUS = """\
  ['limits', 'requests'].exists(kind, c.?resources[?kind].orValue({}).exists(name, amount,
    name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()) &&
    quantity(amount).isGreaterThan(quantity('0')))))"""
-"""Whether the container `c` requests a GPU, given `gpus`: the limit counts where there is one."""
+"""Whether the container `c` requests a GPU (see `gpus_variable`), or uses a ResourceClaim, whose devices CEL cannot look up.
+
+Of a resource, the limit counts where there is one.
+"""
 
 
 def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
@@ -165,7 +171,7 @@ def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
 
 
 def fraction_container(resource_mapping: ResourceMapping) -> str:
-    """Return the name of the container that a fraction scheduler serves, '' where none does."""
+    """Return the expression of the name of the container that a fraction scheduler serves, '' where none does."""
     schedulers = texts(resource_mapping.fraction_schedulers)
     return f"""\
 ({is_fraction_pod(resource_mapping)}) && {POD}.spec.?nodeName.orValue('') == '' &&
@@ -185,7 +191,7 @@ NOT_A_MIRROR_POD: Named = (
   request.userInfo.username == 'system:node:' + {POD}.spec.?nodeName.orValue('') &&
   {POD}.metadata.?annotations[?'{MIRROR_ANNOTATION}'].hasValue())""",
 )
-"""A kubelet's mirror of a static pod: nothing may be added, and denying it would not stop the pod."""
+"""Leaves out a kubelet's mirror of a static pod: nothing may be added, and denying it would not stop the pod."""
 
 
 def may_request_gpus(resource_mapping: ResourceMapping) -> Named:
@@ -203,7 +209,7 @@ def may_request_gpus(resource_mapping: ResourceMapping) -> Named:
 
 
 def pod_requests_gpus(resource_mapping: ResourceMapping) -> Named:
-    """Return the variable `requestsGPUs`, given `gpus`: whether the pod requests a GPU in any way."""
+    """Return the variable `requestsGPUs`, given `gpus`: whether the pod requests a GPU in any way, or uses a ResourceClaim."""
     return (
         "requestsGPUs",
         f"({CONTAINERS}).exists(c,\n  {indented(REQUESTS_GPUS, 2)}) ||\n"
@@ -211,8 +217,8 @@ def pod_requests_gpus(resource_mapping: ResourceMapping) -> Named:
     )
 
 
-def of_each(containers: str, condition: str, found: str) -> str:
-    """Return the sentences in the lists `found`, one for each container `c` of a list that meets the condition."""
+def sentence_per_container(containers: str, condition: str, found: str) -> str:
+    """Return the list: of each container `c` that meets the condition, its sentences `found`, joined to one."""
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
   {condition},

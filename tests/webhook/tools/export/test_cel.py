@@ -14,7 +14,7 @@ from webhook.tools.export.cel import (
     NAME_CHARACTERS,
     fits,
     glob_regex,
-    names_gpu,
+    is_gpu_name,
     sentence,
     text,
     tolerates_value,
@@ -101,8 +101,8 @@ def test_gpu_names_are_those_of_the_vocabulary(name: str) -> None:
     resource_mapping = load_directory(None).resource_mapping
     resource = resource_mapping.resource(name)
 
-    assert evaluated(names_gpu("name", resource_mapping), name) is (resource is not None)
-    counted = names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
+    assert evaluated(is_gpu_name("name", resource_mapping), name) is (resource is not None)
+    counted = is_gpu_name("name", resource_mapping, lambda pattern: pattern.measure.is_count)
     assert evaluated(counted, name) is (resource is not None and resource.measure.is_count)
     found = [card or name for condition, card in cards(resource_mapping) if evaluated(condition, name)]
     assert found == list(filter(None, [resource_mapping.whole_card(name)]))
@@ -125,5 +125,5 @@ def test_the_first_pattern_that_fits_decides(patterns: list[ResourcePattern], na
 
     for wanted in (frozenset(Measure), frozenset({Measure.DEVICES}), frozenset({Measure.MEMORY_MIB})):
         chosen = frozenset(each for each in resource_mapping.patterns if each.measure in wanted)
-        condition = names_gpu("name", resource_mapping, chosen.__contains__)
+        condition = is_gpu_name("name", resource_mapping, chosen.__contains__)
         assert evaluated(condition, name) is (resource is not None and resource.measure in wanted)
