@@ -29,7 +29,6 @@ from policies.gpus.resource_mapping import (
 from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_choice import (
     MAX_NAMES_LISTED,
-    UNCONSTRAINED_POD,
     alternatives_in_words,
     offers,
     without_pins,
@@ -59,7 +58,7 @@ _COUNT_SUFFIX = ".count"
 
 
 class Complaint(NamedTuple):
-    """The reason why the pod will not run, or may not run, and a remedy.
+    """The reason why the pod cannot, or perhaps cannot, run, and a remedy.
 
     amount, names: the amount, or a name of a resource, to request instead. choices: other ways.
     """
@@ -87,8 +86,8 @@ class Availability:
     ) -> None:
         self.pod, self._catalogue, self.use, self._nodes = pod, catalogue, use, nodes
         pinned = pinning(pod, catalogue)
-        self._is_annotated = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
-        """Whether rule gpu-class denies the pod if the class of its annotation lacks a resource that another class has."""
+        self._is_by_annotation = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
+        """Whether the annotation alone names the class: rule gpu-class then reports what the class lacks."""
         if pinned is None:
             is_read = use.reads_annotation and not pod.spec.node_name
             self._pinned_by: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
@@ -118,11 +117,12 @@ class Availability:
         resources = sorted({gpu_class.resource for gpu_class in self.classes})
         offered, places = " or ".join(resources), self.pod.places
         message = f"must be {offered}: the pod is pinned to {self._description}"
+        # The pod already requests GPUs of its class: this resource is too much.
         if any(place.amount_paths(name) for place in places for name in resources):
             edits = (Edit(path) for place in places for path in place.amount_paths(resource.name))
             return Complaint(OTHER_VENDOR, message, f"remove {NAME}", choices=together(*edits))
         of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
-        if not of_vendor or self._is_annotated:
+        if not of_vendor or self._is_by_annotation:
             return None
         return Complaint(
             OTHER_VENDOR,
@@ -135,7 +135,7 @@ class Availability:
     def unknown_slice(self, resource: GPUResource, *, known_profiles_only: bool = False) -> Complaint | None:
         """Complain if no class on which the pod can run lists the profile of this slice.
 
-        The complaint is a warning where a class may have profiles that it does not list. `known_profiles_only`: then it is a denial, too.
+        The complaint is a warning where a class may have profiles that it does not list, unless `known_profiles_only`.
         """
         if resource.profile is None:
             return None
@@ -150,7 +150,7 @@ class Availability:
         with_profile = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
         if any(gpu_class in self.classes for gpu_class in with_profile):
             return None
-        if self.other_vendor(resource) or (self._is_annotated and with_profile):
+        if self.other_vendor(resource) or (self._is_by_annotation and with_profile):
             return None
         of_vendor = [c for c in self._catalogue if vendor(c.resource) == vendor(resource.name)]
         with_list = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
@@ -332,21 +332,11 @@ class Availability:
 
     def _other(self, others: Sequence[GPUClass], resource: GPUResource) -> GPUClass | None:
         having = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
-        return next((each for each in having if self._has_nodes(each)), None)
+        return next((each for each in having if self.use.may_have_nodes(each, self._nodes)), None)
 
     def contradicts_annotation(self, resource: GPUResource) -> bool:
         """Whether the classes of the annotation lack the resource. Rule gpu-class reports it."""
-        return self._is_annotated and not any(offers(c, resource, self._catalogue) for c in self.classes)
-
-    def _has_nodes(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class exist or can be created; True if the nodes are not known."""
-        nodes = self._nodes
-        if nodes is None or self.use.is_autoscaled(gpu_class):
-            return True
-        labels = gpu_class.node_labels
-        return any(
-            nodes.could_take(UNCONSTRAINED_POD, each.key, (*each.values, gpu_class.family)) for each in labels
-        )
+        return self._is_by_annotation and not any(offers(c, resource, self._catalogue) for c in self.classes)
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""
@@ -393,7 +383,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     gpus_per_node: int
     known_profiles_only: bool
 
-    def on_resource(self, resource: GPUResource) -> Complaint | None:
+    def check_resource(self, resource: GPUResource) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
         complaint = self.availability.other_vendor(resource)
         complaint = complaint or self.availability.unknown_slice(
@@ -401,7 +391,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         )
         return complaint or self.availability.without_node(resource, self.resource_mapping)
 
-    def on_container(self, resource: GPUResource, count: int) -> Complaint | None:
+    def check_container(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if a container requests too many."""
         limit = limit_of(self.max_per_container, resource, self.availability.pinned)
         if not resource.measure.is_count or limit is None or count <= limit:
@@ -409,8 +399,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         message = f"must be at most {limit} per container by policy"
         return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {limit} or less", amount=limit)
 
-    def on_pod(self, resource: GPUResource, total: int, *, is_reported: bool = False) -> Iterator[Complaint]:
-        """Complain if the pod requests too many for a pod or a node. `is_reported`: `on_container` complained already."""
+    def check_pod(
+        self, resource: GPUResource, total: int, *, is_reported: bool = False
+    ) -> Iterator[Complaint]:
+        """Complain if the pod requests too many for a pod or a node. `is_reported`: `check_container` complained already."""
         availability, limit = self.availability, self._max_per_pod(resource)
         complaints = [
             availability.too_many_slices(resource, total, self.gpus_per_node),
@@ -424,7 +416,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return filter(None, complaints)
 
     def may_exceed(self, resource: GPUResource, total: int) -> bool:
-        """Whether `on_pod` may complain: cheap, and true of all slices."""
+        """Whether `check_pod` may complain: cheap, and true of all slices."""
         bounds = (self._max_per_pod(resource), self.gpus_per_node, self.availability.cards_per_node(resource))
         is_above = any(bound is not None and total > bound for bound in bounds)
         return is_above or resource.measure is Measure.SLICES

@@ -13,7 +13,6 @@ from policies.placement.class_choice import (
     MAX_NAMES_LISTED,
     MODEL_TOO_LARGE,
     REQUIRED_AFFINITY,
-    UNCONSTRAINED_POD,
     Choice,
     ClassSelection,
     alternatives_in_words,
@@ -70,7 +69,7 @@ class ClassCase:
         values_of = self.selection.names_to_suggest(classes)
         names = alternatives_in_words(list(values_of))
         values = alternatives_in_words([value for each in values_of.values() for value in each[:1]])
-        by_annotation = self.selection.named(list(values_of))
+        by_annotation = self.selection.advice_to_name(list(values_of))
         firsts = [value for each in values_of.values() for value in each[:1]][:MAX_NAMES_LISTED]
         selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in firsts))
         if self.placed_by is not None:
@@ -96,7 +95,7 @@ class ClassCase:
         """Return the advice if the classes have no nodes."""
         key, catalogue = self.selection.label_key, self.selection.catalogue
         values = self.values_to_add() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
-        if values and nodes.could_take(UNCONSTRAINED_POD, key, values):
+        if values and nodes.has_label(key, values):
             others = (Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key)
             terms = (Edit(REQUIRED_AFFINITY),) if self.pod.required_terms else ()
             words = "remove what else the pod's nodeSelector or affinity demands"
@@ -177,11 +176,7 @@ class ClassCase:
         ):
             return False
         key, values = self.selection.label_key, self.values_to_add()
-        return (
-            bool(values)
-            and not nodes.could_take(self.pod, key, values)
-            and nodes.could_take(UNCONSTRAINED_POD, key, values)
-        )
+        return bool(values) and not nodes.could_take(self.pod, key, values) and nodes.has_label(key, values)
 
     def values_to_add(self) -> tuple[str, ...]:
         """Return the label values that would pin the pod to the choice; empty if it is pinned already, or must not be."""

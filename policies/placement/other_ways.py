@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from policies.finding import Edit, Edits
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     REQUIRED_AFFINITY,
-    UNCONSTRAINED_POD,
     without_pins,
 )
 from policies.placement.class_use import ClassUse
@@ -25,7 +24,7 @@ def other_ways(
     pod: Pod, mapping: ResourceMapping, catalogue: ClassCatalogue, use: ClassUse, nodes: NodeFacts | None
 ) -> Iterator[Edits]:
     """Yield choices, whose effect on the pod is not known, in the order in which people prefer them."""
-    named = [each.name for each in catalogue if use.allows(each) and _may_have_nodes(each, use, nodes)]
+    named = [each.name for each in catalogue if use.allows(each) and use.may_have_nodes(each, nodes)]
     pins = without_pins(pod, catalogue)
     for name in named[:MOST_CLASSES]:
         yield (*pins, Edit(ANNOTATION_PATH, name))
@@ -41,12 +40,3 @@ def other_ways(
         for amount in AMOUNTS:
             if amount < each.quantity.value:
                 yield tuple(Edit(path, amount) for path in paths)
-
-
-def _may_have_nodes(gpu_class: GPUClass, use: ClassUse, nodes: NodeFacts | None) -> bool:
-    if nodes is None or use.is_autoscaled(gpu_class):
-        return True
-    labels = gpu_class.node_labels
-    return any(
-        nodes.could_take(UNCONSTRAINED_POD, each.key, (*each.values, gpu_class.family)) for each in labels
-    )

@@ -52,7 +52,6 @@ NOT_A_PRICE = "must be a price such as 2.50, with at most 6 decimals, not"
     no_currency=("default: 1\n", [":1: currency: Required value"]),
     no_price=("currency: EUR\n", [":1: default: Required value, where no class has a price"]),
     too_many_decimals=("currency: EUR\ndefault: 0.0000001\n", [f':2: default: {NOT_A_PRICE} "0.0000001"']),
-    no_finite_number=("currency: EUR\ndefault: .inf\n", [f':2: default: {NOT_A_PRICE} "Infinity"']),
     too_many_digits=("currency: EUR\ndefault: '1234567890'\n", [f':2: default: {NOT_A_PRICE} "1234567890"']),
     no_number=("currency: EUR\ndefault: yes\n", [f':2: default: {NOT_A_PRICE} "True"']),
     a_price_twice=(
