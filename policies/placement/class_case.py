@@ -12,7 +12,6 @@ from policies.placement.class_choice import (
     MAX_NAMES_LISTED,
     MODEL_TOO_LARGE,
     REQUIRED_AFFINITY,
-    UNCONSTRAINED_POD,
     Choice,
     ClassSelection,
     alternatives_in_words,
@@ -66,7 +65,7 @@ class ClassCase:
         """Return the advice that puts the pod on one of the classes."""
         key, pinned = self.selection.label_key, self.pinned
         values_of = self.selection.names_to_suggest(classes)
-        by_annotation = self.selection.named(list(values_of))
+        by_annotation = self.selection.advice_to_name(list(values_of))
         firsts = [value for each in values_of.values() for value in each[:1]]
         values = alternatives_in_words(firsts)
         selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in firsts[:MAX_NAMES_LISTED]))
@@ -93,7 +92,7 @@ class ClassCase:
         """Return the advice if the classes have no nodes."""
         key, catalogue = self.selection.label_key, self.selection.catalogue
         values = self.values_to_add() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
-        if values and nodes.could_take(UNCONSTRAINED_POD, key, values):
+        if values and nodes.has_label(key, values):
             others = (Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key)
             terms = (Edit(REQUIRED_AFFINITY),) if self.pod.required_terms else ()
             words = "remove what else the pod's nodeSelector or affinity demands"
@@ -129,7 +128,7 @@ class ClassCase:
         """Warn of a model that no card of the nodes holds, but several do; None if its author or a policy named the class."""
         need, usable, catalogue = self.need, self.on_nodes(nodes), self.selection.catalogue
         is_named = self.is_requested or (self.pinned is not None and not self.pinned.is_injected)
-        has_one_amount = len(self.selection.resources) == 1 and self.selection.requesting(1)
+        has_one_amount = len(self.selection.resources) == 1 and self.selection.edits_to_count(1)
         if need is None or need.profile is not None or is_named or not (has_one_amount and usable):
             return None
         if any(need.weights_fit(each, catalogue) for each in usable):
@@ -146,7 +145,7 @@ class ClassCase:
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, catalogue)}), the largest card of the nodes, or the pod "
             f"stays pending: {need.words}",
-            choices=tuple(map(self.selection.requesting, more)),
+            choices=tuple(map(self.selection.edits_to_count, more)),
         )
 
     def added_values(self) -> tuple[str, ...]:
@@ -168,11 +167,7 @@ class ClassCase:
         ):
             return False
         key, values = self.selection.label_key, self.values_to_add()
-        return (
-            bool(values)
-            and not nodes.could_take(self.pod, key, values)
-            and nodes.could_take(UNCONSTRAINED_POD, key, values)
-        )
+        return bool(values) and not nodes.could_take(self.pod, key, values) and nodes.has_label(key, values)
 
     def values_to_add(self) -> tuple[str, ...]:
         """Return the label values that would pin the pod to the choice; empty if it is pinned already, or must not be."""
@@ -181,8 +176,8 @@ class ClassCase:
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
         key, values = self.selection.label_key, self.choice.label_values(self.selection.label_key)
-        is_open = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
-        return values if is_open else ()
+        can_be_narrowed = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
+        return values if can_be_narrowed else ()
 
 
 def is_wider(pinned: Pinning, choice: Choice) -> bool:

@@ -20,15 +20,15 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
         label = f"{key}={alternatives_in_words(values)}"
         yield warning(
             reason=NO_NODE,
-            message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {label} and the "
+            message=f"class {guess.in_words} ({guess.because}) is not added: no node matches both {label} and the "
             "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
-            choices=case.selection.named([each.name for each in case.selection.usable()]).choices,
+            choices=case.selection.advice_to_name([each.name for each in case.selection.usable()]).choices,
         )
         return
     values = case.added_values()
     if case.choice and values:
-        chosen, requested = case.choice.names, case.choice.requested
+        chosen, requested = case.choice.names, case.choice.in_words
         demanded = f"{key}={alternatives_in_words(values)}"
     elif case.pinned:
         chosen, requested = frozenset(case.pinned.classes), alternatives_in_words(case.pinned.classes)

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from itertools import islice
 
 from policies.finding import Edit, Edits
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
     REQUIRED_AFFINITY,
-    UNCONSTRAINED_POD,
     offers,
     without_pins,
 )
@@ -34,7 +33,7 @@ def other_ways(
         each.name
         for each in catalogue
         if use.allows(each)
-        and _may_have_nodes(each, use, nodes)
+        and use.may_have_nodes(each, nodes)
         and all(offers(each, resource, catalogue) for resource in resources)
     ]
     pins = without_pins(pod, catalogue)
@@ -53,12 +52,3 @@ def other_ways(
         for amount in AMOUNTS:
             if amount < each.quantity.value:
                 yield tuple(Edit(path, amount) for path in paths)
-
-
-def _may_have_nodes(gpu_class: GPUClass, use: ClassUse, nodes: NodeFacts | None) -> bool:
-    if nodes is None or use.is_autoscaled(gpu_class):
-        return True
-    labels = gpu_class.node_labels
-    return any(
-        nodes.could_take(UNCONSTRAINED_POD, each.key, (*each.values, gpu_class.family)) for each in labels
-    )

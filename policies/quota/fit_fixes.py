@@ -36,11 +36,11 @@ def smaller_pod(
     pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
     if pod is None:
         return Advice(fit.path)
-    is_open = fit.key.startswith(CLASSES) and pinning(pod.admitted, catalogues.classes) is None
+    is_unpinned = fit.key.startswith(CLASSES) and pinning(pod.admitted, catalogues.classes) is None
     limits = [
         limit
         for key, limit in ledger.maximum_hard.items()
-        if key == GPUS or (is_open and key.startswith(CLASSES))
+        if key == GPUS or (is_unpinned and key.startswith(CLASSES))
     ]
     part = min([fit.hard, *limits]) / fit.needed
     fix = edits_to_request_part(pod.pod, catalogues.resource_mapping, part, f"{fit.path}.")

@@ -242,7 +242,7 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
     resource, count = amount.resource, amount.value
     if count == 0:
         return
-    for complaint in (bounds.on_container(resource, count), bounds.on_resource(resource, count)):
+    for complaint in (bounds.check_container(resource, count), bounds.check_resource(resource, count)):
         if complaint is not None:
             yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
@@ -273,8 +273,8 @@ def total_findings(
             continue
         of_resource = requests.get(resource, [])
         single = of_resource[0] if len(of_resource) == 1 else None
-        is_reported = single is not None and bounds.on_container(resource, int(total)) is not None
-        for complaint in bounds.on_pod(resource, int(total), is_reported=is_reported):
+        is_reported = single is not None and bounds.check_container(resource, int(total)) is not None
+        for complaint in bounds.check_pod(resource, int(total), is_reported=is_reported):
             if single is not None:
                 yield single.finding(*complaint)
                 continue

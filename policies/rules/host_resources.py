@@ -132,7 +132,7 @@ def complete(patch: PodPatch, name: str, shares: Sequence[Share], bounds: Resour
     wanted = {
         at: min(int(each.of_card * each.use.places[at]) for each in shares)
         for at, place in enumerate(places)
-        if shares[0].use.places[at] and is_open(place, name, bounds, listed)
+        if shares[0].use.places[at] and author_set_nothing(place, name, bounds, listed)
     }
     if not wanted:
         return
@@ -163,7 +163,7 @@ def complete(patch: PodPatch, name: str, shares: Sequence[Share], bounds: Resour
             held[at] = now
 
 
-def is_open(
+def author_set_nothing(
     place: ContainerPlace, name: str, bounds: ResourceBounds | None, listed: AbstractSet[str]
 ) -> bool:
     """Whether the author set neither limit nor request: they are missing, or defaults of a LimitRange.
@@ -278,7 +278,7 @@ def _is_by_default(share: Share, pod: Pod, name: str, allowed: int, bounds: Reso
     without = {
         id(place.container): 0
         for place, gpus in zip(pod.places, share.use.places, strict=True)
-        if gpus and is_open(place, name, bounds, listed)
+        if gpus and author_set_nothing(place, name, bounds, listed)
     }
     return _keeps_defaults(bounds) and _requested(pod, name, without) <= allowed
 

@@ -195,7 +195,7 @@ def _gpu_node(node: StoredNode, catalogues: Catalogues) -> GPUNode | None:
 
 def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: Catalogues) -> Fraction:
     """Return the cards that one unit is worth on a node of one of these classes, as a quota counts it."""
-    candidates = CandidateClasses(possible, is_known=True, because="")
+    candidates = CandidateClasses(possible, is_narrowed=True, because="")
     having = for_resource(resource, candidates, catalogues.classes, catalogues.resource_mapping).classes
     return max((weight(resource, each, catalogues.classes) for each in having), default=Fraction(1))
 

@@ -353,7 +353,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             quota, held = self.quota_of(policy.namespace), policy.in_force(QUOTA_RULE.id, self.now)
             check = held[0].rule.check_reservation if held is not None else None
             if quota is not None and held is not None and check is not None:
-                binding, mode = held
+                bound, mode = held
                 request = replace(request, is_enforced=mode is Mode.ENFORCE)
                 answer: ReservationOutcome | LedgerError
                 try:
@@ -363,14 +363,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 findings = check(
                     answer,
                     request,
-                    binding.options,
+                    bound.options,
                     policy.namespace,
                     self.now,
                     partial(self._context, policy),
                     helps=partial(self._helps, policy, request, outcome.ledger if outcome else None),
                     would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
                 )
-                decision = decision.with_findings(findings, mode, binding.rule.id)
+                decision = decision.with_findings(findings, mode, bound.rule.id)
                 if request.pod is not None and not decision.allowed:
                     limits = limits_needed(self.facts, policy, Phase.VALIDATE, request.pod)
                     mapping = self.configuration.resource_mapping
@@ -405,7 +405,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def _needs(self, policy: EffectivePolicy, workload: Workload) -> frozenset[Need]:
         """Return what the rules in force need for their advice on an object."""
         rules, mapping = policy.rules(self.now), self.configuration.resource_mapping
-        concerned = (binding.rule for binding, _ in rules if binding.rule.concerns(workload, mapping))
+        concerned = (bound.rule for bound, _ in rules if bound.rule.concerns(workload, mapping))
         return frozenset[Need]().union(*(rule.needs for rule in concerned))
 
     def _ledger(self, policy: EffectivePolicy) -> QuotaLedger | None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import TOO_LARGE, Finding
-from policies.policy import Binding, EffectivePolicy
+from policies.policy import BoundRule, EffectivePolicy
 from policies.quota.demand import Demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
@@ -59,8 +59,8 @@ class Quota:
 def policy(mode: Mode = Mode.ENFORCE, *, denies_on_error: bool = True) -> EffectivePolicy:
     on_error = OnLedgerError.DENY if denies_on_error else OnLedgerError.ALLOW
     options = GPUQuotaOptions(mode=mode, required=True, on_ledger_error=on_error)
-    bindings = (Binding(RULES_BY_ID[QUOTA_RULE.id], options, "test"),)
-    return EffectivePolicy(name="test", version="1", why="", namespace="team", bindings=bindings)
+    bound_rules = (BoundRule(RULES_BY_ID[QUOTA_RULE.id], options, "test"),)
+    return EffectivePolicy(name="test", version="1", why="", namespace="team", bound_rules=bound_rules)
 
 
 def evaluated(

@@ -29,7 +29,7 @@ def format_requests(requested: Mapping[str, Fraction]) -> str:
 def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
     candidates = candidate_classes(pod, catalogues.classes, nodes)
-    return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_known else ()
+    return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_narrowed else ()
 
 
 def node_fits(
