@@ -100,6 +100,14 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         (f"has 0 {GPU} in all, but 7 nvidia.com/mig-1g.10gb, and the pod requests 1",),
         "request nvidia.com/mig-1g.10gb",
     ),
+    whole_cards_where_some_are_shared_and_some_sliced=(
+        pod("1"),
+        node(allocatable={"nvidia.com/gpu.shared": Fraction(4), "nvidia.com/mig-1g.10gb": Fraction(7)}),
+        (
+            f"has 0 {GPU} in all, but 4 nvidia.com/gpu.shared, 7 nvidia.com/mig-1g.10gb, and the pod requests 1",
+        ),
+        "request nvidia.com/gpu.shared or nvidia.com/mig-1g.10gb",
+    ),
     whole_cards_where_all_are_shared=(
         pod("1"),
         node(allocatable={"nvidia.com/gpu.shared": Fraction(4)}),
