@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, key_order, texts, unit
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
 from webhook.cluster.nodes import readable_node_index
@@ -31,7 +31,6 @@ from webhook.quota.documents import (
     decode_quota,
 )
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.granted_text import key_order
 from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
