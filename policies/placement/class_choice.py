@@ -339,7 +339,7 @@ def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUCla
     smallest = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == memory]
     # The catalogue has cards that most clusters lack: of equal cards, take the first with nodes.
     first = next(filter(selection.has_own_nodes, smallest), smallest[0])
-    if need.estimate.knows_kv_cache or selection.has_own_nodes(first):
+    if need.estimate.knows_cache or selection.has_own_nodes(first):
         return [first]
     # A rule of thumb must not exclude the existing nodes.
     with_nodes = [each for each in weights_fit if selection.has_own_nodes(each)]

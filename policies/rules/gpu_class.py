@@ -297,7 +297,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         choices = (*map(case.selection.edits_to_count, enough_cards(need, classes)), *named.choices)
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
-        elif not need.estimate.knows_kv_cache:
+        elif not need.estimate.knows_cache:
             words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
         yield warning(
             reason=MODEL_TOO_LARGE,

@@ -108,7 +108,7 @@ class _Trials:
 
     def helpful(self, finding: Finding) -> tuple[Edits, ...] | None:
         """Return those choices of the finding that help most; None if not all can be tried."""
-        if len(finding.choices) > self._left:
+        if len({*finding.choices} - self._after.keys()) > self._left:
             return None
         effects = [(edits, self._effect(finding, edits)) for edits in finding.choices]
         best = min((effect for _, effect in effects), default=Effect.NO_HELP)

@@ -177,15 +177,14 @@ def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
     anywhere=(
         ANYWHERE,
         warning(
-            "no schedulable node has nvidia.com/gpu now, but amd.com/gpu or nvidia.com/gpu.shared: the pod stays pending, "
-            "and holds quota",
+            "no schedulable node has nvidia.com/gpu now, but amd.com/gpu or nvidia.com/gpu.shared: the pod stays pending",
             "request amd.com/gpu or nvidia.com/gpu.shared",
         ),
     ),
     of_the_vendor_of_its_class=(
         T4,
         warning(
-            "no schedulable node has nvidia.com/gpu now, but nvidia.com/gpu.shared: the pod stays pending, and holds quota",
+            "no schedulable node has nvidia.com/gpu now, but nvidia.com/gpu.shared: the pod stays pending",
             "request nvidia.com/gpu.shared",
         ),
     ),

@@ -15,7 +15,7 @@ from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.shortage_facts import amounts_in_words
-from tests.builders import JSON, container, gpu_container, pod
+from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.quota.shortages import (
     A100,
