@@ -23,7 +23,7 @@ settings.register_profile("all", parent=settings.get_profile("quick"), max_examp
 settings.register_profile("least", parent=settings.get_profile("quick"), max_examples=4)  # tests/sentences.py
 settings.load_profile("quick")
 # Half of what the tests cost are API servers, which collect garbage less often with these: up to 1 GiB each.
-os.environ.setdefault("GOGC", "400")
+os.environ.setdefault("GOGC", "1600")
 os.environ.setdefault("GOMEMLIMIT", "1GiB")
 
 TOGETHER = {
