@@ -32,7 +32,10 @@ MEBIBYTE = 1024 * 1024
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("number", [20_000, pytest.param(100_000, marks=longer)])
+@pytest.mark.parametrize(
+    "number",
+    [5_000, pytest.param(20_000, marks=pytest.mark.long), pytest.param(100_000, marks=longer)],
+)
 def test_hostile_bodies_by_the_thousand(number: int, record_property: Callable[[str, Any], None]) -> None:
     command = [sys.executable, "-m", "tests.webhook.serving.hostile_program", str(number), str(SEED)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1100, check=False)
