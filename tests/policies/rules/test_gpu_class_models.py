@@ -16,7 +16,6 @@ PARAMS = f"metadata.annotations[{MODEL}params]"
 BUILT_IN = load_directory(None).classes
 T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
 ANY = GPUClassOptions()
-DECLARE = f"or declare {MODEL}family or {MODEL}layers"
 
 
 def modelled(model: JSON, gpus: str = "1", resource: str = "nvidia.com/gpu", **tweaks: Any) -> JSON:
@@ -114,8 +113,8 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
         modelled({"params": "7b"}, nodeSelector={"accelerator": "nvidia-t4"}),
         ANY,
         f'{PARAMS} = "7b": request 2 GPUs of 16 GiB, or set nodeSelector accelerator: nvidia-a100-40gb or '
-        f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-        "needs 19.6 GiB by rule of thumb",
+        f"nvidia-a100-80gb; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
+        "needs 19.6 GiB by rule of thumb; gpu-admission.dev/model-family or gpu-admission.dev/model-layers states it exactly",
     ),
     requested_what_cannot_hold_the_weights=(
         modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
