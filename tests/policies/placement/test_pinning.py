@@ -4,6 +4,7 @@ from typing import Any
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.pods.annotations import INJECTED
 from tests.builders import CLASSES, JSON, REQUIRED, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 from tests.policies.placement.affinities import PREFERRED, affine
@@ -82,6 +83,39 @@ IN_80_OR_T4 = (ACCELERATOR, "In", "nvidia-a100-80gb", "nvidia-t4")
 )
 def test_pinning(document: JSON, want: tuple[Any, ...] | None) -> None:
     assert pinning(view(document), LABELLED) == (want and Pinning(tuple(want[0]), want[1:]))
+
+
+@cases(
+    ("injected", "want"),
+    this_value=("nodeSelector accelerator=nvidia-a100", True),
+    a_longer_value=("nodeSelector accelerator=nvidia-a100-80gb", False),
+    another_key=("nodeSelector gpu=nvidia-a100", False),
+)
+def test_a_selector_is_injected_if_the_annotation_has_just_it(injected: str, want: bool) -> None:
+    document = selecting(accelerator="nvidia-a100")
+    document["metadata"]["annotations"] = {INJECTED: f"gpu-class: {injected}"}
+
+    found = pinning(view(document), LABELLED)
+
+    assert found is not None
+    assert found.is_injected is want
+
+
+@cases(
+    ("annotations", "by"),
+    by_a_model=({"gpu-admission.dev/model-params": "13b"}, ", by the declared model"),
+    by_a_family_of_models=({"gpu-admission.dev/model-family": "llama-3"}, ", by the declared model"),
+    by_default=({}, ", by the policy's default"),
+    by_the_annotation_that_names_it=({"gpu-admission.dev/gpu-class": "nvidia-t4"}, ""),
+)
+def test_why_a_class_was_injected(annotations: dict[str, str], by: str) -> None:
+    document = selecting(accelerator="nvidia-t4")
+    injected = {"gpu-admission.dev/injected": f"gpu-class: {T4_SELECTOR}"}
+    document["metadata"]["annotations"] = {**annotations, **injected}
+
+    found = pinning(view(document), LABELLED)
+
+    assert found == Pinning(("nvidia-t4",), (f"{T4_SELECTOR}{by}",), is_injected=True)
 
 
 @cases(
