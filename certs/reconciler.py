@@ -1,11 +1,12 @@
 """The reconciler of two Secrets and the caBundles with `rotation`. Any number of reconcilers may run at once.
 
 One Secret holds the state, with the authority's key. The other Secret, for servers, and the caBundles are copies of parts of it.
-Every write names the version that it replaces, so one of several reconcilers wins and the others read again. Copies are read
-before the state and written after it. So a copy never becomes older than the state, even if a reconciler pauses in between.
+Every write names the resourceVersion that it replaces, so one of several reconcilers wins and the others read again. Copies are
+read before the state and written after it. So no reconciler replaces a copy by an older one, even if it pauses in between.
 
 A reconciler keeps the last state in memory. It restores a deleted or damaged Secret from that, or else makes a new authority.
-Authorities whose leaves may still be served (the published ones and the one in memory) stay in the bundle until they retire.
+Authorities whose leaves may still be served (the published ones and the one in memory) stay in the bundle as `retired`, until
+`Terms.retirement` has passed.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ class RacedError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredSecret:
-    version: str
+    resource_version: str
     content: SecretContent
 
 
@@ -42,13 +43,13 @@ class WebhookConfiguration:
     """One webhook configuration at one version: the caBundles of its webhooks in order, and the hosts that API servers call."""
 
     kind: str
-    version: str
+    resource_version: str
     bundles: tuple[bytes, ...]
     hosts: tuple[str, ...] = ()
 
 
 class SecretStore(Protocol):
-    """One Secret. `create` and `replace` raise RacedError; any other error is the caller's."""
+    """One Secret. `create` and `replace` raise RacedError; any other error is for the caller to handle."""
 
     def read(self) -> StoredSecret | None: ...
     def create(self, content: SecretContent) -> None: ...
@@ -94,7 +95,7 @@ class CertificateReconciler:
         stored = self.secret.read()
         # After reading: a wait that starts now must not include the time that reading took.
         now = self.clock()
-        before = self._present(stored, served, configurations, now)
+        before = self._current_state(stored, served, configurations, now)
         published = {bundle for configuration in configurations for bundle in configuration.bundles}
         is_served = served is not None and for_servers(before).data.items() <= served.content.data.items()
         state = advance(before, published, now, self.terms, is_served=is_served)
@@ -108,7 +109,7 @@ class CertificateReconciler:
     def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
         raced = None
         for configuration in configurations:
-            if all(present == bundle for present in configuration.bundles):
+            if all(each == bundle for each in configuration.bundles):
                 continue
             try:
                 self.configurations.publish(configuration, bundle)
@@ -120,7 +121,7 @@ class CertificateReconciler:
         if raced:
             raise raced
 
-    def _present(
+    def _current_state(
         self,
         stored: StoredSecret | None,
         served: StoredSecret | None,
@@ -128,18 +129,20 @@ class CertificateReconciler:
         now: dt.datetime,
     ) -> RotationState:
         """Return the state to advance; authorities whose leaves may still be served stay in the bundle."""
-        problem, readable = "is missing", authorities_of(served.content.data.get(CA, b"")) if served else ()
+        problem = "is missing"
+        readable = authorities_of(served.content.data.get(CA, b"")) if served else ()
         if stored is not None:
             try:
                 state = decode(stored.content)
             except DamagedError as error:
                 problem, readable = f"is damaged: {error}", (*readable, *error.authorities)
             else:
-                lost = [self.last_state.authority.certificate] if self.last_state else []
-                # Servers have yet to load a replaced Secret. Where its authority is published, others were dropped in order.
+                remembered = [self.last_state.authority.certificate] if self.last_state else []
+                # If another than a reconciler replaced the Secret (a backup), servers may still present leaves of other
+                # authorities. A caBundle that has its authority lacks only those that a rotation dropped.
                 own = state.authority.certificate
                 behind = [each for each in configurations if own not in _authorities([each])]
-                return adopt(state, [*lost, *_authorities(behind)], now)
+                return adopt(state, [*remembered, *_authorities(behind)], now)
         if self.last_state is not None:
             log.warning("the Secret %s; restoring it", problem)
         else:

@@ -1,8 +1,8 @@
 """The state machine of a rotation of certificates. Pure: observations and the clock are arguments.
 
 Invariant: any leaf that a server may still present verifies by any caBundle that an API server may still use. So an authority is
-replaced with an overlap. A caBundle that lacks the bundle restarts a wait, and so does a Secret of the servers that lacks the
-leaf. A leaf of the same authority may be replaced at any time.
+replaced with an overlap, in which the bundle has both. A caBundle with less than the bundle restarts a wait, and so does a Secret
+of the servers that lacks the leaf. A leaf of the same authority may be replaced at any time.
 """
 
 import dataclasses
@@ -24,14 +24,14 @@ class RotationPhase(enum.IntEnum):
     STEADY = 0
     """One authority, and a leaf of it."""
     PUBLISHING = 1
-    """The bundle has a new authority too, but not yet every caBundle."""
+    """The bundle has a new authority, too, but not yet every caBundle has it."""
     PROPAGATING = 2
     """Every caBundle has both; API servers get `propagation` to load it."""
     RETIRING = 3
     """The leaf is of the new authority. Servers get `retirement` to load it, and then the old authority is dropped."""
 
 
-class Rotation(enum.StrEnum):
+class Renewal(enum.StrEnum):
     """A renewal that can be requested ahead of time."""
 
     LEAF = "leaf"
@@ -59,7 +59,7 @@ class RotationState:
 
     `authority` issues leaves; `upcoming` will, once every API server has it; `retired` only verify leaves issued before.
     `since` is when every caBundle was first seen with the present bundle, and the Secret of the servers with the leaf, during a
-    rotation. `requested` is a rotation that was requested and has not begun.
+    rotation. `requested` is a renewal that was requested and has not begun.
     """
 
     authority: KeyPair
@@ -67,7 +67,7 @@ class RotationState:
     upcoming: KeyPair | None = None
     retired: tuple[x509.Certificate, ...] = ()
     since: dt.datetime | None = None
-    requested: Rotation | None = None
+    requested: Renewal | None = None
 
     @property
     def phase(self) -> RotationPhase:
@@ -92,7 +92,7 @@ def new_state(terms: Terms, now: dt.datetime) -> RotationState:
 
 
 def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
-    """Retire the valid and unknown authorities, because servers may still have their leaves. That restarts the wait."""
+    """Add the valid and unknown authorities as `retired`, because servers may still have their leaves. That restarts the wait."""
     valid = [authority for authority in authorities if authority.not_valid_after_utc > now]
     unknown = [each for each in dict.fromkeys(valid) if each not in state.authorities]
     return dataclasses.replace(state, retired=(*state.retired, *unknown), since=None) if unknown else state
@@ -112,8 +112,8 @@ def advance(
     if leaf is None or problems(leaf.certificate_pem(), leaf.key_pem(), authority, (), now):
         # Servers could not load it, so their wait starts with the new one.
         return dataclasses.replace(state, leaf=_issue(state.authority, terms.names, terms, now), since=None)
-    is_published = is_served and all(bundle == state.bundle() for bundle in published)
-    moved = _rotated(state, now, terms, is_published=is_published)
+    is_everywhere = is_served and all(bundle == state.bundle() for bundle in published)
+    moved = _rotated(state, now, terms, is_everywhere=is_everywhere)
     return _renewed(state, terms, now) if moved is state else moved
 
 
@@ -124,16 +124,16 @@ def remaining_wait(state: RotationState, terms: Terms, now: dt.datetime) -> dt.t
     return max(state.since + _wait(state, terms) - now, dt.timedelta(0))
 
 
-def _rotated(state: RotationState, now: dt.datetime, terms: Terms, *, is_published: bool) -> RotationState:
+def _rotated(state: RotationState, now: dt.datetime, terms: Terms, *, is_everywhere: bool) -> RotationState:
     """Begin a rotation of the authority if it is due, or advance the present rotation."""
     if state.phase is RotationPhase.STEADY:
-        if state.requested is not Rotation.CA and not is_due(state.authority.certificate, now):
+        if state.requested is not Renewal.CA and not is_due(state.authority.certificate, now):
             return state
-        requested = None if state.requested is Rotation.CA else state.requested
+        requested = None if state.requested is Renewal.CA else state.requested
         return dataclasses.replace(state, upcoming=_new_authority(terms, now), requested=requested)
-    # A time in the future is from a wrong clock; it must not delay the rotation.
-    if is_published != (state.since is not None) or (state.since is not None and state.since > now):
-        return dataclasses.replace(state, since=now if is_published else None)
+    # The wait starts once it is everywhere, and again if it is not any more. A time in the future is from a wrong clock.
+    if is_everywhere != (state.since is not None) or (state.since is not None and state.since > now):
+        return dataclasses.replace(state, since=now if is_everywhere else None)
     if state.since is None or now - state.since < _wait(state, terms):
         return state
     if state.upcoming is None:
@@ -160,13 +160,13 @@ def _renewed(state: RotationState, terms: Terms, now: dt.datetime) -> RotationSt
     names = _names_to_issue(state, terms, now)
     if not names:
         return state
-    requested = None if state.requested is Rotation.LEAF else state.requested
+    requested = None if state.requested is Renewal.LEAF else state.requested
     return dataclasses.replace(state, leaf=_issue(state.authority, names, terms, now), requested=requested)
 
 
 def _names_to_issue(state: RotationState, terms: Terms, now: dt.datetime) -> tuple[str, ...]:
     """Return the names for a new leaf; empty if the present one suffices."""
-    if state.leaf is None or state.requested is Rotation.LEAF:
+    if state.leaf is None or state.requested is Renewal.LEAF:
         return terms.names
     leaf, authority = state.leaf.certificate, state.authority.certificate
     # A leaf that ends with its authority would get a successor that ends then too.

@@ -17,7 +17,7 @@ from cryptography import x509
 
 from certs.check import authorities_of, certificates_in
 from certs.issue import KeyPair
-from certs.rotation import Rotation, RotationState
+from certs.rotation import Renewal, RotationState
 
 CA, CA_KEY, NEXT_CA_KEY = "ca.crt", "ca.key", "ca-next.key"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
@@ -77,7 +77,7 @@ def decode(content: SecretContent) -> RotationState:
         upcoming=upcoming,
         retired=tuple(certificate for certificate in authorities if certificate not in used),
         since=_time(content.annotations.get(SINCE, "")),
-        requested=next((each for each in Rotation if each == content.annotations.get(ROTATE)), None),
+        requested=next((each for each in Renewal if each == content.annotations.get(ROTATE)), None),
     )
 
 

@@ -112,7 +112,7 @@ BUILT_IN_POLICY = Policy(
 """The policy of namespaces that no document matches."""
 
 
-class Binding(msgspec.Struct, frozen=True):
+class BoundRule(msgspec.Struct, frozen=True):
     """A rule with its options for a namespace, and their source: a policy's name, or `built-in`."""
 
     rule: Rule
@@ -127,7 +127,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     version: str
     why: str
     namespace: str
-    bindings: tuple[Binding, ...]
+    bound_rules: tuple[BoundRule, ...]
     paused_until: datetime | None = None
     exemptions: tuple[Exemption, ...] = ()
     templates: TemplateMode = TemplateMode.WARN
@@ -138,34 +138,34 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The contact in findings."""
         return f"{PLATFORM_TEAM} ({self.help})" if "://" in self.help else self.help or PLATFORM_TEAM
 
-    def mode(self, binding: Binding, now: datetime) -> Mode:
+    def mode(self, bound: BoundRule, now: datetime) -> Mode:
         """Return the mode of a rule at `now`: audit while the policy is paused (break glass), disabled if it is exempt."""
-        if self.exemptions and self.exemption(binding.rule.id, now) is not None:
+        if self.exemptions and self.exemption(bound.rule.id, now) is not None:
             return Mode.DISABLED
-        return Mode.AUDIT if self.paused_until_at(now) is not None else binding.options.mode
+        return Mode.AUDIT if self.paused_until_at(now) is not None else bound.options.mode
 
-    def rules(self, now: datetime) -> tuple[tuple[Binding, Mode], ...]:
+    def rules(self, now: datetime) -> tuple[tuple[BoundRule, Mode], ...]:
         """Return the rules that are in force at `now`, with their modes."""
         if not self.exemptions and self.paused_until_at(now) is None:
             return self._rules_without_pause
-        modes = ((binding, self.mode(binding, now)) for binding in self.bindings)
-        return tuple((binding, mode) for binding, mode in modes if mode is not Mode.DISABLED)
+        modes = ((bound, self.mode(bound, now)) for bound in self.bound_rules)
+        return tuple((bound, mode) for bound, mode in modes if mode is not Mode.DISABLED)
 
     @cached_property
-    def _rules_without_pause(self) -> tuple[tuple[Binding, Mode], ...]:
+    def _rules_without_pause(self) -> tuple[tuple[BoundRule, Mode], ...]:
         return tuple(
-            (each, each.options.mode) for each in self.bindings if each.options.mode is not Mode.DISABLED
+            (each, each.options.mode) for each in self.bound_rules if each.options.mode is not Mode.DISABLED
         )
 
     @cached_property
     def needs(self) -> frozenset[Need]:
         """What enabled rules need."""
-        return frozenset[Need]().union(*(binding.rule.needs for binding, _ in self._rules_without_pause))
+        return frozenset[Need]().union(*(bound.rule.needs for bound, _ in self._rules_without_pause))
 
     def paused_until_at(self, now: datetime) -> datetime | None:
         return end_of_pause(self.paused_until, now)
 
-    def in_force(self, rule_id: str, now: datetime) -> tuple[Binding, Mode] | None:
+    def in_force(self, rule_id: str, now: datetime) -> tuple[BoundRule, Mode] | None:
         """Return a rule and its mode, if it is in force at `now`."""
         return next((each for each in self.rules(now) if each[0].rule.id == rule_id), None)
 
@@ -177,7 +177,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the exemption of the first rule that has one."""
         if not self.exemptions:
             return None
-        exemptions = (self.exemption(each.rule.id, now) for each in self.bindings)
+        exemptions = (self.exemption(each.rule.id, now) for each in self.bound_rules)
         return next((each for each in exemptions if each is not None), None)
 
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
@@ -188,7 +188,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _options(self) -> Mapping[str, RuleOptions]:
-        return {binding.rule.id: binding.options for binding in self.bindings}
+        return {bound.rule.id: bound.options for bound in self.bound_rules}
 
 
 class PolicySet:
@@ -227,22 +227,22 @@ class PolicySet:
         why = f"matches {policy.spec.match} with priority {policy.spec.priority}"
         if rivals:
             why += f", before {', '.join(rival.name for rival in rivals)}"
-        bindings = (self.binding(rule, policy) for rule in RULES)
+        bound_rules = (self.bound(rule, policy) for rule in RULES)
         return EffectivePolicy(
             name=policy.name,
             version=policy.version,
             why=why if matching else "no policy matches this namespace",
             namespace=namespace,
-            bindings=tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED),
+            bound_rules=tuple(bound for bound in bound_rules if bound.options.mode is not Mode.DISABLED),
             paused_until=policy.spec.paused_until,
             exemptions=tuple(each for each in policy.spec.exemptions if each.covers(namespace, labels)),
             templates=policy.spec.templates,
             help=policy.spec.help,
         )
 
-    def binding(self, rule: Rule, policy: Policy) -> Binding:
+    def bound(self, rule: Rule, policy: Policy) -> BoundRule:
         """Return the options of a rule in namespaces of `policy`, also if they disable it."""
         for candidate in (policy, self._default):
             if candidate is not None and rule.id in candidate.spec.rules:
-                return Binding(rule, candidate.spec.rules[rule.id], candidate.name)
-        return Binding(rule, rule.options(), BUILT_IN)
+                return BoundRule(rule, candidate.spec.rules[rule.id], candidate.name)
+        return BoundRule(rule, rule.options(), BUILT_IN)

@@ -83,8 +83,8 @@ def test_the_audit_preset_changes_and_refuses_nothing() -> None:
     configuration = load_directory(ROOT / "examples" / "policies-audit")
     effective = configuration.policies.for_namespace("team")
 
-    assert {binding.rule.id for binding in effective.bindings} == RULES_BY_ID.keys() - {"spot"}
-    assert {binding.options.mode.value for binding in effective.bindings} == {"audit"}
+    assert {bound.rule.id for bound in effective.bound_rules} == RULES_BY_ID.keys() - {"spot"}
+    assert {bound.options.mode.value for bound in effective.bound_rules} == {"audit"}
 
 
 # ---- docs/reference/rules

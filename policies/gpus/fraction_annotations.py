@@ -20,7 +20,7 @@ FRACTION_CONTAINER = "gpu-fraction-container-name"
 """Annotation with the name of the container that gets the part. The default is the first one (`GetFractionContainerRef`)."""
 
 LEAST_PART = Fraction(1, 100)
-"""The demand of a smaller part (`cards.py`), and the bound below which rule gpu-requests warns.
+"""A smaller part takes this much of the quota (`cards.py`), and rule gpu-requests warns of it.
 
 KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
 `pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""

@@ -29,7 +29,6 @@ from policies.gpus.resource_mapping import (
 from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_choice import (
     MAX_NAMES_LISTED,
-    UNCONSTRAINED_POD,
     alternatives_in_words,
     offers,
     without_pins,
@@ -59,7 +58,7 @@ _COUNT_SUFFIX = ".count"
 
 
 class Complaint(NamedTuple):
-    """The reason why the pod will not run, or may not run, and a remedy.
+    """The reason why the pod cannot, or perhaps cannot, run, and a remedy.
 
     amount, names: the amount, or a name of a resource, to request instead. choices: other ways.
     """
@@ -87,8 +86,8 @@ class Availability:
     ) -> None:
         self.pod, self._catalogue, self.use, self._nodes = pod, catalogue, use, nodes
         pinned = pinning(pod, catalogue)
-        self._is_annotated = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
-        """Whether rule gpu-class denies the pod if the class of its annotation lacks a resource that another class has."""
+        self._is_by_annotation = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
+        """Whether the annotation alone names the class: rule gpu-class then reports what the class lacks."""
         if pinned is None:
             is_read = use.reads_annotation and not pod.spec.node_name
             self._pinned_by: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
@@ -98,7 +97,7 @@ class Availability:
             self._pinned_by, self.pinned = pinned.because, catalogue.named(pinned.classes)
         self.classes = self.pinned or tuple(catalogue)
         self._compared = 0
-        # By resource name and `is_closed`, because containers often request the same slices.
+        # By resource name and `known_profiles_only`, because containers often request the same slices.
         self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
 
     @property
@@ -118,37 +117,36 @@ class Availability:
         resources = sorted({gpu_class.resource for gpu_class in self.classes})
         offered, places = " or ".join(resources), self.pod.places
         message = f"must be {offered}: the pod is pinned to {self._description}"
+        # The pod already requests GPUs of its class: this resource is too much.
         if any(place.amount_paths(name) for place in places for name in resources):
             edits = (Edit(path) for place in places for path in place.amount_paths(resource.name))
             return Complaint(OTHER_VENDOR, message, f"remove {NAME}", choices=together(*edits))
         of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
-        if not of_vendor or self._is_annotated:
+        if not of_vendor or self._is_by_annotation:
             return None
-        return Complaint(
-            OTHER_VENDOR,
-            message,
-            f"request {offered}{self._or_pin(of_vendor, resource)}",
-            names=tuple(resources),
-            choices=self._pins(of_vendor, resource),
-        )
+        or_pin, pins = self._or_pin(of_vendor, resource)
+        remedy = f"request {offered}{or_pin}"
+        return Complaint(OTHER_VENDOR, message, remedy, names=tuple(resources), choices=pins)
 
-    def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
+    def unknown_slice(self, resource: GPUResource, *, known_profiles_only: bool = False) -> Complaint | None:
         """Complain if no class on which the pod can run lists the profile of this slice.
 
-        The complaint is a warning where a class may have profiles that it does not list. `is_closed`: then it is a denial, too.
+        The complaint is a warning where a class may have profiles that it does not list, unless `known_profiles_only`.
         """
         if resource.profile is None:
             return None
-        key = resource.name, is_closed
+        key = resource.name, known_profiles_only
         if key not in self._unknown_slices:
-            self._unknown_slices[key] = self._unknown_slice(resource, resource.profile, is_closed)
+            self._unknown_slices[key] = self._unknown_slice(resource, resource.profile, known_profiles_only)
         return self._unknown_slices[key]
 
-    def _unknown_slice(self, resource: GPUResource, profile: str, is_closed: bool) -> Complaint | None:
+    def _unknown_slice(
+        self, resource: GPUResource, profile: str, known_profiles_only: bool
+    ) -> Complaint | None:
         with_profile = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
         if any(gpu_class in self.classes for gpu_class in with_profile):
             return None
-        if self.other_vendor(resource) or (self._is_annotated and with_profile):
+        if self.other_vendor(resource) or (self._is_by_annotation and with_profile):
             return None
         of_vendor = [c for c in self._catalogue if vendor(c.resource) == vendor(resource.name)]
         with_list = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
@@ -161,29 +159,36 @@ class Availability:
         # A class without a list of profiles may have any. A class with a list does not have the profiles of other classes.
         is_of_others = bool(with_profile) and all(gpu_class in with_list for gpu_class in self.classes)
         is_on_no_node = bool(count_labels) and not is_on_nodes
-        is_denied = is_closed or is_of_others or is_on_no_node
+        is_denied = known_profiles_only or is_of_others or is_on_no_node
         severity = Severity.DENIAL if is_denied else Severity.WARNING
         nearest = self._nearest_slices(resource, [each for each in self._recommended if each in with_list])
         whole_gpu = self.classes[0].resource if self.pinned else with_list[0].resource
         remedy = f"request {' or '.join(nearest) or f'whole GPUs ({whole_gpu})'}"
+        pins: tuple[Edits, ...] = ()
         if self.pinned:
             message = (
                 f"must be a slice of {self._description}, to which the pod is pinned: it has no {profile}"
                 if is_denied
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
-            remedy += self._or_pin(with_profile, resource)
-        elif is_on_no_node and not is_closed:
+            or_pin, pins = self._or_pin(with_profile, resource)
+            remedy += or_pin
+        elif is_on_no_node and not known_profiles_only:
             message = f"must be a slice that some node has: none has {profile}"
         elif is_denied:
             message = f"must be a slice that some GPU class has: none has {profile}"
         else:
             message = f"should be a slice that some GPU class has: none lists {profile}"
-        names, pins = tuple(nearest or [whole_gpu]), self._pins(with_profile, resource) if self.pinned else ()
+        names = tuple(nearest or [whole_gpu])
         return Complaint(UNKNOWN_SLICE, message, remedy, severity, names=names, choices=pins)
 
-    def without_node(self, resource: GPUResource, resource_mapping: ResourceMapping) -> Complaint | None:
-        """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed."""
+    def without_node(
+        self, resource: GPUResource, resource_mapping: ResourceMapping, count: int = 1
+    ) -> Complaint | None:
+        """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed.
+
+        It goes with so many of another resource that a node has. count: 0 to offer none.
+        """
         name = resource.name
         is_claimed = (
             name.startswith(IMPLICIT_DEVICE_CLASS) or name in resource_mapping.extended_names.values()
@@ -193,13 +198,15 @@ class Availability:
         if resource_mapping.misspelt(name):  # rule ineffective-fields says which name is meant
             return None
         nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
-        is_open = not self.pinned
         offered = nearest or sorted(
-            each for each in self._gpus_on_nodes if is_open or vendor(each) == vendor(name)
+            each for each in self._gpus_on_nodes if not self.pinned or vendor(each) == vendor(name)
         )
-        there = [self._most(each) for each in offered if each in self._gpus_on_nodes]
-        but = f", but {alternatives_in_words(there)}" if there else ""
-        message = f"no schedulable node has {name} now{but}: the pod stays pending, and holds quota"
+        there = [(each, self._most(each)) for each in offered if each in self._gpus_on_nodes]
+        in_words = [f"{most} {each}" if most else each for each, most in there]
+        but = f", but {alternatives_in_words(in_words)}" if there else ""
+        too_few = {each for each, most in there if most and most < count}
+        offered = [each for each in offered if each not in too_few] if count else []
+        message = f"no schedulable node has {name} now{but}: the pod stays pending"
         return Complaint(
             NO_NODE,
             message,
@@ -221,11 +228,10 @@ class Availability:
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
 
-    def _most(self, name: str) -> str:
-        """Return the resource and how much the node with the most of it has, in words: `4 nvidia.com/gpu.shared`."""
+    def _most(self, name: str) -> int:
+        """Return how much of the resource the node with the most of it has; 0 if that is not known."""
         states = chain.from_iterable(self._nodes.states.values()) if self._nodes is not None else ()
-        most = max((dict(each.amounts).get(name, 0) for each in states), default=0)
-        return f"{most} {name}" if most else name
+        return max((dict(each.amounts).get(name, 0) for each in states), default=0)
 
     @cached_property
     def _gpus_on_nodes(self) -> frozenset[str]:
@@ -318,34 +324,15 @@ class Availability:
     def _description(self) -> str:
         return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._pinned_by)})"
 
-    def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> str:
-        """Return a further remedy: pin the pod to a class with the resource. "" if the namespace may use no such class."""
-        first = self._other(others, resource)
-        return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
-
-    def _pins(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[Edits, ...]:
-        """Return that further remedy as edits."""
-        first = self._other(others, resource)
-        pin = Edit(annotation_path(GPU_CLASS), first.name) if first else None
-        return together(*without_pins(self.pod, self._catalogue), pin) if pin else ()
-
-    def _other(self, others: Sequence[GPUClass], resource: GPUResource) -> GPUClass | None:
+    def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[str, tuple[Edits, ...]]:
+        """Return a further remedy, in words and as edits: pin the pod to a class with the resource. Empty without one."""
         having = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
-        return next((each for each in having if self._has_nodes(each)), None)
-
-    def contradicts_annotation(self, resource: GPUResource) -> bool:
-        """Whether the classes of the annotation lack the resource. Rule gpu-class reports it."""
-        return self._is_annotated and not any(offers(c, resource, self._catalogue) for c in self.classes)
-
-    def _has_nodes(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class exist or can be created; True if the nodes are not known."""
-        nodes = self._nodes
-        if nodes is None or self.use.is_autoscaled(gpu_class):
-            return True
-        labels = gpu_class.node_labels
-        return any(
-            nodes.could_take(UNCONSTRAINED_POD, each.key, (*each.values, gpu_class.family)) for each in labels
-        )
+        first = next((each for each in having if self.use.may_have_nodes(each, self._nodes)), None)
+        if first is None:
+            return "", ()
+        pin = Edit(annotation_path(GPU_CLASS), first.name)
+        words = f", or pin the pod to {first.name}, which has {resource.name}"
+        return words, together(*without_pins(self.pod, self._catalogue), pin)
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""
@@ -391,14 +378,19 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_per_pod: ResourceLimits
     gpus_per_node: int
     known_profiles_only: bool
+    may_replace: bool = True
+    """Whether another resource is offered for one that no node has. Not to a DaemonSet, which chose its nodes."""
 
-    def on_resource(self, resource: GPUResource) -> Complaint | None:
+    def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
         complaint = self.availability.other_vendor(resource)
-        complaint = complaint or self.availability.unknown_slice(resource, is_closed=self.known_profiles_only)
-        return complaint or self.availability.without_node(resource, self.resource_mapping)
+        complaint = complaint or self.availability.unknown_slice(
+            resource, known_profiles_only=self.known_profiles_only
+        )
+        count = count if self.may_replace else 0
+        return complaint or self.availability.without_node(resource, self.resource_mapping, count)
 
-    def on_container(self, resource: GPUResource, count: int) -> Complaint | None:
+    def check_container(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if a container requests too many."""
         limit = limit_of(self.max_per_container, resource, self.availability.pinned)
         if not resource.measure.is_count or limit is None or count <= limit:
@@ -406,8 +398,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         message = f"must be at most {limit} per container by policy"
         return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {limit} or less", amount=limit)
 
-    def on_pod(self, resource: GPUResource, total: int, *, is_reported: bool = False) -> Iterator[Complaint]:
-        """Complain if the pod requests too many for a pod or a node. `is_reported`: `on_container` complained already."""
+    def check_pod(
+        self, resource: GPUResource, total: int, *, is_reported: bool = False
+    ) -> Iterator[Complaint]:
+        """Complain if the pod requests too many for a pod or a node. `is_reported`: `check_container` complained already."""
         availability, limit = self.availability, self._max_per_pod(resource)
         complaints = [
             availability.too_many_slices(resource, total, self.gpus_per_node),
@@ -421,7 +415,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return filter(None, complaints)
 
     def may_exceed(self, resource: GPUResource, total: int) -> bool:
-        """Whether `on_pod` may complain: cheap, and true of all slices."""
+        """Whether `check_pod` may complain: cheap, and true of all slices."""
         bounds = (self._max_per_pod(resource), self.gpus_per_node, self.availability.cards_per_node(resource))
         is_above = any(bound is not None and total > bound for bound in bounds)
         return is_above or resource.measure is Measure.SLICES

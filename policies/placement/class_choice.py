@@ -30,8 +30,6 @@ ANNOTATION_PATH = annotation_path(GPU_CLASS)
 REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 MAX_NAMES_LISTED = 3
 """Names in one message."""
-UNCONSTRAINED_POD = Pod()
-"""A pod that any node can take."""
 
 warning = partial(Finding, severity=Severity.WARNING)
 
@@ -39,11 +37,11 @@ warning = partial(Finding, severity=Severity.WARNING)
 class Choice(msgspec.Struct, frozen=True):
     """The classes on which the pod may run, at least one.
 
-    requested: names them in a sentence: `nvidia-h100`, or `that holds the weights`.
+    in_words: names them in a sentence: `nvidia-h100`, or `that holds the weights`.
     """
 
     classes: tuple[GPUClass, ...]
-    requested: str
+    in_words: str
     because: str
     by_annotation: bool
     family: str | None
@@ -76,9 +74,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None
-    requested: Mapping[str, int] = {}
+    amounts: Mapping[str, int] = {}
     """The amounts of resources that nodes must have. Empty if the nodes are not known."""
-    given: Callable[[Sequence[GPUClass]], Sequence[Toleration]] = lambda _classes: ()
+    tolerations_of: Callable[[Sequence[GPUClass]], Sequence[Toleration]] = lambda _classes: ()
     """The tolerations that the policy gives a pod of these classes."""
 
     def allowed_of(self, classes: Iterable[GPUClass]) -> tuple[GPUClass, ...]:
@@ -93,14 +91,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
         return all(offers(gpu_class, each, self.catalogue) for each in listed)
 
-    def has_nodes(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class exist or can be created. False if the nodes are not known."""
-        if self.is_autoscaled(gpu_class):
-            return True
+    def has_own_nodes(self, gpu_class: GPUClass) -> bool:
+        """Whether nodes have the label of the class itself, or are created on demand. False if the nodes are not known."""
         values = node_label_values(gpu_class, self.label_key)
-        return self.nodes is not None and self.nodes.could_take(UNCONSTRAINED_POD, self.label_key, values)
+        is_labelled = self.nodes is not None and bool(values) and self.nodes.has_label(self.label_key, values)
+        return is_labelled or self.is_autoscaled(gpu_class)
 
-    def named(self, names: Sequence[str]) -> ClassAdvice:
+    def advice_to_name(self, names: Sequence[str]) -> ClassAdvice:
         """Return the advice to name one of these classes or families by annotation."""
         choices = either(*(Edit(ANNOTATION_PATH, name) for name in names[:MAX_NAMES_LISTED]))
         return ClassAdvice(choices, f"set {GPU_CLASS}: {alternatives_in_words(names)}")
@@ -113,26 +110,26 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             for each in classes
         )
         values = label_values(classes, None, self.label_key)
-        is_open = bool(values) and admits(self.pod, self.label_key, values)
+        can_be_pinned = bool(values) and admits(self.pod, self.label_key, values)
         return (
-            is_open
+            can_be_pinned
             and has_nodes
             and all(self.allows(gpu_class) and self.offers(gpu_class) for gpu_class in classes)
         )
 
     def usable(self) -> tuple[GPUClass, ...]:
-        """Return the allowed classes that have the requested resources. Of known nodes, only those that take the pod count."""
+        """Return the allowed classes that have the requested resources, and, if nodes are known, a node that takes the pod."""
         offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
-        taking = tuple(each for each in offering if self._name_with_nodes(each, offering))
+        taking = tuple(each for each in offering if self.name_with_nodes(each, offering))
         return taking if taking or self._knows_classes_of_nodes else tuple(offering)
 
     def takes(self, classes: Sequence[GPUClass], values: Sequence[str]) -> bool:
-        """Whether nodes of the classes, by these label values, take the pod once it is put on them, were their GPUs free."""
+        """Whether nodes with these label values could run the pod without its pins, if their GPUs were free."""
         nodes = self.nodes
         return (
             nodes is not None
             and bool(values)
-            and nodes.takes(self._put_on(classes), self.requested, self.label_key, values)
+            and nodes.takes(self._put_on(classes), self.amounts, self.label_key, values)
         )
 
     def _put_on(self, classes: Sequence[GPUClass]) -> Pod:
@@ -140,7 +137,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         spec, keys = self.pod.spec, self.catalogue.label_keys
         selector = {key: value for key, value in self.pod.node_selector.items() if key not in keys}
         affinity = None if pinning(self.pod, self.catalogue) is not None else spec.affinity
-        tolerations = (*(spec.tolerations or ()), *self.given(classes))
+        tolerations = (*(spec.tolerations or ()), *self.tolerations_of(classes))
         return Pod(
             given_spec=replace(spec, node_selector=selector, affinity=affinity, tolerations=tolerations)
         )
@@ -148,42 +145,37 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     @property
     def _knows_classes_of_nodes(self) -> bool:
         """Whether nodes have the label that pins pods to classes, or can be created."""
-        return any(map(self._exists, self.catalogue))
+        return any(map(self._surely_has_nodes, self.catalogue))
 
-    def _exists(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes have the label of the class or its family, or can be created. False if the nodes are not known."""
-        values = (*node_label_values(gpu_class, self.label_key), gpu_class.family)
-        nodes = self.nodes
+    def _surely_has_nodes(self, gpu_class: GPUClass) -> bool:
+        """Whether the nodes are known, and some are of the class, or of its family by their label."""
+        nodes, of_family = self.nodes, (gpu_class.family,)
         return nodes is not None and (
-            self.is_autoscaled(gpu_class) or nodes.could_take(UNCONSTRAINED_POD, self.label_key, values)
+            self.has_own_nodes(gpu_class) or nodes.has_label(self.label_key, of_family)
         )
 
     def names_to_suggest(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
-        with_nodes = [value for gpu_class in classes if (value := self._name_with_nodes(gpu_class, classes))]
-        return dict(with_nodes or [self._named_values((gpu_class,), gpu_class.name) for gpu_class in classes])
+        with_nodes = [value for gpu_class in classes if (value := self.name_with_nodes(gpu_class, classes))]
+        return dict(with_nodes or [self._label_values((gpu_class,), gpu_class.name) for gpu_class in classes])
 
-    def a_name_reaches_nodes(self, classes: Collection[GPUClass]) -> bool:
-        """Whether the name of one of the classes, or of its family, puts a pod on nodes that exist or can be created."""
-        return any(self._name_with_nodes(gpu_class, classes) for gpu_class in classes)
-
-    def _name_with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> NamedValues | None:
+    def name_with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> NamedValues | None:
         """Return the name whose nodes take the pod: of the class, or else of its family. Nodes may have only the family's label.
 
         The family counts only if all its classes are in `among`. None if the nodes of neither do, or they are not known.
         """
         family = self.catalogue.family(gpu_class.family)
-        named = self._named_values((gpu_class,), gpu_class.name)
+        named = self._label_values((gpu_class,), gpu_class.name)
         if self.is_autoscaled(gpu_class):
             return named
         if self.nodes is None:
             return None
         if self.takes((gpu_class,), named.values):
             return named
-        of_family = self._named_values(family, gpu_class.family)
+        of_family = self._label_values(family, gpu_class.family)
         return of_family if set(family) <= set(among) and self.takes(family, of_family.values) else None
 
-    def _named_values(self, classes: tuple[GPUClass, ...], name: str) -> NamedValues:
+    def _label_values(self, classes: tuple[GPUClass, ...], name: str) -> NamedValues:
         family = name if any(each.name != name for each in classes) else None
         return NamedValues(name, label_values(classes, family, self.label_key))
 
@@ -191,33 +183,32 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return the advice if no class is usable."""
         allowed = self.allowed_of(self.catalogue)
         if self._knows_classes_of_nodes:
-            allowed = tuple(filter(self._exists, allowed))
+            allowed = tuple(filter(self._surely_has_nodes, allowed))
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.catalogue if self.may_offer(each)]
         names = [each.name for each in offering]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
-        choices = tuple(self._requesting(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
+        choices = tuple(self._edits_to_resource(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
         advice = ClassAdvice(choices, remedy)
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
             return advice._replace(ask=ask, asks=(Asked("GPUClass"),))
         permitted = self.allowed_of(offering)
-        if without_nodes := [each.name for each in [*filter(self._exists, permitted)] or permitted]:
-            return advice._replace(
-                ask=f"for nodes of {alternatives_in_words(without_nodes)}", asks=nodes_of(without_nodes)
-            )
+        # Of classes that have nodes, ask for more of them.
+        if to_add := [each.name for each in [*filter(self._surely_has_nodes, permitted)] or permitted]:
+            return advice._replace(ask=f"for nodes of {alternatives_in_words(to_add)}", asks=nodes_of(to_add))
         ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
         asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:MAX_NAMES_LISTED])
         return advice._replace(ask=ask, asks=asks)
 
-    def requesting(self, count: int) -> Edits:
+    def edits_to_count(self, count: int) -> Edits:
         """Return the edits that set the number of GPUs. Empty if several containers request some."""
         names = {resource.name for resource in self.resources}
         paths = [path for place in self.pod.places for each in names for path in place.amount_paths(each)]
         is_one = len({path.partition(".resources.")[0] for path in paths}) == 1 and len(names) == 1
         return tuple(Edit(path, count) for path in paths) if is_one else ()
 
-    def _requesting(self, name: str) -> Edits:
+    def _edits_to_resource(self, name: str) -> Edits:
         """Return the edits that request one of a resource in place of all GPU resources."""
         unwanted = {resource.name for resource in self.resources}
         places = [
@@ -243,9 +234,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return ", ".join(resource.name for resource in self.resources) or "nodes"
 
     @property
-    def none_usable(self) -> str:
+    def none_usable_message(self) -> str:
         offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
-        if any(map(self._exists, offering)):
+        if any(map(self._surely_has_nodes, offering)):
             return f"no class that namespace {self.namespace} may use has a node that takes the pod now"
         nodes = "with nodes " if offering and self.resources else ""
         return f"no class {nodes}that namespace {self.namespace} may use has {self.requested_words}"
@@ -284,23 +275,23 @@ def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool
     If the pod is already pinned or chooses its hardware otherwise, only the annotation counts.
     """
     if GPU_CLASS in selection.pod.annotations:
-        return _named(selection, selection.pod.annotations[GPU_CLASS])
+        return _by_annotation(selection, selection.pod.annotations[GPU_CLASS])
     if is_pinned or not (need or selection.default) or selection.has_claims or selection.chosen_hardware:
         return None
     return (_fitting(selection, need) if need else None) or _default(selection)
 
 
-def _named(selection: ClassSelection, name: str) -> Choice | Finding:
+def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
     named = selection.catalogue.resolve(name)
     permitted = selection.allowed_of(named)
     if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
         return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
     names = list(selection.names_to_suggest(usable))
-    advice, reason = selection.named(names), CLASS_NOT_OFFERED
+    advice, reason = selection.advice_to_name(names), CLASS_NOT_OFFERED
     if not usable:
         advice = selection.without_usable_class()
-        message = selection.none_usable
+        message = selection.none_usable_message
     elif not named:
         reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
@@ -323,15 +314,15 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         return None  # no class has the requested resources, such as TPUs
     usable = selection.allowed_of(candidates)
     if chosen := _holding(selection, need, usable):
-        requested = chosen[0].name if len(chosen) == 1 else "that holds the weights"
-        return _chosen(selection, tuple(chosen), requested, need.words)
+        in_words = chosen[0].name if len(chosen) == 1 else "that holds the weights"
+        return _chosen(selection, tuple(chosen), in_words, need.words)
     key, value = need.declared
     return Finding(
         reason=MODEL_TOO_LARGE,
         path=annotation_path(key),
         value=value,
         message=f"must fit on a class that the pod may use: {need.weights_words}",
-        choices=tuple(filter(None, map(selection.requesting, enough_cards(need, usable)))),
+        choices=tuple(filter(None, map(selection.edits_to_count, enough_cards(need, usable)))),
         remedy=(ways := advice(need, usable)),
         ask="" if ways else "for larger cards",
         asks=() if ways else (Asked("Node"),),
@@ -347,11 +338,11 @@ def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUCla
     memory = min(gpu_class.memory_gib for gpu_class in fitting)
     smallest = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == memory]
     # The catalogue has cards that most clusters lack: of equal cards, take the first with nodes.
-    first = next(filter(selection.has_nodes, smallest), smallest[0])
-    if need.estimate.knows_cache or selection.has_nodes(first):
+    first = next(filter(selection.has_own_nodes, smallest), smallest[0])
+    if need.estimate.knows_cache or selection.has_own_nodes(first):
         return [first]
     # A rule of thumb must not exclude the existing nodes.
-    with_nodes = [each for each in weights_fit if selection.has_nodes(each)]
+    with_nodes = [each for each in weights_fit if selection.has_own_nodes(each)]
     return [each for each in with_nodes if each in fitting] or with_nodes or [first]
 
 
@@ -366,14 +357,14 @@ def _default(selection: ClassSelection) -> Choice | None:
 def _chosen(
     selection: ClassSelection,
     classes: tuple[GPUClass, ...],
-    requested: str,
+    in_words: str,
     because: str,
     *,
     by_annotation: bool = False,
 ) -> Choice:
-    is_class = selection.catalogue.get(requested) is not None
-    is_family = not is_class and classes == selection.catalogue.family(requested)
-    return Choice(classes, requested, because, by_annotation, requested if is_family else None)
+    is_class = selection.catalogue.get(in_words) is not None
+    is_family = not is_class and classes == selection.catalogue.family(in_words)
+    return Choice(classes, in_words, because, by_annotation, in_words if is_family else None)
 
 
 def node_label_values(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
@@ -417,7 +408,7 @@ def without_pins(pod: Pod, catalogue: ClassCatalogue) -> Edits:
 
 def about_annotation(
     reason: Reason,
-    requested: str,
+    name: str,
     message: str,
     advice: ClassAdvice,
     severity: Severity = Severity.DENIAL,
@@ -426,7 +417,7 @@ def about_annotation(
     return Finding(
         reason=reason,
         path=ANNOTATION_PATH,
-        value=requested,
+        value=name,
         severity=severity,
         message=message,
         **advice._asdict(),

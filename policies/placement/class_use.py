@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from policies.gpus.classes import GPUClass
+from policies.placement.nodes import NodeFacts
 
 ANY = "*"
 
@@ -33,3 +34,11 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_autoscaled(self, gpu_class: GPUClass) -> bool:
         return class_matches(gpu_class, self.autoscaled_classes)
+
+    def may_have_nodes(self, gpu_class: GPUClass, nodes: NodeFacts | None) -> bool:
+        """Whether nodes have a label of the class or its family, or can be created; True if the nodes are not known."""
+        if nodes is None or self.is_autoscaled(gpu_class):
+            return True
+        return any(
+            nodes.has_label(each.key, (*each.values, gpu_class.family)) for each in gpu_class.node_labels
+        )

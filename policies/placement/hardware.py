@@ -1,4 +1,4 @@
-"""Node labels and annotations by which a pod chooses its hardware itself, and the node labels that serve keeps for that.
+"""Node labels and annotations by which a pod chooses its hardware itself, and the node labels that the webhook keeps for that.
 
 The webhook must not choose a class for a pod that chooses its hardware, because it could contradict the pod's own choice.
 """
@@ -162,14 +162,15 @@ ALWAYS_KEPT = (
     "kubernetes.io/arch",
     "kubernetes.io/os",
 )
-"""Globs of further keys that serve keeps: labels of the vendors, and labels by which pods choose a zone or an architecture."""
+"""Globs of further keys that are kept: labels of the vendors, and labels by which pods choose a zone or an architecture."""
 
 
 def known_keys(class_keys: frozenset[str], hardware_globs: Iterable[str]) -> LabelKeys:
-    """Return the keys of the labels that serve keeps of each node. Nodes with equal kept labels share one label set.
+    """Return the keys of the labels that the webhook keeps of each node. Nodes with equal kept labels share one label set.
 
     They are the label keys of GPUClasses, keys that describe hardware, and ALWAYS_KEPT. The hostname is excluded, because with
     it every node would have its own label set.
     """
+    # An excluded key chooses no hardware, but a pod may require it all the same.
     included = (glob for glob in dict.fromkeys(hardware_globs) if not glob.startswith(EXCEPT))
     return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *included, *ALWAYS_KEPT))

@@ -16,6 +16,8 @@ from policies.placement.named_nodes import Labels, NodeState
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod, Toleration
 
+UNCONSTRAINED_POD = Pod()
+"""A pod that any node can take."""
 LabelRequirement = tuple[str, str, frozenset[str]]
 """Key, operator and values of a node selector requirement."""
 
@@ -77,7 +79,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         None if they are not known, or a pool can create a node that takes the pod.
         """
-        if not self.on_nodes or self._has_too_many_requirements(pod):
+        if not self.states or self._has_too_many_requirements(pod):
             return None
         states: list[NodeState] = []
         for offer in self.matching_offers(pod, key, values):
@@ -101,6 +103,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def values_of(self, key: str) -> frozenset[str]:
         """Return the values of a label on existing nodes."""
         return frozenset(value for labels in self.label_sets for each, value in labels if each == key)
+
+    def has_label(self, key: str, values: Sequence[str]) -> bool:
+        """Whether a node, or a node that a pool can create, has one of the values; "" or () fits everything."""
+        return self.could_take(UNCONSTRAINED_POD, key, values)
 
     def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
         """Whether a node or a pool matches the pod, and its label `key` has one of `values` (empty: any value)."""

@@ -13,7 +13,8 @@ from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
-from policies.pods.annotations import GPU_CLASS, INJECTED, MODEL_FAMILY, MODEL_PARAMS
+from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_PARAMS
+from policies.pods.injected import injected_changes
 from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 from policies.printable import first_names
@@ -43,9 +44,9 @@ def pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex = NO_NODES) ->
         return _pinning(pod, catalogue, nodes)
     # Several rules need the result, and the pod never changes: cache the result on the pod, with its catalogue.
     attributes = pod.__dict__
-    if attributes.get("pinned_by") is not catalogue:
+    if attributes.get("pinning_catalogue") is not catalogue:
         attributes["pinning"] = _pinning(pod, catalogue, NO_NODES)
-        attributes["pinned_by"] = catalogue
+        attributes["pinning_catalogue"] = catalogue
     cached: Pinning | None = attributes["pinning"]
     return cached
 
@@ -54,13 +55,13 @@ def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning |
     allowed: list[frozenset[str]] = []
     because: list[str] = []
     injected: list[bool] = []
-    injected_lines = pod.annotations.get(INJECTED, "")
+    changes = injected_changes(pod)
     for key, value in sorted(pod.node_selector.items()):
         named = _of_label(key, value, catalogue, nodes)
         if named:
             allowed.append(named)
             because.append(f"nodeSelector {key}={value}")
-            injected.append(because[-1] in injected_lines)
+            injected.append(because[-1] in changes)
     terms = pod.required_terms
     # Terms are alternatives: if one of them does not pin, every class is possible.
     alternatives = [_of_term(term, catalogue, nodes) for term in terms if not term.is_empty]
@@ -188,17 +189,17 @@ class CandidateClasses(msgspec.Struct, frozen=True):
     """The classes on which the pod can run, and the reason in words."""
 
     classes: tuple[GPUClass, ...]
-    is_known: bool
-    """Whether the pod's node or constraints narrow the classes."""
+    is_narrowed: bool
+    """Whether the pod's node, constraints or DeviceClass narrow the classes."""
     because: str
     names_unknown_node: bool = False
-    """The pod names an unknown node, which may be of any class. Then `is_known` is false."""
+    """The pod names an unknown node, which may be of any class. Then `is_narrowed` is false."""
 
 
 def candidate_classes(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> CandidateClasses:
     """Return the class of the pod's node if it is known, or else the classes to which the pod is pinned.
 
-    `nodeName` takes precedence over constraints, because no scheduler reads them. If `nodes` lacks label keys of the catalogue,
+    `nodeName` takes precedence over constraints, which a scheduler alone reads. If `nodes` lacks label keys of the catalogue,
     all nodes count as unknown.
     """
     named, name = named_nodes(pod), pod.spec.node_name
@@ -230,13 +231,13 @@ def for_resource(
     catalogue: ClassCatalogue,
     resource_mapping: ResourceMapping,
 ) -> CandidateClasses:
-    """Return the candidates that have the resource, or all candidates if none is known to have it."""
+    """Return the candidates that may have the resource: those of its vendor, and with its MIG profile. All, if there are none."""
     name, offering, classes = resource.name, resource.name, candidates.classes
     if name.startswith(IMPLICIT_DEVICE_CLASS):
         device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
         listing = catalogue.of_device_class(device_class)
         if named := tuple(gpu_class for gpu_class in classes if gpu_class in listing):
-            because = candidates.because if candidates.is_known else f"device class {device_class}"
+            because = candidates.because if candidates.is_narrowed else f"device class {device_class}"
             return CandidateClasses(named, True, because)
         pattern = resource_mapping.device_class(device_class)
         offering = (pattern and pattern.resource) or name

@@ -1,7 +1,8 @@
 """A pod under mutation, and the JSON patch of its changes.
 
 A `PodPatch` records the smallest RFC 6902 operations. It creates missing parents and escapes keys (RFC 6901). Each rule sees the
-changes of the rules before it. No list is replaced, because another webhook may have added to it a moment ago.
+changes of the rules before it. A `PodPatch` only adds, so that the patch shows just what is new.
+`webhook.evaluation.gate` replaces.
 """
 
 from functools import cache

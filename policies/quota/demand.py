@@ -166,7 +166,7 @@ def resources_demand(
     ]
     parts: list[Vector] = []
     for resource, left in zip(requested, narrowed, strict=True):
-        on_classes = [cards_of(resource, each, is_certain=left.is_known) for each in left.classes]
+        on_classes = [cards_of(resource, each, is_certain=left.is_narrowed) for each in left.classes]
         # Most are the same object, and comparing identities is faster than comparing values.
         distinct = {id(each): each for each in on_classes}.values()
         in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
@@ -202,10 +202,10 @@ def _by_class(
     unclassified_pods: UnclassifiedPods,
     amount_on: Callable[[GPUClass], Fraction],
 ) -> Vector:
-    is_open = not candidates.is_known and not candidates.names_unknown_node
-    if is_open and unclassified_pods is not UnclassifiedPods.MOST_EXPENSIVE:
+    is_unclassified = not candidates.is_narrowed and not candidates.names_unknown_node
+    if is_unclassified and unclassified_pods is not UnclassifiedPods.MOST_EXPENSIVE:
         return {}
-    may_be_any = not candidates.is_known or unclassified_pods is not UnclassifiedPods.TOTAL_ONLY
+    may_be_any = not candidates.is_narrowed or unclassified_pods is not UnclassifiedPods.TOTAL_ONLY
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
     counted: Vector = {}
     for gpu_class in candidates.classes:
@@ -221,12 +221,12 @@ def _by_class(
 def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: UnclassifiedPods) -> Iterator[Finding]:
     if unclassified_pods is not UnclassifiedPods.DENY:
         return
-    for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
+    for because in dict.fromkeys(each.because for each in narrowed if not each.is_narrowed):
         yield Finding(
             reason=UNCLASSIFIED_POD,
             path="spec",
-            message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
-            remedy="set the nodeSelector of the pod or the deviceClassName of the claim",
+            message="must name a GPU class, by the nodeSelector of a pod or the deviceClassName of a claim, because the quota of "
+            f"this namespace counts GPUs by class: {because}",
         )
 
 

@@ -121,7 +121,7 @@ def class_use(context: Context) -> ClassUse:
     )
 
 
-def _given(pod: Pod, context: Context, classes: Sequence[GPUClass]) -> Sequence[Toleration]:
+def _given_tolerations(pod: Pod, context: Context, classes: Sequence[GPUClass]) -> Sequence[Toleration]:
     """Return the tolerations that rule gpu-toleration gives a pod of these classes."""
     lists = context.options_of(RULE_ID)
     if lists is None or lists.mode is not Mode.ENFORCE or not isinstance(lists, TolerationLists):
@@ -148,8 +148,8 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,
-        requested=requested_of_nodes(pod, mapping) if context.nodes is not None else {},
-        given=partial(_given, pod, context),
+        amounts=requested_of_nodes(pod, mapping) if context.nodes is not None else {},
+        tolerations_of=partial(_given_tolerations, pod, context),
     )
     placed_by = None
     if context.made_by_daemonset:
@@ -229,28 +229,28 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
         return
     values = choice.label_values(key)
     fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or admits(case.pod, key, values))
-    named = {gpu_class.name for gpu_class in case.selection.catalogue.resolve(choice.requested)}
+    named = {gpu_class.name for gpu_class in case.selection.catalogue.resolve(choice.in_words)}
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
             remedy = "remove the annotation, or those constraints"
             choices = tuple(edits for edits in ((Edit(ANNOTATION_PATH),), case.without_pins()) if edits)
             advice = ClassAdvice(choices, remedy)
-            yield about_annotation(CLASS_CONTRADICTION, choice.requested, message, advice)
+            yield about_annotation(CLASS_CONTRADICTION, choice.in_words, message, advice)
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
         names = list(case.selection.names_to_suggest(fitting))
-        by_name = case.selection.named(names) if fitting else ClassAdvice()
+        by_name = case.selection.advice_to_name(names) if fitting else ClassAdvice()
         remedy = f"{by_name.remedy}, or remove" if fitting else "remove"
         advice = ClassAdvice((*by_name.choices, case.without_pins()), f"{remedy} the pod's own constraint")
-        yield about_annotation(CLASS_CONTRADICTION, choice.requested, f"must be {itself}", advice)
+        yield about_annotation(CLASS_CONTRADICTION, choice.in_words, f"must be {itself}", advice)
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
         message = f"cannot narrow {itself}"
         advice = ClassAdvice(together(*case.without_pins()), remedy)
-        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.requested, message, advice, Severity.WARNING)
+        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
 
 
 def _without_label(case: ClassCase) -> Iterator[Finding]:
@@ -264,7 +264,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
             reason=CLASS_NOT_PINNED,
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
-            message=f"{choice.requested} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
+            message=f"{choice.in_words} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
             ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
             asks=(
                 Asked("GPUClass", "spec.nodeLabels[-]", key),
@@ -273,13 +273,13 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
         )
         return
     placer = case.placed_by
-    is_open = not case.pod.is_gated and not case.selection.is_restricted
-    if case.is_requested and placer is not None and is_open:
+    is_left_to_placer = not case.pod.is_gated and not case.selection.is_restricted
+    if case.is_requested and placer is not None and is_left_to_placer:
         why, way = placer
         message, remedy = f"has no effect: {why}", f"{way} nodeSelector {key}: {values[0]}"
         choices = together(Edit(f"spec.nodeSelector[{key}]", values[0]), Edit(ANNOTATION_PATH))
         advice = ClassAdvice(choices, remedy)
-        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.requested, message, advice, Severity.WARNING)
+        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
 
 
 def _too_small(case: ClassCase) -> Iterator[Finding]:
@@ -291,17 +291,14 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         key, value = need.declared
         usable = filter(case.selection.offers_whole, case.selection.usable())
         fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, catalogue)]
-        ways, words = list(filter(None, [advice(need, classes)])), need.words
-        if fitting:
-            named = case.naming(fitting)
-            ways.append(named.remedy)
+        named = case.naming(fitting) if fitting else ClassAdvice()
+        ways, words = list(filter(None, (advice(need, classes), named.remedy))), need.words
         ask = "" if ways else "for larger cards"
-        choices = [case.selection.requesting(count) for count in enough_cards(need, classes)]
-        choices += case.naming(fitting).choices if fitting else ()
+        choices = (*map(case.selection.edits_to_count, enough_cards(need, classes)), *named.choices)
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
         elif not need.estimate.knows_cache:
-            ways.append(f"declare {MODEL_FAMILY} or {MODEL_LAYERS}")
+            words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
         yield warning(
             reason=MODEL_TOO_LARGE,
             path=annotation_path(key),
@@ -359,7 +356,7 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
     elif case.added_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
     elif not selection.usable():
-        message = selection.none_usable
+        message = selection.none_usable_message
     else:
         message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
         if case.choice is None and options.default and selection.chosen_hardware:

@@ -9,7 +9,7 @@ import pytest
 from certs.check import carried_names
 from certs.issue import KeyPair, issue_authority, issue_server
 from certs.rotation import (
-    Rotation,
+    Renewal,
     RotationPhase,
     RotationState,
     Terms,
@@ -46,7 +46,7 @@ def advanced(
 
 
 def test_a_whole_rotation() -> None:
-    state = changed(requested=Rotation.CA)
+    state = changed(requested=Renewal.CA)
     assert state.leaf is not None
 
     published = advanced(state)
@@ -93,19 +93,19 @@ RETIRED = (OTHER.certificate,)
     leaf_after_two_thirds=(FOUNDED, 61 * DAY, ["leaf"]),
     authority_after_two_thirds=(with_leaf(after=190), 201 * DAY, ["upcoming"]),
     authority_expired=(FOUNDED, 301 * DAY, ["authority", "leaf"]),
-    leaf_requested=(changed(requested=Rotation.LEAF), 0 * DAY, ["leaf", "requested"]),
-    authority_requested=(changed(requested=Rotation.CA), 0 * DAY, ["upcoming", "requested"]),
+    leaf_requested=(changed(requested=Renewal.LEAF), 0 * DAY, ["leaf", "requested"]),
+    authority_requested=(changed(requested=Renewal.CA), 0 * DAY, ["upcoming", "requested"]),
     leaf_lost=(changed(leaf=None), 0 * DAY, ["leaf"]),
     leaf_of_another_authority=(with_leaf(1, of=OTHER), 0 * DAY, ["leaf"]),
     leaf_for_other_names=(with_leaf(name="other"), 0 * DAY, ["leaf"]),
     leaf_that_lives_as_long_as_its_authority=(with_leaf(200, after=190), 199 * DAY, []),
     authority_requested_during_a_rotation_waits=(
-        changed(upcoming=OTHER, since=NOW, requested=Rotation.CA),
+        changed(upcoming=OTHER, since=NOW, requested=Renewal.CA),
         59 * SECOND,
         [],
     ),
     leaf_requested_during_a_rotation=(
-        changed(upcoming=OTHER, since=NOW, requested=Rotation.LEAF),
+        changed(upcoming=OTHER, since=NOW, requested=Renewal.LEAF),
         0 * DAY,
         ["leaf", "requested"],
     ),

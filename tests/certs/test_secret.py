@@ -8,7 +8,7 @@ import pytest
 
 from certs.check import authorities_of, pem
 from certs.issue import issue_authority
-from certs.rotation import Rotation, RotationState, Terms, new_state
+from certs.rotation import Renewal, RotationState, Terms, new_state
 from certs.secret import (
     CA,
     CA_KEY,
@@ -33,7 +33,7 @@ CONTENT = encode(STATE)
 @cases(
     "state",
     steady=STATE,
-    requested=dataclasses.replace(STATE, requested=Rotation.CA),
+    requested=dataclasses.replace(STATE, requested=Renewal.CA),
     publishing=dataclasses.replace(STATE, upcoming=OTHER),
     propagating=dataclasses.replace(STATE, upcoming=OTHER, since=NOW),
     retiring=dataclasses.replace(STATE, retired=(OTHER.certificate,), since=NOW),

@@ -221,7 +221,7 @@ class _Secret:
     def replace(self, stored: StoredSecret, content: SecretContent) -> None:
         def effect() -> None:
             now = self._now()
-            if now is None or now.version != stored.version:
+            if now is None or now.resource_version != stored.resource_version:
                 raise RacedError
             self._world.store(content, self._name)
 
@@ -246,7 +246,7 @@ class _Configurations:
 
     def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
         def effect() -> None:
-            if self._world.configuration_versions[configuration.kind] != configuration.version:
+            if self._world.configuration_versions[configuration.kind] != configuration.resource_version:
                 raise RacedError
             self._world.set_bundles(configuration.kind, tuple(bundle for _ in configuration.bundles))
 

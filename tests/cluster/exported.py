@@ -51,7 +51,7 @@ kind: GPUPolicy
 metadata: {{name: team}}
 spec:
   priority: 3
-  match: {{namespaces: [exported-team, "exported-l?gacy"]}}
+  match: {{namespaces: [exported-team, "exported-l?gacy", "it's-*", "exported-[z-a]*"]}}
   exemptions: [{{namespaces: [exported-legacy], reason: test}}]
   rules: {RULES}
 ---

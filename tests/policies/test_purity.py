@@ -1,5 +1,9 @@
-"""No rule waits or reads anything: it gets no function but one that looks options up, and calls nothing outside."""
+"""Policies neither wait nor read anything: they import nothing that could.
 
+A rule gets no function but one that looks options up, and calls nothing outside.
+"""
+
+import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +21,18 @@ from policies.registry import RULES
 from policies.rule import Phase, Rule
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import NOW, context, gpu_container, pod, quota_ledger, view, workload
+from tests.pages import ROOT
 
+PURE = frozenset({
+    "bisect", "collections", "contextlib", "copy", "datetime", "difflib",
+    "enum", "fnmatch", "fractions", "functools", "hashlib", "heapq", "itertools", "json", "math",
+    "msgspec", "operator", "policies", "posixpath", "re", "string", "types", "typing",
+})  # fmt: skip
+"""What policies may import: msgspec, and modules of the standard library that do no I/O (of posixpath, `normpath`)."""
+IMPURE = frozenset(
+    {"open", "print", "input", "exec", "eval", "breakpoint", "__import__", "now", "today", "utcnow"}
+)
+"""Functions, and methods of datetime, that do I/O or read the clock."""
 OUTSIDE = ("open", "socket.", "subprocess.", "os.", "time.sleep", "_thread.start_new_thread")
 POD = pod(gpu_container("3"), annotations={"gpu-admission.dev/model-uri": "s3://models/llama"})
 DEPLOYMENT = {
@@ -113,3 +128,32 @@ def test_a_rule_calls_nothing_outside_and_says_the_same_twice(call: Callable[[],
 
     assert outside == []
     assert first == second
+
+
+# ---- what policies import and call
+
+
+def test_policies_import_and_call_only_what_is_pure() -> None:
+    found = {
+        f"{path.name}: {name}"
+        for path in (ROOT / "policies").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (*imported(node), *called(node))
+    }
+
+    assert found == set()
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Yield the modules that the statement imports and that are not PURE."""
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom):
+        names.append(node.module or "")
+    yield from (name for name in names if name.partition(".")[0] not in PURE)
+
+
+def called(node: ast.AST) -> Iterator[str]:
+    """Yield the function or method that is called, if it is IMPURE."""
+    if isinstance(node, ast.Call):
+        name = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
+        yield from IMPURE & {name}

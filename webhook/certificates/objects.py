@@ -113,7 +113,7 @@ class ClusterSecret:
 
     def annotate(self, stored: StoredSecret, annotations: Mapping[str, str | None], **change: Any) -> None:
         """Change these annotations, and the fields in `change`."""
-        metadata = {"resourceVersion": stored.version, "annotations": annotations}
+        metadata = {"resourceVersion": stored.resource_version, "annotations": annotations}
         body = msgspec.json.encode({"metadata": metadata, **change})
         try:
             self._api.patch(self.name.path, body, content_type=MERGE_PATCH, timeout=_SECONDS)
@@ -149,7 +149,11 @@ class ClusterConfigurations:
 
     def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
         # The version in the patch makes a change in between a conflict, so that the indices are right.
-        version = {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
+        version = {
+            "op": "replace",
+            "path": "/metadata/resourceVersion",
+            "value": configuration.resource_version,
+        }
         changes = [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
             for index, present in enumerate(configuration.bundles)

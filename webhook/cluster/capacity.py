@@ -195,7 +195,7 @@ def _gpu_node(node: StoredNode, catalogues: Catalogues) -> GPUNode | None:
 
 def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: Catalogues) -> Fraction:
     """Return the cards that one unit is worth on a node of one of these classes, as a quota counts it."""
-    candidates = CandidateClasses(possible, is_known=True, because="")
+    candidates = CandidateClasses(possible, is_narrowed=True, because="")
     having = for_resource(resource, candidates, catalogues.classes, catalogues.resource_mapping).classes
     return max((weight(resource, each, catalogues.classes) for each in having), default=Fraction(1))
 
@@ -233,11 +233,9 @@ def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], Count
         except Exception:  # the quota counts by this informer, and a node's amounts must not end that
             log.exception("node %s: its resources cannot be read", named.name)
         if gpus is not None:
-            labels, taints = (
-                {key: value for key, value in gpus.labels.items() if is_published(key)},
-                gpus.taints,
-            )
-            labels, taints = looks.setdefault((frozenset(labels.items()), taints), (labels, taints))
+            labels = {key: value for key, value in gpus.labels.items() if is_published(key)}
+            look = frozenset(labels.items()), gpus.taints
+            labels, taints = looks.setdefault(look, (labels, gpus.taints))
             gpus = msgspec.structs.replace(gpus, labels=labels, taints=taints)
         resources = interned.setdefault(names, names)
         return CountedNode(

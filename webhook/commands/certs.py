@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes
 
 from certs.check import carried_names, issued_by, pem
 from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
-from certs.rotation import Rotation, RotationPhase, RotationState
+from certs.rotation import Renewal, RotationPhase, RotationState
 from certs.secret import ROTATE, DamagedError, decode
 from webhook.certificates.objects import ClusterConfigurations, ClusterSecret, SecretName
 from webhook.cluster import objects
@@ -77,13 +77,13 @@ def rotate(
     secret_name: SecretName, cluster: ClusterChoice, ca: bool, wait: bool, timeout_seconds: float
 ) -> None:
     """Request a new certificate from the controllers."""
-    rotation = Rotation.CA if ca else Rotation.LEAF
+    renewal = Renewal.CA if ca else Renewal.LEAF
     with cluster.client() as api:
         secret = ClusterSecret(api, secret_name.of_authority)
         try:
-            before = _request(secret, rotation)
+            before = _request(secret, renewal)
             echo(f"requested a new {'certificate authority' if ca else 'certificate'}")
-            done = not wait or _wait(secret, rotation, before, timeout_seconds)
+            done = not wait or _wait(secret, renewal, before, timeout_seconds)
         except (DamagedError, RacedError) as error:
             fail(f"the Secret {secret.name}: {error}", FAILED)
     if not done:
@@ -97,31 +97,31 @@ def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
     return decode(stored.content)
 
 
-def _request(secret: ClusterSecret, rotation: Rotation) -> RotationState:
+def _request(secret: ClusterSecret, renewal: Renewal) -> RotationState:
     """Write the request into the Secret, and return the state before. RacedError: the Secret kept changing."""
     for _ in range(ATTEMPTS):
         stored = secret.read()
         state = _state(secret.name, stored)
-        if stored is None or state.requested is rotation:
+        if stored is None or state.requested is renewal:
             return state
         with contextlib.suppress(RacedError):
-            secret.annotate(stored, {ROTATE: rotation.value})
+            secret.annotate(stored, {ROTATE: renewal.value})
             return state
     raise RacedError("it is being changed all the time")
 
 
-def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seconds: float) -> bool:
+def _wait(secret: ClusterSecret, renewal: Renewal, before: RotationState, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     printed = ""
     while time.monotonic() < deadline:
         state = _state(secret.name, secret.read())
-        phase = "waiting for a controller" if state.requested is rotation else state.phase.name.lower()
+        phase = "waiting for a controller" if state.requested is renewal else state.phase.name.lower()
         if phase != printed:
             echo(phase)
         printed = phase
         renewed = state.leaf != before.leaf and state.requested is None
         replaced = state.authority != before.authority and state.phase is RotationPhase.STEADY
-        if renewed and (replaced or rotation is Rotation.LEAF):
+        if renewed and (replaced or renewal is Renewal.LEAF):
             return True
         time.sleep(0.5)
     return False

@@ -12,7 +12,7 @@ from policies.gpus.resource_mapping import ResourceMappingSpec
 from policies.policy import (
     BUILT_IN,
     BUILT_IN_POLICY,
-    Binding,
+    BoundRule,
     EffectivePolicy,
     Exemption,
     Labels,
@@ -160,7 +160,7 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
         "templates": spec.templates.value,
         "help": spec.help,
         "exemptions": [_exemption(exemption, now) for exemption in spec.exemptions],
-        "rules": [_rule(configuration.policies.binding(rule, policy)) for rule in RULES],
+        "rules": [_rule(configuration.policies.bound(rule, policy)) for rule in RULES],
     }
 
 
@@ -175,15 +175,15 @@ def _exemption(exemption: Exemption, now: datetime) -> dict[str, Any]:
     }
 
 
-def _rule(binding: Binding) -> dict[str, Any]:
-    defaults = msgspec.to_builtins(binding.rule.options())
-    options = msgspec.to_builtins(binding.options)
+def _rule(bound: BoundRule) -> dict[str, Any]:
+    defaults = msgspec.to_builtins(bound.rule.options())
+    options = msgspec.to_builtins(bound.options)
     mode = options.pop("mode")
     changed = [name for name, value in options.items() if value != defaults[name]]
     return {
-        "id": binding.rule.id,
+        "id": bound.rule.id,
         "mode": mode,
-        "from": binding.source,
+        "from": bound.source,
         "options": options,
         "changed": changed,
     }
@@ -191,23 +191,23 @@ def _rule(binding: Binding) -> dict[str, Any]:
 
 def _namespace(configuration: Configuration, namespace: str, labels: Labels, now: datetime) -> dict[str, Any]:
     effective = configuration.policies.for_namespace(namespace, labels)
-    bindings = {binding.rule.id: binding for binding in effective.bindings}
+    bound_rules = {bound.rule.id: bound for bound in effective.bound_rules}
     return {
         "namespace": namespace,
         "policy": effective.name,
         "why": effective.why,
-        "rules": [_mode(effective, bindings.get(rule.id), rule.id, now) for rule in RULES],
+        "rules": [_mode(effective, bound_rules.get(rule.id), rule.id, now) for rule in RULES],
     }
 
 
-def _mode(effective: EffectivePolicy, binding: Binding | None, rule_id: str, now: datetime) -> dict[str, Any]:
-    if binding is None:
+def _mode(effective: EffectivePolicy, bound: BoundRule | None, rule_id: str, now: datetime) -> dict[str, Any]:
+    if bound is None:
         return {"id": rule_id, "mode": Mode.DISABLED.value, "because": None}
     exemption, paused = effective.exemption(rule_id, now), effective.paused_until_at(now)
     because = f"paused until {timestamp(paused)}" if paused else None
     if exemption is not None:
         because = f"exempted: {exemption.reason}"
-    return {"id": rule_id, "mode": effective.mode(binding, now).value, "because": because}
+    return {"id": rule_id, "mode": effective.mode(bound, now).value, "because": because}
 
 
 def _print(screen: Screen, content: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ from webhook.configuration.loader import load_directory
 from webhook.prometheus.client import Prometheus
 from webhook.tools import gpu_hours
 from webhook.tools.average_use import read_use, use_of
-from webhook.tools.coverage import TAKE_OVER_SECONDS, Coverage, Interval
+from webhook.tools.coverage import Coverage, Interval
 from webhook.tools.prices import Prices, in_cents, money, read_prices
 
 WIDEST_NAME = 56
@@ -43,6 +43,8 @@ MAX_SHOWN = 40
 FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """Characters, and their full-width forms, with which a cell begins that a spreadsheet would evaluate."""
 MAX_GAPS = 5
+TAKE_OVER_SECONDS = 60.0
+"""A gap of this length is normal: a leader was killed, and another one has not taken over yet."""
 MICROHOURS = 10**6
 USE = ("gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
 """Columns of `Row.use`."""

@@ -205,7 +205,7 @@ def keys_to_know(configuration: Configuration) -> LabelKeys:
     """Return the labels of nodes that the rules in force can ask about."""
     policies, chosen = configuration.policies, list[str]()
     for policy in policies.policies:
-        options = policies.binding(gpu_class.RULE, policy).options
+        options = policies.bound(gpu_class.RULE, policy).options
         if isinstance(options, gpu_class.GPUClassOptions):
             chosen += options.hardware_labels
     return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))

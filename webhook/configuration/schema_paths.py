@@ -59,7 +59,7 @@ def _paths(row: WorkloadKind) -> Iterator[tuple[str, Steps]]:
 
 def _wrong(schema: Schema, way: Steps, at: Steps = ()) -> str:
     """Return what is wrong with the path from `at` on; "" if the schema has it, or does not say."""
-    if not way or _is_open(schema) or (not at and way[0] in _OF_EVERY_OBJECT):
+    if not way or _is_unspecified(schema) or (not at and way[0] in _OF_EVERY_OBJECT):
         return ""
     step, rest = way[0], way[1:]
     items, additional = schema.get("items"), schema.get("additionalProperties")
@@ -79,7 +79,7 @@ def _wrong_field(schema: Schema, step: str, rest: Steps, at: Steps) -> str:
     return (wrong or [f"{_shown(at)} is not a map"])[-1] if all(wrong) else ""
 
 
-def _is_open(schema: Schema) -> bool:
+def _is_unspecified(schema: Schema) -> bool:
     """Whether the schema does not say what is below: such as that of an object without fields."""
     says = {"properties", "additionalProperties", "items"} & schema.keys()
     is_any = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("additionalProperties") is True

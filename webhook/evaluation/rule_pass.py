@@ -16,7 +16,7 @@ from policies.pods.injected import INJECTION_MISSING, WOULD_INJECT
 from policies.pods.patch import Change, PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.policy import Binding, EffectivePolicy
+from policies.policy import BoundRule, EffectivePolicy
 from policies.rule import Context, Mode
 from webhook.evaluation.decision import (
     MAX_FINDINGS,
@@ -56,89 +56,89 @@ class RulePass:
 
         A pod that is denied here never reaches /validate. So the other checks run too, and the author sees all findings.
         """
-        for binding, mode in self.rules:
-            if binding.rule.check_before_mutation:
-                self._check(binding, mode)
-        for binding, mode in self.rules:
-            self._mutate(binding, mode)
-        for binding, mode in self.rules if self.violations[Outcome.DENIED] else ():
-            if not binding.rule.check_before_mutation:
-                self._check(binding, mode)
+        for bound, mode in self.rules:
+            if bound.rule.check_before_mutation:
+                self._check(bound, mode)
+        for bound, mode in self.rules:
+            self._mutate(bound, mode)
+        for bound, mode in self.rules if self.violations[Outcome.DENIED] else ():
+            if not bound.rule.check_before_mutation:
+                self._check(bound, mode)
         self._add_note()
 
     def validate_pod(self) -> None:
         """Check the final pod, and report injected fields that other webhooks removed."""
         is_update = self.context.is_update
-        for binding, mode in self.rules:
-            if is_update and not binding.rule.on_update:
+        for bound, mode in self.rules:
+            if is_update and not bound.rule.on_update:
                 continue
-            self._check(binding, mode)
+            self._check(bound, mode)
             if not is_update:
-                self._report_missing(binding, mode)
+                self._report_missing(bound, mode)
 
     def check_template(self) -> None:
         """Check a pod of this template, and find what would be injected into it. The template itself is never changed."""
-        for binding, mode in self.rules:
-            self._check(binding, mode)
-        for binding, mode in self.rules:
-            self._mutate(binding, mode)
+        for bound, mode in self.rules:
+            self._check(bound, mode)
+        for bound, mode in self.rules:
+            self._mutate(bound, mode)
 
     def check_workload(self, workload: Workload) -> None:
         """Check the object as a whole. Findings are warnings in every mode, and only logged while the policy is paused."""
         mode = Mode.WARN if self.policy.paused_until_at(self.context.now) is None else Mode.AUDIT
-        for binding, _ in self.rules:
-            rule = binding.rule
+        for bound, _ in self.rules:
+            rule = bound.rule
             if rule.check_workload and rule.concerns(workload, self.context.resource_mapping):
-                self._record(binding, rule.check_workload(workload, binding.options, self.context), mode)
+                self._record(bound, rule.check_workload(workload, bound.options, self.context), mode)
 
     def check_claim_template(self, template: ResourceClaimTemplate) -> None:
         """Warn, in every mode, of a template whose claims could never be created."""
-        for binding, _ in self.rules:
-            if binding.rule.check_claim_template is not None:
-                found = binding.rule.check_claim_template(template, self.context)
-                self._record(binding, found, Mode.WARN)
+        for bound, _ in self.rules:
+            if bound.rule.check_claim_template is not None:
+                found = bound.rule.check_claim_template(template, self.context)
+                self._record(bound, found, Mode.WARN)
 
-    def _record(self, binding: Binding, findings: Iterable[Finding], mode: Mode) -> None:
+    def _record(self, bound: BoundRule, findings: Iterable[Finding], mode: Mode) -> None:
         for finding in findings:
-            violation = Violation.of(finding, mode, self.policy, binding.rule.id)
+            violation = Violation.of(finding, mode, self.policy, bound.rule.id)
             violations = self.violations[violation.outcome]
             if len(violations) < MAX_FINDINGS:
                 violations[violation] = None
 
-    def _advise(self, binding: Binding, reason: Reason, message: str, mode: Mode) -> None:
-        self._record(binding, [Finding(reason=reason, message=message, severity=Severity.WARNING)], mode)
+    def _advise(self, bound: BoundRule, reason: Reason, message: str, mode: Mode) -> None:
+        self._record(bound, [Finding(reason=reason, message=message, severity=Severity.WARNING)], mode)
 
-    def _check(self, binding: Binding, mode: Mode) -> None:
-        if binding.rule.check is not None:
+    def _check(self, bound: BoundRule, mode: Mode) -> None:
+        if bound.rule.check is not None:
             DeadlineExceeded.check(self._deadline)
-            for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
-                self._record(binding, [finding], mode)
+            for finding in bound.rule.check(self.patch.pod, bound.options, self.context):
+                self._record(bound, [finding], mode)
                 if len(self.violations[outcome_of(Severity.DENIAL, mode)]) >= MAX_FINDINGS:
                     break
 
-    def _mutate(self, binding: Binding, mode: Mode) -> None:
+    def _mutate(self, bound: BoundRule, mode: Mode) -> None:
         """Apply a rule in mode `enforce` to the pod. In another mode, report what the rule would add."""
-        for change in self._run_mutation(binding, mode, on_scratch=mode is not Mode.ENFORCE):
+        for change in self._run_mutation(bound, mode, on_scratch=mode is not Mode.ENFORCE):
             if mode is Mode.ENFORCE:
-                self.changes.append(replace(change, rule=binding.rule.id))
+                self.changes.append(replace(change, rule=bound.rule.id))
             else:
-                self._advise(binding, WOULD_INJECT, f"would add {change.brief}", mode)
+                self._advise(bound, WOULD_INJECT, f"would add {change.brief}", mode)
 
-    def _report_missing(self, binding: Binding, mode: Mode) -> None:
+    def _report_missing(self, bound: BoundRule, mode: Mode) -> None:
         """Report what a rule in mode `enforce` would still add: it was not injected, or a later webhook removed it."""
-        for change in self._run_mutation(binding, mode, on_scratch=True):
+        for change in self._run_mutation(bound, mode, on_scratch=True):
             if mode is Mode.ENFORCE:
                 why = "it was not injected, or a mutating webhook after gpu-admission took it out"
                 missing = f"{change.brief} is missing from the final pod: {why}"
-                self._advise(binding, INJECTION_MISSING, missing, mode)
+                self._advise(bound, INJECTION_MISSING, missing, mode)
 
-    def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:
-        if binding.rule.mutate is None:
+    def _run_mutation(self, bound: BoundRule, mode: Mode, *, on_scratch: bool) -> list[Change]:
+        if bound.rule.mutate is None:
             return []
         DeadlineExceeded.check(self._deadline)
         patch = PodPatch(self.patch.pod) if on_scratch else self.patch
         before = len(patch.changes)
-        self._record(binding, binding.rule.mutate(patch, binding.options, self.context), mode)
+        self._record(bound, bound.rule.mutate(patch, bound.options, self.context), mode)
         return patch.changes[before:]
 
     def _add_note(self) -> None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from policies.gpus.classes import GPUClass, HostShare
-from policies.placement.class_choice import UNCONSTRAINED_POD, node_label_values
+from policies.placement.class_choice import node_label_values
 from policies.placement.class_use import ANY, class_matches
 from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy
@@ -189,7 +189,7 @@ def _can_be_made(each: GPUClass, options: GPUClassOptions, pools: NodeFacts) -> 
     if class_matches(each, options.autoscaled_classes):
         return True
     values = node_label_values(each, options.label_key)
-    return bool(values) and pools.could_take(UNCONSTRAINED_POD, options.label_key, values)
+    return bool(values) and pools.has_label(options.label_key, values)
 
 
 def use_of_class(

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 CONTINUOUS_SECONDS = 1.0
 """A shorter time between two intervals is the rounding of their moments."""
-TAKE_OVER_SECONDS = 60.0
-"""A gap of this length is normal: a leader was killed, and another one has not taken over yet."""
+OLDER_VERSION_SECONDS = 60.0
+"""A controller whose lines begin this long before its first line `counting` was of a version that wrote none."""
 NEVER = float("inf")
 
 
@@ -52,23 +52,29 @@ class Writers:
         self._lines[replica] = Interval(min(first, at), max(last, at))
 
     def coverage(self, since: float, until: float, now: float) -> Coverage:
-        """Return what is known between two moments, until `now` at the latest; infinite ones: of the time that the log has."""
-        older = [
-            Interval(first, min(last, counts))
-            for replica, (first, last) in self._lines.items()
-            if first < (counts := self._since.get(replica, NEVER)) - TAKE_OVER_SECONDS
-        ]
+        """Return what is known between `since` and `until`, or `now` if that is earlier.
+
+        -inf and inf stand for the first and the last line.
+        """
+        older = []
+        for replica, (first, last) in self._lines.items():
+            counting_since = self._since.get(replica, NEVER)
+            if first < counting_since - OLDER_VERSION_SECONDS:
+                older.append(Interval(first, min(last, counting_since)))
         if not (lines := [*self._counting, *older]):
             return Coverage(None, [], [])
         log = Interval(min(line.since for line in lines), max(line.until for line in lines))
         at = log.since if since == -NEVER else since
         end = log.until if until == NEVER else min(until, now)
-        missing: dict[bool, list[Interval]] = {True: [], False: []}
+        gaps: list[Interval] = []
+        unknown: list[Interval] = []
         for each in _merged([*self._counting, Interval(end, NEVER)]):
-            if (hole := Interval(at, min(each.since, end))).until - at > CONTINUOUS_SECONDS:
-                missing[any(one.since <= hole.until and one.until >= at for one in older)].append(hole)
+            hole = Interval(at, min(each.since, end))
+            if hole.until - at > CONTINUOUS_SECONDS:
+                is_of_older = any(one.since <= hole.until and one.until >= at for one in older)
+                (unknown if is_of_older else gaps).append(hole)
             at = max(at, each.until)
-        return Coverage(log, missing[False], missing[True])
+        return Coverage(log, gaps, unknown)
 
 
 def _merged(intervals: list[Interval]) -> list[Interval]:

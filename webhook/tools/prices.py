@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from webhook.configuration.loader import FILE_LIMIT, ConfigurationError
 
 _CURRENCY = re.compile("[A-Z]{3}")
 _PRICE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
-"""With at most 15 digits, YAML's number is the one that was written."""
+"""With at most 15 digits, YAML's number in decimals is the one that was written."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -106,7 +107,8 @@ def _checked(file: _File, problems: list[Problem]) -> Prices:
 
 
 def _price(raw: Any, at: tuple[str, ...], problems: list[Problem]) -> Fraction:
-    if _PRICE.fullmatch(text := str(raw)):
+    text = f"{Decimal(str(raw)):f}" if isinstance(raw, float) else str(raw)  # not 5e-05
+    if _PRICE.fullmatch(text):
         return Fraction(text)
     problems.append(Problem(at, f'must be a price such as 2.50, with at most 6 decimals, not "{text[:40]}"'))
     return NOTHING

@@ -49,7 +49,7 @@ _SECRET_PARAMETER = re.compile(r"sig|token|secret|passw|credential|key|auth", re
 
 
 class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid URI. `text` is for the init container only. `shown` is for people and logs.
+    """A valid URI. `text` is for the fetcher only, an init container. `shown` is for people and logs.
 
     host: the part before the first slash: a bucket (s3, gs), an owner (hf), a host with its port (https), a claim (pvc).
     """

@@ -201,8 +201,8 @@ class _Batch:
             elif request.line is Line.NEVER_WAITS:
                 reason, shortfalls = self._reserve_without_gate(reservation, request)
             else:
-                is_closed = request.line is Line.BEHIND and self._passes_others(reservation, request)
-                reason, shortfalls = self._reserve(reservation, request.line, is_closed=is_closed)
+                passes_others = request.line is Line.BEHIND and self._passes_others(reservation, request)
+                reason, shortfalls = self._reserve(reservation, request.line, passes_others=passes_others)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 
     def _early_reason(self, request: ReservationRequest) -> VerdictReason | None:
@@ -232,20 +232,20 @@ class _Batch:
         held = {lifts[key].id} - self.lifted if key in lifts else set[str]()
         if held:
             self._reserved = positive_difference(reserved, lifts[key].demand)
-        is_closed = not held and self._passes_others(reservation, request)
-        reason, shortfalls = self._reserve(reservation, Line.NEVER_WAITS, is_closed=is_closed)
+        passes_others = not held and self._passes_others(reservation, request)
+        reason, shortfalls = self._reserve(reservation, Line.NEVER_WAITS, passes_others=passes_others)
         if reason is VerdictReason.RESERVED:
             self.lifted |= held
             self.marks = {each: mark for each, mark in self.marks.items() if each != key}
             return reason, shortfalls
         self._reserved = reserved
-        is_late = request.owner is not None and (is_closed or key in self.marks)
+        is_late = request.owner is not None and (passes_others or key in self.marks)
         if is_late and not any(each.can_never_fit for each in shortfalls):
             self.marks = marked(self.marks, key, needed, self._now, self._space)
         return reason, shortfalls
 
     def _reserve(
-        self, reservation: Reservation, line: Line, *, is_closed: bool
+        self, reservation: Reservation, line: Line, *, passes_others: bool
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         name = reservation.name or reservation.id
         joins = line is Line.JOINS and name not in self._joining and name not in self._ledger.stored_names
@@ -253,7 +253,7 @@ class _Batch:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
-        if (reason := self._closed(reservation, is_closed=is_closed)) is not None:
+        if (reason := self._why_not_free(reservation, passes_others=passes_others)) is not None:
             return reason, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()
@@ -266,11 +266,11 @@ class _Batch:
         """The pods that wait, with those that are being created."""
         return self._ledger.waiting + len(self._joining)
 
-    def _closed(self, reservation: Reservation, *, is_closed: bool) -> VerdictReason | None:
+    def _why_not_free(self, reservation: Reservation, *, passes_others: bool) -> VerdictReason | None:
         """Return why it may not use free quota."""
         if self._has_uncounted(reservation):
             return VerdictReason.UNCOUNTED
-        if is_closed:
+        if passes_others:
             return VerdictReason.OTHERS_WAIT
         return VerdictReason.NOT_STORED if self._leaves_too_little(reservation) else None
 

@@ -114,7 +114,7 @@ POOLS = (NodeOffer({}, pool="gpus"),)
 
 
 @cases(
-    ("nodes", "use", "is_closed", "want"),
+    ("nodes", "use", "known_profiles_only", "want"),
     the_catalogue_is_closed=(None, ClassUse(), True, CLOSED),
     no_node_has_it=(sliced("1g.10gb"), ClassUse(), False, NOWHERE),
     closed_and_no_node_has_it=(
@@ -129,16 +129,17 @@ POOLS = (NodeOffer({}, pool="gpus"),)
     nodes_to_come_by_the_policy=(sliced("1g.10gb"), ON_DEMAND, False, UNLISTED),
 )
 def test_profiles_that_no_class_lists(
-    nodes: NodeFacts | None, use: ClassUse, is_closed: bool, want: Said | None
+    nodes: NodeFacts | None, use: ClassUse, known_profiles_only: bool, want: Said | None
 ) -> None:
     found = Availability(view(pod()), CLASSES, use, nodes)
 
-    assert said(found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed)) == want
+    assert (
+        said(found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), known_profiles_only=known_profiles_only))
+        == want
+    )
 
 
-PENDING = warning(
-    "no schedulable node has nvidia.com/mig-1g.5gb now: the pod stays pending, and holds quota", ONLY_10
-)
+PENDING = warning("no schedulable node has nvidia.com/mig-1g.5gb now: the pod stays pending", ONLY_10)
 
 
 @cases(
@@ -176,15 +177,14 @@ def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
     anywhere=(
         ANYWHERE,
         warning(
-            "no schedulable node has nvidia.com/gpu now, but amd.com/gpu or nvidia.com/gpu.shared: the pod stays pending, "
-            "and holds quota",
+            "no schedulable node has nvidia.com/gpu now, but amd.com/gpu or nvidia.com/gpu.shared: the pod stays pending",
             "request amd.com/gpu or nvidia.com/gpu.shared",
         ),
     ),
     of_the_vendor_of_its_class=(
         T4,
         warning(
-            "no schedulable node has nvidia.com/gpu now, but nvidia.com/gpu.shared: the pod stays pending, and holds quota",
+            "no schedulable node has nvidia.com/gpu now, but nvidia.com/gpu.shared: the pod stays pending",
             "request nvidia.com/gpu.shared",
         ),
     ),
@@ -226,7 +226,7 @@ def smaller(found: Availability, name: str, part: Fraction) -> list[str]:
 def test_an_open_and_a_closed_catalogue_have_answers_of_their_own() -> None:
     found, sliced_gpu = Availability(view(pod()), CLASSES), resource("nvidia.com/mig-1g.11gb")
 
-    assert [said(found.unknown_slice(sliced_gpu, is_closed=each)) for each in (False, True)] == [
+    assert [said(found.unknown_slice(sliced_gpu, known_profiles_only=each)) for each in (False, True)] == [
         UNLISTED,
         CLOSED,
     ]

@@ -90,7 +90,7 @@ def test_what_is_known_of_where_a_pod_can_run(spec: JSON, classes: set[str], bec
     where = candidate_classes(view(pod(**spec)), CLASSES, index(NODES))
 
     assert {gpu_class.name for gpu_class in where.classes} == classes
-    assert (where.is_known, where.names_unknown_node, where.because) == (True, False, because)
+    assert (where.is_narrowed, where.names_unknown_node, where.because) == (True, False, because)
 
 
 @cases(
@@ -119,7 +119,7 @@ def test_where_a_pod_can_run_on_any_class(spec: JSON, because: str) -> None:
 
     assert {gpu_class.name for gpu_class in where.classes} == EVERYWHERE
     is_unknown = because.endswith(" is not known")
-    assert (where.is_known, where.names_unknown_node, where.because) == (False, is_unknown, because)
+    assert (where.is_narrowed, where.names_unknown_node, where.because) == (False, is_unknown, because)
 
 
 def test_nodes_that_were_read_by_other_labels_are_not_known() -> None:
@@ -149,7 +149,7 @@ def test_resources_narrow_it(resource: GPUResource, want: set[str], is_known: bo
     narrowed = for_resource(resource, all_classes(CLASSES, "anywhere"), CLASSES, RESOURCE_MAPPING)
 
     assert {gpu_class.name for gpu_class in narrowed.classes} == want
-    assert narrowed.is_known is is_known
+    assert narrowed.is_narrowed is is_known
 
 
 def test_a_pin_and_a_device_class_that_disagree_leave_the_pin() -> None:

@@ -182,7 +182,7 @@ def test_without_a_usable_class(
 
     advice = found.without_usable_class()
 
-    assert (found.none_usable, advice.remedy, advice.ask) == want
+    assert (found.none_usable_message, advice.remedy, advice.ask) == want
 
 
 @cases(
@@ -198,7 +198,7 @@ def test_classes_with_nodes(
 ) -> None:
     found, [named] = selection(autoscaled_classes=autoscaled, nodes=nodes), CLASSES.named({name})
 
-    assert (found.has_nodes(named), found.a_name_reaches_nodes([named])) == (want, want)
+    assert (found.has_own_nodes(named), found.name_with_nodes(named, [named]) is not None) == (want, want)
 
 
 def test_what_may_be_meant() -> None:

@@ -30,7 +30,10 @@ A100_NODE: Labels = (("accelerator", "nvidia-a100"),)
 
 
 def nodes(*label_sets: Labels, taints: tuple[Toleration, ...] = ()) -> NodeFacts:
-    states = {labels: frozenset({NodeState(taints=taints)}) for labels in label_sets}
+    states = {
+        labels: frozenset({NodeState(taints=taints, resources=frozenset({"nvidia.com/gpu"}))})
+        for labels in label_sets
+    }
     return NodeFacts(keys=CLASSES.label_keys, label_sets=frozenset(label_sets), states=states)
 
 
@@ -50,15 +53,15 @@ def words(found: list[Edits]) -> list[str]:
 
 @cases(
     ("use", "facts", "want"),
-    every_class_where_nodes_are_not_known=(
+    every_class_of_the_vendor_where_nodes_are_not_known=(
         ClassUse(),
         None,
-        ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"],
+        ["nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"],
     ),
     those_that_the_namespace_may_use=(
         ClassUse(allowed=("nvidia-a100", "amd-*")),
         None,
-        ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb"],
+        ["nvidia-a100-40gb", "nvidia-a100-80gb"],
     ),
     those_with_nodes=(ClassUse(), nodes(T4_NODE), ["nvidia-t4"]),
     those_with_nodes_that_carry_the_family=(
@@ -67,9 +70,9 @@ def words(found: list[Edits]) -> list[str]:
         ["nvidia-a100-40gb", "nvidia-a100-80gb"],
     ),
     those_that_an_autoscaler_adds=(
-        ClassUse(autoscaled_classes=("amd-*",)),
+        ClassUse(autoscaled_classes=("nvidia-a100-80gb", "amd-*")),
         nodes(T4_NODE),
-        ["amd-mi300x", "nvidia-t4"],
+        ["nvidia-a100-80gb", "nvidia-t4"],
     ),
     none_of_which_the_namespace_may_use=(ClassUse(allowed=("nvidia-h100",)), None, []),
 )
@@ -135,15 +138,21 @@ def test_a_taint_of_nodes_is_tolerated_and_named_once(taint: Toleration, want: s
         ["set nvidia.com/gpu: 4", "set nvidia.com/gpu: 2", "set nvidia.com/gpu: 1"],
     ),
     one=(pod(gpu_container("1")), []),
-    of_two_containers_the_author_must_choose=(
-        pod(gpu_container("2", "a"), gpu_container("2", "b")),
-        [],
+    of_each_container_alone=(
+        pod(gpu_container("4", "a"), gpu_container("2", "b")),
+        ["set nvidia.com/gpu: 2", "set nvidia.com/gpu: 1", "set nvidia.com/gpu: 1"],
     ),
     memory_is_no_count=(pod(gpu_container("4000", resource="nvidia.com/gpumem")), []),
     no_gpu=(pod(container()), []),
 )
 def test_fewer_gpus(document: JSON, want: list[str]) -> None:
     assert words(tried(document)) == want
+
+
+def test_a_constraint_is_not_in_the_way_where_no_node_has_the_resource() -> None:
+    document = pod(gpu_container(resource="amd.com/gpu"), nodeSelector={"zone": "a"})
+
+    assert words(tried(document, facts=nodes(T4_NODE))) == []
 
 
 def test_requests_and_limits_change_together() -> None:

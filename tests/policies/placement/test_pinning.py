@@ -4,6 +4,7 @@ from typing import Any
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.pods.annotations import INJECTED
 from tests.builders import CLASSES, JSON, REQUIRED, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 from tests.policies.placement.affinities import PREFERRED, affine
@@ -82,6 +83,22 @@ IN_80_OR_T4 = (ACCELERATOR, "In", "nvidia-a100-80gb", "nvidia-t4")
 )
 def test_pinning(document: JSON, want: tuple[Any, ...] | None) -> None:
     assert pinning(view(document), LABELLED) == (want and Pinning(tuple(want[0]), want[1:]))
+
+
+@cases(
+    ("injected", "want"),
+    this_value=("nodeSelector accelerator=nvidia-a100", True),
+    a_longer_value=("nodeSelector accelerator=nvidia-a100-80gb", False),
+    another_key=("nodeSelector gpu=nvidia-a100", False),
+)
+def test_a_selector_is_injected_if_the_annotation_has_just_it(injected: str, want: bool) -> None:
+    document = selecting(accelerator="nvidia-a100")
+    document["metadata"]["annotations"] = {INJECTED: f"gpu-class: {injected}"}
+
+    found = pinning(view(document), LABELLED)
+
+    assert found is not None
+    assert found.is_injected is want
 
 
 @cases(

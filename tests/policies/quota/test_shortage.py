@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from policies.finding import Edit, Reason
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, with_edit
-from policies.pods.pod import Pod
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.shortage_facts import amounts_in_words
-from tests.builders import JSON, container, gpu_container, pod
+from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.quota.shortages import (
     A100,
@@ -158,7 +157,8 @@ def test_a_class_is_named_only_where_it_helps(document: JSON, ledger: tuple[Any,
     ),
 )
 def test_waiting_is_named_where_it_helps(ledger: QuotaLedger, shortfalls: list[Shortfall], want: str) -> None:
-    assert denial_by(ledger, shortfalls, Pod()).sentence() == f"{want}"
+    author = view(pod(gpu_container("2", name="a"), gpu_container("2", name="b")))
+    assert denial_by(ledger, shortfalls, author).sentence() == want
 
 
 AMOUNTS = st.integers(0, 12)

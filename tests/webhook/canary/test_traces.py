@@ -112,7 +112,7 @@ def test_a_mark_is_read_as_it_was_written() -> None:
 
 
 def test_what_matters_of_a_mark_survives_the_cutting_of_long_warnings() -> None:
-    rules = tuple(binding.rule.id for binding in load_directory(None).policies.for_namespace("x").bindings)
+    rules = tuple(bound.rule.id for bound in load_directory(None).policies.for_namespace("x").bound_rules)
     mark = CanaryTrace(nonce=NONCE, phase=VALIDATE, patched=True, enforces=rules, replica="x" * 253)
     (read,) = read_canary_traces([mark.text()[:WARNING_BRIEF]], NONCE)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from certs.rotation import Rotation, Terms, new_state
+from certs.rotation import Renewal, Terms, new_state
 from certs.secret import ROTATE, encode
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
@@ -145,7 +145,7 @@ class Kept:
         if request.method == "PATCH":
             if self.raced:
                 return status(409, "it was changed", "Conflict")
-            requested = Rotation(json.loads(request.body)["metadata"]["annotations"][ROTATE])
+            requested = Renewal(json.loads(request.body)["metadata"]["annotations"][ROTATE])
             asked = dataclasses.replace(self.state, requested=requested)
             self.state = new_state(TERMS, BEGIN) if self.renewed else asked
         content = encode(self.state)

@@ -55,7 +55,7 @@ def test_a_policy_with_everything(tmp_path: Path) -> None:
     assert (effective.name, effective.why) == ("ml", "matches ml-*, training with priority 5")
     assert effective.paused_until == datetime(2027, 1, 31, 18, tzinfo=UTC)
     assert effective.templates is TemplateMode.ENFORCE
-    sources = {binding.rule.id: binding.source for binding in effective.bindings}
+    sources = {bound.rule.id: bound.source for bound in effective.bound_rules}
     assert sources["gpu-requests"] == sources["gpu-toleration"] == "ml"
     assert sources["gpu-class"] == "built-in"
     requests = effective.options_of("gpu-requests")
@@ -76,7 +76,7 @@ def test_a_rule_that_is_not_named_comes_from_the_default_policy(tmp_path: Path) 
     effective = load_directory(tmp_path).policies.for_namespace("ml-a")
 
     assert effective.why == "matches ml-* with priority 1, before default"
-    sources = {binding.rule.id: (binding.source, binding.options.mode) for binding in effective.bindings}
+    sources = {bound.rule.id: (bound.source, bound.options.mode) for bound in effective.bound_rules}
     assert sources["gpu-requests"] == ("default", Mode.AUDIT)
     assert "gpu-class" not in sources
 

@@ -12,7 +12,7 @@ from policies.finding import TOO_LARGE, Finding
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
-from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
+from policies.policy import BoundRule, EffectivePolicy, Exemption, PolicySet
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
@@ -63,7 +63,7 @@ class Counted:
         self.runs = 0
         self.quote = quote
         rule = Rule(id="counted", summary="", options=RuleOptions, check=self.check, on_update=True)
-        self.bindings = (Binding(rule, RuleOptions(mode=Mode.WARN), "test"),)
+        self.bound_rules = (BoundRule(rule, RuleOptions(mode=Mode.WARN), "test"),)
 
     def check(self, _pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
         self.runs += 1
@@ -71,7 +71,7 @@ class Counted:
             yield Finding(rule="counted", reason=TOO_LARGE, message=self.quote)
 
     def policy(self, **tweaks: Any) -> EffectivePolicy:
-        fields = {"name": "t", "version": "1", "why": "", "namespace": "ml", "bindings": self.bindings}
+        fields = {"name": "t", "version": "1", "why": "", "namespace": "ml", "bound_rules": self.bound_rules}
         return EffectivePolicy(**{**fields, **tweaks})
 
 
@@ -164,7 +164,7 @@ def test_patches_of_equal_pods_are_the_same() -> None:
         yield from ()
 
     rule = Rule(id="zone", summary="", options=RuleOptions, mutate=tolerate)
-    policy = Counted().policy(bindings=(Binding(rule, RuleOptions(), "test"),))
+    policy = Counted().policy(bound_rules=(BoundRule(rule, RuleOptions(), "test"),))
     cache = DecisionCache(CONFIGURATION)
     one, other = (decide(cache, Phase.MUTATE, TRAIN, policy=policy) for _ in range(2))
     assert one.operations == other.operations != []

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from policies.finding import TOO_LARGE, Finding
 from policies.pods.pod import Pod
-from policies.policy import Binding, EffectivePolicy
+from policies.policy import BoundRule, EffectivePolicy
 from policies.quota.demand import Demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
@@ -28,7 +28,7 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.gate import without_line
-from webhook.evaluation.tried_choices import FindingsOf
+from webhook.evaluation.tried_choices import PhasesOf
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CACHE = DecisionCache(load_objects([]))
@@ -62,8 +62,8 @@ class Quota:
 def policy(mode: Mode = Mode.ENFORCE, *, denies_on_error: bool = True) -> EffectivePolicy:
     on_error = OnLedgerError.DENY if denies_on_error else OnLedgerError.ALLOW
     options = GPUQuotaOptions(mode=mode, required=True, on_ledger_error=on_error)
-    bindings = (Binding(RULES_BY_ID[QUOTA_RULE.id], options, "test"),)
-    return EffectivePolicy(name="test", version="1", why="", namespace="team", bindings=bindings)
+    bound_rules = (BoundRule(RULES_BY_ID[QUOTA_RULE.id], options, "test"),)
+    return EffectivePolicy(name="test", version="1", why="", namespace="team", bound_rules=bound_rules)
 
 
 def evaluated(
@@ -152,7 +152,7 @@ def test_trials_have_half_of_the_time_that_is_left(
     found: list[Iterable[Violation]] = []
     start = monotonic()
 
-    def later(decision: Decision, author: Pod, findings_of: FindingsOf, *_: object) -> Decision:
+    def later(decision: Decision, author: Pod, findings_of: PhasesOf, *_: object) -> Decision:
         monkeypatch.setattr("webhook.evaluation.decision.monotonic", lambda: start + seconds)
         found.extend(findings_of(author))
         return decision
@@ -167,7 +167,7 @@ def test_trials_have_half_of_the_time_that_is_left(
 def test_how_often_choices_are_tried(is_update: bool, want: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def counted(decision: Decision, author: Pod, findings_of: FindingsOf, *_: object) -> Decision:
+    def counted(decision: Decision, author: Pod, findings_of: PhasesOf, *_: object) -> Decision:
         calls.append(decision)
         assert list(findings_of(author)), "what phases find"
         return decision

@@ -14,7 +14,7 @@ from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, Pod, Toleration
 from policies.pods.workload import PodCount, Workload, WorkloadPods
-from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
+from policies.policy import BoundRule, EffectivePolicy, Exemption, PolicySet
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
@@ -63,7 +63,7 @@ def policy(*rules: tuple[Rule, Mode], **tweaks: Any) -> EffectivePolicy:
         version="1",
         why="",
         namespace="ml-training",
-        bindings=tuple(Binding(rule, RuleOptions(mode=mode), "test") for rule, mode in rules),
+        bound_rules=tuple(BoundRule(rule, RuleOptions(mode=mode), "test") for rule, mode in rules),
         **tweaks,
     )
 

@@ -20,7 +20,7 @@ COLOR = "spec.nodeSelector[color]"
 PLACING, SHARING = "gpu-class", "shared-memory"
 """A rule for whose findings other ways are tried, and another one."""
 UNCOVERING = Reason("Unread", "nothing reads the field", uncovers=True)
-POLICY = EffectivePolicy(name="test", version="1", why="", namespace="team", bindings=())
+POLICY = EffectivePolicy(name="test", version="1", why="", namespace="team", bound_rules=())
 
 
 def to(color: str) -> Edits:
@@ -122,7 +122,13 @@ def test_a_choice_that_makes_no_pod_is_not_offered() -> None:
     the_first_that_helps=(red("crimson"), ("crimson", "lead", "green", "blue"), red("green", remedy="")),
     where_nothing_was_offered=(red(), ("green",), red("green", remedy="")),
     one_with_a_warning_is_not_taken=(red("crimson"), ("amber", "blue"), red("blue", remedy="")),
-    no_choice_is_offered_where_none_helps=(red("crimson"), ("lead", "amber"), red(remedy="")),
+    no_choice_is_offered_where_none_helps=(red("crimson"), ("lead", "maroon"), red(remedy="")),
+    a_warning_is_better_than_a_denial=(red("crimson"), ("lead", "amber", "gold"), red("amber", remedy="")),
+    what_no_finding_offers_is_tried_once=(
+        red("crimson"),
+        ("crimson",) * MAX_TRIED + ("green",),
+        red("green", remedy=""),
+    ),
     words_stay_where_nothing_was_offered_and_nothing_helps=(red(), ("lead",), red()),
     not_where_a_choice_helps=(red("blue"), ("green",), red("blue")),
     not_where_one_of_several_helps=(red("crimson", "blue"), ("green",), red("blue", remedy="")),
@@ -173,7 +179,8 @@ def test_one_of_two_equal_findings_goes() -> None:
     ]
 
 
-MANY = ("crimson",) * MAX_TRIED
+MANY = tuple(f"crimson-{number}" for number in range(MAX_TRIED))
+FOUND.update(dict.fromkeys(MANY, FOUND["crimson"]))
 
 
 @cases(
@@ -181,9 +188,9 @@ MANY = ("crimson",) * MAX_TRIED
     as_many_choices_as_are_tried=([red(*MANY)], (), [red(remedy="")]),
     one_more_and_all_are_offered_untried=([red(*MANY, "crimson")], (), [red(*MANY, "crimson")]),
     findings_share_the_bound=(
-        [red(*MANY[1:]), red("crimson", "crimson", rule=PLACING)],
+        [red(*MANY[1:]), red("crimson", "maroon", rule=PLACING)],
         (),
-        [red(remedy=""), red("crimson", "crimson", rule=PLACING)],
+        [red(remedy=""), red("crimson", "maroon", rule=PLACING)],
     ),
     the_last_other_way=([red(rule=PLACING)], (*MANY[1:], "green"), [red("green", rule=PLACING, remedy="")]),
     one_other_way_more=([red(rule=PLACING)], (*MANY, "green"), [red(rule=PLACING)]),

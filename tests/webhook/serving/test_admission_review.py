@@ -10,7 +10,7 @@ from tests.cases import cases
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.serving import admission_review
 
-POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", bindings=())
+POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", bound_rules=())
 
 
 def decision(*findings: tuple[str, Outcome]) -> Decision:

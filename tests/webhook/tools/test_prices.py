@@ -18,6 +18,7 @@ from webhook.tools.prices import Prices, in_cents, money, read_prices
     a_price_in_quotes=('currency: EUR\nclasses: {nvidia-l4: "0.80"}\n', "nvidia-l4", "4/5"),
     a_price_that_no_binary_number_has=("currency: EUR\ndefault: 0.1\n", "nvidia-l4", "1/10"),
     as_many_digits_as_may_be=("currency: EUR\ndefault: 123456789.123456\n", "x", "123456789123456/1000000"),
+    a_small_price=("currency: EUR\ndefault: 0.00005\n", "nvidia-l4", "1/20000"),
     a_whole_number=("currency: USD\ndefault: 2\n", "nvidia-l4", "2"),
     nothing_to_pay=("currency: USD\ndefault: 0\n", "nvidia-l4", "0"),
     a_class_before_the_default=("currency: USD\ndefault: 2\nclasses: {nvidia-l4: 1}\n", "nvidia-l4", "1"),
@@ -50,7 +51,7 @@ NOT_A_PRICE = "must be a price such as 2.50, with at most 6 decimals, not"
     ),
     no_currency=("default: 1\n", [":1: currency: Required value"]),
     no_price=("currency: EUR\n", [":1: default: Required value, where no class has a price"]),
-    too_many_decimals=("currency: EUR\ndefault: 0.0000001\n", [f':2: default: {NOT_A_PRICE} "1e-07"']),
+    too_many_decimals=("currency: EUR\ndefault: 0.0000001\n", [f':2: default: {NOT_A_PRICE} "0.0000001"']),
     too_many_digits=("currency: EUR\ndefault: '1234567890'\n", [f':2: default: {NOT_A_PRICE} "1234567890"']),
     no_number=("currency: EUR\ndefault: yes\n", [f':2: default: {NOT_A_PRICE} "True"']),
     a_price_twice=(

@@ -270,8 +270,8 @@ def quota_findings(
     denial = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
     for path, message, kind in problems:
         parts = path_parts(path)
-        is_open = kind in kinds or any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))
-        yield (warning if is_open else denial)(path=path, message=message)
+        is_known_later = kind in kinds or any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))
+        yield (warning if is_known_later else denial)(path=path, message=message)
     for spec in () if problems else specs:
         for path, message in limits_warnings(manifest.name, spec, teams):
             yield warning(path=f"spec.{path}", message=message)

@@ -9,7 +9,7 @@ import msgspec
 from policies.finding import Severity
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.pod import Toleration
-from policies.policy import Binding, end_of_pause
+from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
@@ -74,11 +74,11 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
     ending: list[str] = []
     for governed in objects.governed(configuration.policies):
         ending += objects.time_dependent(governed.policy, options.now)
-        for binding in governed.bindings:
-            if binding.rule.id not in EXPRESSIBLE:
+        for bound in governed.bound_rules:
+            if bound.rule.id not in EXPRESSIBLE:
                 continue
-            for each in _exported(configuration, options, governed, binding):
-                unsupported |= dict.fromkeys(_never_exported(binding))
+            for each in _exported(configuration, options, governed, bound):
+                unsupported |= dict.fromkeys(_never_exported(bound))
                 if isinstance(each, Unsupported):
                     unsupported[each] = None
                 else:
@@ -99,18 +99,18 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
 
 
 def _exported(
-    configuration: Configuration, options: ExportOptions, governed: Governed, binding: Binding
+    configuration: Configuration, options: ExportOptions, governed: Governed, bound: BoundRule
 ) -> Iterator[list[Object] | Unsupported]:
     """Yield the objects of each fragment of the rule, or why there are none."""
-    policy, rule_id = governed.policy, binding.rule.id
-    not_exempted = objects.exempted(policy, rule_id, options.now)
+    policy, rule_id = governed.policy, bound.rule.id
+    not_exempted = objects.not_exempted(policy, rule_id, options.now)
     if not_exempted is None:
         return
     # While a policy is paused (break glass), its rules only audit.
-    mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else binding.options.mode
+    mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
     where = governed.scope + not_exempted
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)
-    for fragment in _fragments(configuration, governed, binding):
+    for fragment in _fragments(configuration, governed, bound):
         if fragment.findings or (options.mutations and mode is Mode.ENFORCE):
             denies = mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
             action = "Audit" if mode is Mode.AUDIT else "Deny" if denies else "Warn"
@@ -123,8 +123,8 @@ def _exported(
             yield Unsupported(rule_id, "what it adds", why, policy.name)
 
 
-def _fragments(configuration: Configuration, governed: Governed, binding: Binding) -> Iterator[Fragment]:
-    mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
+def _fragments(configuration: Configuration, governed: Governed, bound: BoundRule) -> Iterator[Fragment]:
+    mapping, classes, options = configuration.resource_mapping, configuration.classes, bound.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         yield gpu_requests_cel.fragment(mapping, options, classes)
     elif isinstance(options, gpu_toleration.GPUTolerationOptions):
@@ -136,9 +136,9 @@ def _fragments(configuration: Configuration, governed: Governed, binding: Bindin
 def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:
     """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
     yield from map(resource_taint, sorted(configuration.resource_mapping.whole_cards))
-    for binding in governed.bindings:
-        if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
-            yield from binding.options.listed
+    for bound in governed.bound_rules:
+        if isinstance(bound.options, gpu_toleration.GPUTolerationOptions):
+            yield from bound.options.listed
     for gpu_class in configuration.classes:
         yield from gpu_class.tolerations
 
@@ -166,19 +166,22 @@ _STATIC = {
     gpu_toleration.RULE.id: {
         "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
     },
-    gpu_isolation.RULE.id: _TEMPLATES,
+    gpu_isolation.RULE.id: {
+        "claims of other devices": "CEL cannot look up their devices, so each claim counts as a GPU",
+        **_TEMPLATES,
+    },
 }
 """Parts that are never exported, and why, by exported rule."""
 
 
-def _never_exported(binding: Binding) -> Iterator[Unsupported]:
-    found, options = dict(_STATIC.get(binding.rule.id, {})), binding.options
+def _never_exported(bound: BoundRule) -> Iterator[Unsupported]:
+    found, options = dict(_STATIC.get(bound.rule.id, {})), bound.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         if dict in {type(options.max_per_container), type(options.max_per_pod)}:
             found["limits by class"] = "the largest of a resource holds for every pod, whatever its class"
         if options.complete_limits:
             found["completeLimits"] = "without the webhook the API server itself rejects such pods"
-    yield from (Unsupported(binding.rule.id, what, why) for what, why in found.items())
+    yield from (Unsupported(bound.rule.id, what, why) for what, why in found.items())
 
 
 def as_text(exported: AdmissionPolicies) -> str:
@@ -202,8 +205,8 @@ def header(exported: AdmissionPolicies) -> str:
 
 def summary(exported: AdmissionPolicies) -> Iterator[str]:
     """Yield lines about the export: its size, what expires, and what is not in it."""
-    policies = sum("Binding" not in policy["kind"] for policy in exported.objects)
-    yield f"Policies, each with its binding: {policies}. Rules in here: {', '.join(exported.rules) or 'none'}."
+    count = sum("Binding" not in policy["kind"] for policy in exported.objects)
+    yield f"Policies, each with its binding: {count}. Rules in here: {', '.join(exported.rules) or 'none'}."
     for title, items in (
         ("CEL has no clock. Export again when this ends:", exported.ending),
         ("Not in here:", exported.unsupported),

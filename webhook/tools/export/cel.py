@@ -1,12 +1,14 @@
 """CEL that several exported rules share, as the API server of Kubernetes 1.33 and later reads it.
 
 Safe under failurePolicy Fail, because no expression can err: `object` is read as `dyn`, every optional field through `.?` or
-`[?…]`, and only quantities that the API server's own decoder has read before, or digits of whole numbers.
+`[?…]`, and `quantity()` gets only what the API server's decoder has read before, or digits.
 """
 
 import re
+import string
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from policies.finding import VALUE_LENGTH
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
@@ -19,9 +21,12 @@ Named = tuple[str, str]
 
 POD = "dyn(object)"
 LIST_WIDTH = 110
-REGEXES = 20
-"""Alternatives in one expression."""
+MAX_ALTERNATIVES = 20
+"""Globs in one regular expression."""
+NAME_CHARACTERS = f"{string.ascii_letters}{string.digits}./_-"
+"""Those of namespaces and resources. The - is last, where `[…]` takes it for itself."""
 _META = re.compile(r"[*?\[]")
+_SPECIAL = str.maketrans({c: f"\\{c}" for c in r"\.^$*+?()[]{}|"} | {"'": r"\x27", "\n": r"\n", "\r": r"\r"})
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -48,8 +53,8 @@ def indented(expression: str, spaces: int) -> str:
 
 
 def escaped(literal: str) -> str:
-    """Return the text as part of a regular expression; of what names hold, only these characters mean anything there."""
-    return re.sub(r"([\\.^$*+?()\[\]{}|])", r"\\\1", literal)
+    """Return the text as part of a regular expression (RE2) in `r'…'`, which can hold neither a quote nor a line end."""
+    return literal.translate(_SPECIAL)
 
 
 def glob_regex(glob: str) -> str:
@@ -63,9 +68,9 @@ def glob_regex(glob: str) -> str:
         elif character == "?":
             found += "."
         elif end > 0:
-            negated = glob.startswith("!", at)
-            ranges = re.sub(r"([\\\[\]^])", r"\\\1", glob[at + negated : end])
-            found, at = f"{found}[{'^' * negated}{ranges}]", end + 1
+            # RE2 refuses some ranges that fnmatch accepts, such as z-a, so list the characters.
+            fitting = "".join(c for c in NAME_CHARACTERS if fnmatchcase(c, glob[at - 1 : end + 1]))
+            found, at = f"{found}[{fitting or f'^{NAME_CHARACTERS}'}]", end + 1
         else:
             found += escaped(character)
     return found
@@ -82,21 +87,18 @@ def fits(subject: str, globs: Iterable[str]) -> str:
 
 
 def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iterator[str]:
-    """Yield the conditions that `subject` is one of the texts, and that one of the expressions fits the whole of it.
-
-    No expression made here has a quote in it.
-    """
+    """Yield the conditions that `subject` is one of the texts, and that one of the regular expressions fits the whole of it."""
     if plain:
         yield f"{subject} in {texts(plain)}"
     # A literal cannot be folded: a long one becomes several.
-    for at in range(0, len(regexes), REGEXES):
-        yield f"{subject}.matches(r'^({'|'.join(regexes[at : at + REGEXES])})$')"
+    for at in range(0, len(regexes), MAX_ALTERNATIVES):
+        yield f"{subject}.matches(r'^({'|'.join(regexes[at : at + MAX_ALTERNATIVES])})$')"
 
 
 # ---- which pods and containers request GPUs
 
 
-def names_gpu(
+def is_gpu_name(
     name: str, resource_mapping: ResourceMapping, wanted: Callable[[ResourcePattern], bool] = lambda _: True
 ) -> str:
     """Return the condition that the resource `name` (a CEL variable) is a GPU resource whose pattern is wanted.
@@ -136,13 +138,16 @@ def _may_overlap(one: ResourcePattern, other: ResourcePattern) -> bool:
     return heads and (tail.endswith(other_tail) or other_tail.endswith(tail))
 
 
-def gpu_names(containers: str, resource_mapping: ResourceMapping) -> Named:
-    """Return the variable `gpus`: the names of GPU resources that the containers name. CEL cannot make one list of lists."""
+def gpus_variable(containers: str, resource_mapping: ResourceMapping) -> Named:
+    """Return the variable `gpus`: the names of GPU resources that the containers name.
+
+    This CEL cannot flatten lists, so names are joined and split again.
+    """
     names = "c.?resources[?kind].orValue({}).map(name, name).join(' ')"
     return (
         "gpus",
         f"({containers}).map(c, ['limits', 'requests'].map(kind,\n  {names}).join(' ')).join(' ').split(' ').filter(name,\n"
-        f"  {indented(names_gpu('name', resource_mapping), 2)})",
+        f"  {indented(is_gpu_name('name', resource_mapping), 2)})",
     )
 
 
@@ -151,7 +156,10 @@ REQUESTS_GPUS = """\
  ['limits', 'requests'].exists(kind, c.?resources[?kind].orValue({}).exists(name, amount,
    name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()) &&
    quantity(amount).isGreaterThan(quantity('0')))))"""
-"""Whether the container `c` requests a GPU, given `gpus`: the limit counts where there is one."""
+"""Whether the container `c` requests a GPU (see `gpus_variable`), or uses a ResourceClaim, whose devices CEL cannot look up.
+
+Of a resource, the limit counts where there is one.
+"""
 
 
 def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
@@ -163,7 +171,7 @@ def is_fraction_pod(resource_mapping: ResourceMapping) -> str:
 
 
 def fraction_container(resource_mapping: ResourceMapping) -> str:
-    """Return the name of the container that a fraction scheduler serves, '' where none does."""
+    """Return the expression of the name of the container that a fraction scheduler serves, '' where none does."""
     schedulers = texts(resource_mapping.fraction_schedulers)
     return f"""\
 ({is_fraction_pod(resource_mapping)}) && {POD}.spec.?nodeName.orValue('') == '' &&
@@ -183,7 +191,7 @@ NOT_A_MIRROR_POD: Named = (
   request.userInfo.username == 'system:node:' + {POD}.spec.?nodeName.orValue('') &&
   {POD}.metadata.?annotations[?'{MIRROR_ANNOTATION}'].hasValue())""",
 )
-"""A kubelet's mirror of a static pod: nothing may be added, and denying it would not stop the pod."""
+"""Leaves out a kubelet's mirror of a static pod: nothing may be added, and denying it would not stop the pod."""
 
 
 def may_request_gpus(resource_mapping: ResourceMapping) -> Named:
@@ -201,7 +209,7 @@ def may_request_gpus(resource_mapping: ResourceMapping) -> Named:
 
 
 def pod_requests_gpus(resource_mapping: ResourceMapping) -> Named:
-    """Return the variable `requestsGPUs`, given `gpus`: whether the pod requests a GPU in any way."""
+    """Return the variable `requestsGPUs`, given `gpus`: whether the pod requests a GPU in any way, or uses a ResourceClaim."""
     return (
         "requestsGPUs",
         f"({CONTAINERS}).exists(c,\n  {indented(REQUESTS_GPUS, 2)}) ||\n"
@@ -209,8 +217,8 @@ def pod_requests_gpus(resource_mapping: ResourceMapping) -> Named:
     )
 
 
-def of_each(containers: str, condition: str, found: str) -> str:
-    """Return the sentences in the lists `found`, one for each container `c` of a list that meets the condition."""
+def sentence_per_container(containers: str, condition: str, found: str) -> str:
+    """Return the list: of each container `c` that meets the condition, its sentences `found`, joined to one."""
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
   {condition},

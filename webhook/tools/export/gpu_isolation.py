@@ -1,4 +1,4 @@
-"""Exports rule gpu-isolation as CEL. The policies also cover pods that the webhook never gets, and ephemeral containers.
+"""Rule gpu-isolation in CEL. The API server policies also cover pods that the webhook never gets, and ephemeral containers.
 
 An ephemeral container cannot request a GPU, so it gets NVIDIA_VISIBLE_DEVICES=void (no devices). A tool that must see the GPU of
 a pod runs inside the container that has it (kubectl exec).
@@ -34,7 +34,7 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
     """Yield the fragments; `gpu_taints` are the taints of GPU nodes, as tolerations."""
     requesting = f"({CONTAINERS}).filter(c,\n  {cel.indented(REQUESTS_GPUS, 2)}).map(c, c.?name.orValue(''))"
     having_gpus = (
-        cel.gpu_names(CONTAINERS, resource_mapping),
+        cel.gpus_variable(CONTAINERS, resource_mapping),
         ("requesting", requesting),
         ("fractionContainer", cel.fraction_container(resource_mapping)),
     )
@@ -122,11 +122,12 @@ def _void_patch(containers: str) -> str:
 
 
 def _variable_findings(containers: str) -> str:
-    hiding_values, suggested_value = cel.texts(HIDING), cel.text(HIDING[-1])
+    hiding_values, suggested_value = cel.texts(HIDING), cel.text(VOID)
     for vendor in VENDORS:
         if vendor.visible_devices and vendor.hiding != HIDING:
             is_its_own = f"e.name in {cel.texts(vendor.visible_devices)}"
             hiding_values = f"({is_its_own} ? {cel.texts(vendor.hiding)} : {hiding_values})"
+            # The last of a vendor's values is the best.
             suggested_value = f"({is_its_own} ? {cel.text(vendor.hiding[-1])} : {suggested_value})"
     has_gpus = "(c.name in variables.requesting || c.name == variables.fractionContainer)"
     # What a sentence has before the suggested value (the same in both), and after it.
@@ -145,7 +146,7 @@ c.?env.orValue([]).transformList(j, e,
     (e.name in variables.visibleDevices || e.name.startsWith({cel.text(exposure.DOCKER_RESOURCE)})) &&
       (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding_values})),
     {finding})"""
-    return cel.of_each(containers, "!(c.name in variables.existing)", findings)
+    return cel.sentence_per_container(containers, "!(c.name in variables.existing)", findings)
 
 
 # ---- files of the node
@@ -185,7 +186,7 @@ def _device_list_findings(containers: str) -> str:
 c.?volumeMounts.orValue([]).transformList(j, m,
     m.mountPath.contains({cel.text(exposure.DEVICE_LIST)}),
     {finding})"""
-    return cel.of_each(containers, "!(c.name in variables.existing)", findings)
+    return cel.sentence_per_container(containers, "!(c.name in variables.existing)", findings)
 
 
 def _host_path_findings(containers: str) -> str:
@@ -268,7 +269,7 @@ def _value_from_warnings(containers: str) -> str:
       (f.?prefix.orValue('').startsWith({prefix}) ||
         (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
     {finding("envFrom", rule.NAME_VARIABLES)}))"""
-    return cel.of_each(
+    return cel.sentence_per_container(
         containers, "c.name in variables.requesting || c.name == variables.fractionContainer", findings
     )
 

@@ -26,7 +26,11 @@ PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 def fragment(
     resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
 ) -> Fragment:
-    found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
+    found = (
+        "variables.wrongAmounts"
+        if options.max_per_pod is None
+        else "(variables.wrongAmounts + variables.wrongTotals)"
+    )
     return Fragment(
         part="gpu-requests",
         description="GPU requests are whole numbers, and at most what the policy allows.",
@@ -39,21 +43,21 @@ def fragment(
 def _variables(
     resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
 ) -> Iterator[Named]:
-    """Yield the variables. `amounts` and `totals` are lists of findings."""
-    yield cel.gpu_names(CONTAINERS, resource_mapping)
-    counted = cel.names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
+    """Yield the variables. `wrongAmounts` and `wrongTotals` are lists of findings."""
+    yield cel.gpus_variable(CONTAINERS, resource_mapping)
+    counted = cel.is_gpu_name("name", resource_mapping, lambda pattern: pattern.measure.is_count)
     # CEL has no sets, so keep each name only at its first index.
     yield (
         "counted",
         "variables.gpus.transformList(i, name, i == variables.gpus.indexOf(name) && (\n"
         f"  {cel.indented(counted, 2)}), name)",
     )
-    percentages = cel.names_gpu("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
+    percentages = cel.is_gpu_name("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
     yield "percentages", f"variables.gpus.filter(name,\n  {cel.indented(percentages, 2)})"
     per_container = _limit(options.max_per_container, catalogue)
-    yield "amounts", " +\n".join(_amounts(each, per_container) for each in LISTS)
+    yield "wrongAmounts", " +\n".join(_amounts(each, per_container) for each in LISTS)
     if options.max_per_pod is not None:
-        yield "totals", _totals(_limit(options.max_per_pod, catalogue))
+        yield "wrongTotals", _totals(_limit(options.max_per_pod, catalogue))
 
 
 def _limit(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
@@ -90,13 +94,14 @@ def _amounts(containers: str, limit: str) -> str:
 ['limits', 'requests'].map(kind, c.?resources[?kind].orValue({{}}).transformList(name, amount,
     name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()),
     {cel.indented(said, 4)}).{joined}).filter(finding, finding != '')"""
-    return cel.of_each(containers, "c.?resources.hasValue()", findings)
+    return cel.sentence_per_container(containers, "c.?resources.hasValue()", findings)
 
 
 def _problem(limit: str) -> str:
     """Return a CEL expression for the problem of an `amount` of resource `name`. It is '' for a valid amount."""
     over = "quantity(amount).isGreaterThan(quantity({}))".format
     whole = f"set {NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
+    # Each has a reason, a message and a remedy.
     too_large, too_much = ("; ".join(reversed(each[1:3])) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
     too_many = "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'"
     of_policy = cel.bound("most", limit, f"most >= 0 && {over('string(most)')} ? {too_many} : ''")
@@ -133,9 +138,7 @@ def _totals(limit: str) -> str:
     each_init = f"{inits}.transformList(i, c, !({is_sidecar('c')}), {_count('c')} + {sidecars_before})"
     total = f"({apps_and_sidecars} +\n  {each_init}).max() +\n  {_whole(f'{POD}.spec.?overhead[?name]')}"
     said = cel.bound("most", limit, f"most >= 0 && total > most ? {finding} : ''")
-    return (
-        f"variables.amounts.size() > 0 ? [] : variables.counted.map(name, {cel.bound('total', total, said)})"
-    )
+    return f"variables.wrongAmounts.size() > 0 ? [] : variables.counted.map(name, {cel.bound('total', total, said)})"
 
 
 def _count(container: str) -> str:

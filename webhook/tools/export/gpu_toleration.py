@@ -29,7 +29,7 @@ def fragment(
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
         conditions=(NOT_A_MIRROR_POD, cel.may_request_gpus(resource_mapping)),
         variables=(
-            cel.gpu_names(CONTAINERS, resource_mapping),
+            cel.gpus_variable(CONTAINERS, resource_mapping),
             ("requested", _REQUESTED),
             ("parts", _fractions(resource_mapping)),
             (
@@ -67,7 +67,7 @@ def cards(resource_mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]
         if pattern.resource is not None or (pattern.measure.is_count and not is_implicit):
             named[pattern.resource].add(pattern)
     for card, patterns in named.items():
-        yield cel.names_gpu("name", resource_mapping, patterns.__contains__), card
+        yield cel.is_gpu_name("name", resource_mapping, patterns.__contains__), card
 
 
 def _card(resource_mapping: ResourceMapping) -> str:

@@ -1,4 +1,4 @@
-"""The objects of admissionregistration.k8s.io/v1 that carry an exported rule: a policy and its binding, each as plain data.
+"""The objects of admissionregistration.k8s.io/v1 that carry an exported rule: an API server policy and its binding.
 
 The first GPUPolicy that matches a namespace governs it. CEL evaluates every policy object, so each object excludes the namespaces
 that earlier policies match. CEL has no clock: pauses and exemptions count as they are at the time of the export.
@@ -16,7 +16,7 @@ import msgspec
 
 from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Requirement
-from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, end_of_pause
+from policies.policy import BUILT_IN_POLICY, BoundRule, Match, Policy, PolicySet, end_of_pause
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import objects
@@ -42,7 +42,7 @@ class Governed(msgspec.Struct, frozen=True):
     """A policy, its rules (without disabled ones), and where it governs."""
 
     policy: Policy
-    bindings: tuple[Binding, ...]
+    bound_rules: tuple[BoundRule, ...]
     scope: Scope
 
 
@@ -52,15 +52,15 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
     for policy in (*policies.policies, BUILT_IN_POLICY):
         if any(match.is_everything for match in before):
             return
-        bindings = (policies.binding(rule, policy) for rule in RULES)
-        enabled = tuple(binding for binding in bindings if binding.options.mode is not Mode.DISABLED)
+        bound_rules = (policies.bound(rule, policy) for rule in RULES)
+        enabled = tuple(bound for bound in bound_rules if bound.options.mode is not Mode.DISABLED)
         name, match = f"governed-by-{policy.name}"[:63].rstrip("-."), policy.spec.match
         scope = _inside(name, match) + _outside("governed-by-no-earlier-policy", before)
         yield Governed(policy, enabled, scope)
         before.append(match)
 
 
-def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
+def not_exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
     matches = [exemption for exemption in policy.spec.exemptions if exemption.holds(rule_id, now)]
     return None if any(match.is_everything for match in matches) else _outside("not-exempted", matches)
@@ -131,7 +131,7 @@ EPHEMERAL_CONTAINERS: Object = {**PODS, "resources": ["pods/ephemeralcontainers"
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule in CEL, or a part of it: one policy of the API server, which has either findings or a patch."""
+    """A rule in CEL, or a part of it: one API server policy, which has either findings or a patch."""
 
     part: str
     """Distinguishes the fragments of one rule in the names of the objects."""
@@ -157,7 +157,7 @@ class ExportedRule(msgspec.Struct, frozen=True):
 
 
 def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, mutations: str) -> list[Object]:
-    """Return both objects. `action` is for findings; `mutations` is the version of MutatingAdmissionPolicy."""
+    """Return both objects, as plain data. `action` is for findings; `mutations` is the version of MutatingAdmissionPolicy."""
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(fragment.resources)}
     if rule.excluded:
         excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(rule.excluded)}

@@ -325,7 +325,7 @@ def enforced(configuration: Configuration) -> Configuration:
 
 
 def _enforced(policy: Policy, policies: PolicySet) -> Policy:
-    options = {rule.id: policies.binding(rule, policy).options for rule in RULES}
+    options = {rule.id: policies.bound(rule, policy).options for rule in RULES}
     rules = {
         rule: each if each.mode is Mode.DISABLED else replace(each, mode=Mode.ENFORCE)
         for rule, each in options.items()

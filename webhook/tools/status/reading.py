@@ -237,7 +237,7 @@ def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicySt
 
 
 def _modes(policies: PolicySet, policy: Policy) -> dict[str, tuple[str, ...]]:
-    modes = {rule.id: policies.binding(rule, policy).options.mode for rule in RULES}
+    modes = {rule.id: policies.bound(rule, policy).options.mode for rule in RULES}
     by_mode = {mode.value: tuple(rule for rule, own in modes.items() if own is mode) for mode in Mode}
     return {mode: rules for mode, rules in by_mode.items() if rules}
 

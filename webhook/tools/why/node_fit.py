@@ -29,7 +29,7 @@ def format_requests(requested: Mapping[str, Fraction]) -> str:
 def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
     candidates = candidate_classes(pod, catalogues.classes, nodes)
-    return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_known else ()
+    return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_narrowed else ()
 
 
 def node_fits(
@@ -81,10 +81,8 @@ def _obstacles(
     if not node.is_ready:
         yield "is not Ready", "wait until it is Ready"
     if not node.is_schedulable:
-        yield (
-            "is cordoned",
-            f"kubectl uncordon {node.name}, if it should take pods again" if node.name else "",
-        )
+        remedy = f"kubectl uncordon {node.name}, if it should take pods again" if node.name else ""
+        yield "is cordoned", remedy
     yield from _taints(pod, node, startup_taints)
     yield from _labels(pod, node)
     yield from lacking.items()

@@ -117,6 +117,7 @@ def test_what_never_comes_of_an_exported_rule() -> None:
             "gpu-toleration: what it adds: needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is "
             "switched on"
         ),
+        "gpu-isolation: claims of other devices: CEL cannot look up their devices, so each claim counts as a GPU",
         "gpu-isolation: pod templates of workloads: their pods are checked when they are created",
         (
             "gpu-isolation: what it adds: needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is "
@@ -205,7 +206,7 @@ def test_limits_that_cel_cannot_tell_apart() -> None:
         policy("default", "priority: 0", "gpu-requests: {maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}")
     )
 
-    totals = expressions(made, "default.gpu-requests", "variables")["totals"]
+    totals = expressions(made, "default.gpu-requests", "variables")["wrongTotals"]
     assert "name in ['nvidia.com/gpu'] ? 2 : name in ['nvidia.com/gpu'] ? 1 : -1" in totals
 
 
@@ -219,13 +220,13 @@ def test_the_words_of_a_denial() -> None:
         "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'",
         "'set ' + name + ': 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs'",
     ):
-        assert words in found["amounts"]
+        assert words in found["wrongAmounts"]
     remedy = "'request ' + name + ': ' + string(most) + ' or less'"
     why = (
         "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
         "' per pod by policy'"
     )
-    assert f"'spec' + ': ' + {remedy} + '; ' + {why} + ' [gpu-requests]'" in found["totals"]
+    assert f"'spec' + ': ' + {remedy} + '; ' + {why} + ' [gpu-requests]'" in found["wrongTotals"]
 
 
 def test_the_comment_before_the_objects() -> None:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.tools.export.cel import fits, glob_regex, names_gpu, sentence, text, tolerates_value
+from webhook.tools.export.cel import (
+    NAME_CHARACTERS,
+    fits,
+    glob_regex,
+    is_gpu_name,
+    sentence,
+    text,
+    tolerates_value,
+)
 from webhook.tools.export.gpu_toleration import cards
 
 
@@ -45,7 +53,11 @@ def test_a_toleration_without_an_operator_compares_values() -> None:
     bracket_that_is_never_closed=(["a[b"], r"n.matches(r'^(a\[b)$')"),
     everything_among_others=(["a", "*", "b-*"], "true"),
     names=(["ml", "web", "ml"], "n in ['ml', 'web']"),
+    quote=(["it's-*"], r"n.matches(r'^(it\x27s-.*)$')"),
+    line_ends=(["a\nb\r*"], r"n.matches(r'^(a\nb\r.*)$')"),
     glob=(["ml-*"], "n.matches(r'^(ml-.*)$')"),
+    characters=(["[c-e]*", "['a]-*"], "n.matches(r'^([cde].*|[a]-.*)$')"),
+    range_of_nothing=(["[z-a]*"], f"n.matches(r'^([^{NAME_CHARACTERS}].*)$')"),
     both=(["a", "b?"], "n in ['a'] || n.matches(r'^(b.)$')"),
     nothing=([], "false"),
 )
@@ -54,11 +66,14 @@ def test_globs(globs: list[str], want: str) -> None:
 
 
 GLOBS = st.lists(
-    st.sampled_from(["*", "?", "[a-b]", "[!a]", "[]a]", "]", "!", "a", "b", "-", ".", "^", "\\"]), max_size=6
+    st.sampled_from(
+        ["*", "?", "[a-b]", "[b-a]", "[!a]", "[!-]", "[]a]", "'", "]", "!", "a", "b", "-", ".", "^", "\\"]
+    ),
+    max_size=6,
 ).map("".join)
 
 
-@given(GLOBS, st.text("ab-.]^\\", max_size=6))
+@given(GLOBS, st.text(NAME_CHARACTERS, max_size=6) | st.text("ab-.", max_size=6))
 def test_a_glob_fits_what_fnmatch_fits(glob: str, name: str) -> None:
     assert bool(re.fullmatch(glob_regex(glob), name)) is fnmatchcase(name, glob)
 
@@ -86,8 +101,8 @@ def test_gpu_names_are_those_of_the_vocabulary(name: str) -> None:
     resource_mapping = load_directory(None).resource_mapping
     resource = resource_mapping.resource(name)
 
-    assert evaluated(names_gpu("name", resource_mapping), name) is (resource is not None)
-    counted = names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
+    assert evaluated(is_gpu_name("name", resource_mapping), name) is (resource is not None)
+    counted = is_gpu_name("name", resource_mapping, lambda pattern: pattern.measure.is_count)
     assert evaluated(counted, name) is (resource is not None and resource.measure.is_count)
     found = [card or name for condition, card in cards(resource_mapping) if evaluated(condition, name)]
     assert found == list(filter(None, [resource_mapping.whole_card(name)]))
@@ -110,5 +125,5 @@ def test_the_first_pattern_that_fits_decides(patterns: list[ResourcePattern], na
 
     for wanted in (frozenset(Measure), frozenset({Measure.DEVICES}), frozenset({Measure.MEMORY_MIB})):
         chosen = frozenset(each for each in resource_mapping.patterns if each.measure in wanted)
-        condition = names_gpu("name", resource_mapping, chosen.__contains__)
+        condition = is_gpu_name("name", resource_mapping, chosen.__contains__)
         assert evaluated(condition, name) is (resource is not None and resource.measure in wanted)

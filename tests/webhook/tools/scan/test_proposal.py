@@ -241,10 +241,10 @@ def test_enforced_takes_every_rule_in_its_word_but_those_that_are_disabled() -> 
     spec = {"match": {"namespaces": ["team"]}, "pausedUntil": "2999-01-01T00:00:00Z", "rules": rules}
     policies = enforced(load_objects([Document(POLICY, "ours", spec)])).policies
 
-    modes = {each.rule.id: each.options.mode for each in policies.for_namespace("team").bindings}
+    modes = {each.rule.id: each.options.mode for each in policies.for_namespace("team").bound_rules}
     assert set(modes.values()) == {Mode.ENFORCE}
     assert modes.keys() >= {"gpu-class", "gpu-isolation"}
     assert "model-warming" not in modes
     assert policies.for_namespace("team").paused_until is None
-    assert {each.options.mode for each in policies.for_namespace("other").bindings} == {Mode.ENFORCE}
+    assert {each.options.mode for each in policies.for_namespace("other").bound_rules} == {Mode.ENFORCE}
     assert policies.for_namespace("kube-system").exemptions

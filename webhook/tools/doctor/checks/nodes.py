@@ -95,9 +95,9 @@ def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]
     cards = sorted(configuration.resource_mapping.whole_cards)
     tolerations = {"GPUPolicy/built-in": tuple(map(resource_taint, cards))}
     for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
-        binding = configuration.policies.binding(gpu_toleration.RULE, policy)
-        if isinstance(binding.options, gpu_toleration.GPUTolerationOptions):
-            tolerations.setdefault(f"GPUPolicy/{binding.source}", tuple(binding.options.listed))
+        bound = configuration.policies.bound(gpu_toleration.RULE, policy)
+        if isinstance(bound.options, gpu_toleration.GPUTolerationOptions):
+            tolerations.setdefault(f"GPUPolicy/{bound.source}", tuple(bound.options.listed))
     return tolerations | {f"GPUClass/{each.name}": each.tolerations for each in configuration.classes}
 
 
@@ -160,7 +160,7 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
 
 def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
     policies = cluster.configuration.policies
-    all_options = (policies.binding(gpu_class.RULE, policy).options for policy in policies.policies)
+    all_options = (policies.bound(gpu_class.RULE, policy).options for policy in policies.policies)
     return [each for each in all_options if isinstance(each, GPUClassOptions)] or [GPUClassOptions()]
 
 
@@ -272,9 +272,9 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
 def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
     policies = cluster.configuration.policies
     for source, options in {
-        binding.source: binding.options
-        for binding in (policies.binding(spot.RULE, policy) for policy in policies.policies)
-        if binding.options.mode is not Mode.DISABLED
+        bound.source: bound.options
+        for bound in (policies.bound(spot.RULE, policy) for policy in policies.policies)
+        if bound.options.mode is not Mode.DISABLED
     }.items():
         wanted = options.node_selector if isinstance(options, spot.SpotOptions) else {}
         selecting = Pod(given_spec=PodSpec(node_selector=wanted))
