@@ -197,7 +197,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Iterator[tuple[Violation, ...]]:
         """Yield what each phase finds of a pod that is created now, or of a template."""
         evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
-        pod = self.as_given(policy, pod)
+        pod = self.with_limit_range_defaults(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
         refused = self._refused(policy, first.pod or pod)
@@ -225,7 +225,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         is_needed = is_annotated or phase is Phase.TEMPLATE or Need.LIMIT_RANGES in policy.needs
         return self.facts.limits_of(policy.namespace) if is_needed else None
 
-    def as_given(self, policy: EffectivePolicy, pod: Pod) -> Pod:
+    def with_limit_range_defaults(self, policy: EffectivePolicy, pod: Pod) -> Pod:
         """Return a new pod, as its author wrote it, with what LimitRanges give it before webhooks see it."""
         limits = self.facts.limits_of(policy.namespace)
         return as_admitted(pod, limits) if limits is not None else pod
@@ -271,7 +271,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if too_long := self.too_long(policy, pod):
             return [too_long]
         mutated = replace(self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
-        final = self.as_given(policy, mutated.pod or pod)
+        final = self.with_limit_range_defaults(policy, mutated.pod or pod)
         validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
             configuration, nodes = self.configuration, self.facts.named_nodes()
