@@ -1,6 +1,8 @@
 """Settings of all tests."""
 
+import gc
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ settings.register_profile("all", parent=settings.get_profile("quick"), max_examp
 settings.register_profile("least", parent=settings.get_profile("quick"), max_examples=4)  # tests/sentences.py
 settings.load_profile("quick")
 # Half of what the tests cost are API servers, which collect garbage less often with these: up to 1 GiB each.
-os.environ.setdefault("GOGC", "400")
+os.environ.setdefault("GOGC", "1600")
 os.environ.setdefault("GOMEMLIMIT", "1GiB")
 
 TOGETHER = {
@@ -86,6 +88,17 @@ LONGEST = (
 """What would keep one process busy after the others have ended, longest first; they begin with it."""
 WAITS = "tests/cluster/"
 """Tests that wait most of the time. What takes processor time runs beside them."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from what lives as long as the process: all modules and tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -71,7 +71,7 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """For example `70b bf16 serving needs 195.6 GiB over 4 GPUs = 48.9 GiB each by rule of thumb`."""
-        by = "" if self.estimate.knows_kv_cache else " by rule of thumb"
+        by = "" if self.estimate.knows_cache else " by rule of thumb"
         return f"{self.model} needs {self._divided(self.estimate.total)}{by}"
 
     @property

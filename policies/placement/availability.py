@@ -124,13 +124,9 @@ class Availability:
         of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
         if not of_vendor or self._is_by_annotation:
             return None
-        return Complaint(
-            OTHER_VENDOR,
-            message,
-            f"request {offered}{self._or_pin(of_vendor, resource)}",
-            names=tuple(resources),
-            choices=self._pins(of_vendor, resource),
-        )
+        or_pin, pins = self._or_pin(of_vendor, resource)
+        remedy = f"request {offered}{or_pin}"
+        return Complaint(OTHER_VENDOR, message, remedy, names=tuple(resources), choices=pins)
 
     def unknown_slice(self, resource: GPUResource, *, known_profiles_only: bool = False) -> Complaint | None:
         """Complain if no class on which the pod can run lists the profile of this slice.
@@ -168,24 +164,31 @@ class Availability:
         nearest = self._nearest_slices(resource, [each for each in self._recommended if each in with_list])
         whole_gpu = self.classes[0].resource if self.pinned else with_list[0].resource
         remedy = f"request {' or '.join(nearest) or f'whole GPUs ({whole_gpu})'}"
+        pins: tuple[Edits, ...] = ()
         if self.pinned:
             message = (
                 f"must be a slice of {self._description}, to which the pod is pinned: it has no {profile}"
                 if is_denied
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
-            remedy += self._or_pin(with_profile, resource)
+            or_pin, pins = self._or_pin(with_profile, resource)
+            remedy += or_pin
         elif is_on_no_node and not known_profiles_only:
             message = f"must be a slice that some node has: none has {profile}"
         elif is_denied:
             message = f"must be a slice that some GPU class has: none has {profile}"
         else:
             message = f"should be a slice that some GPU class has: none lists {profile}"
-        names, pins = tuple(nearest or [whole_gpu]), self._pins(with_profile, resource) if self.pinned else ()
+        names = tuple(nearest or [whole_gpu])
         return Complaint(UNKNOWN_SLICE, message, remedy, severity, names=names, choices=pins)
 
-    def without_node(self, resource: GPUResource, resource_mapping: ResourceMapping) -> Complaint | None:
-        """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed."""
+    def without_node(
+        self, resource: GPUResource, resource_mapping: ResourceMapping, count: int = 1
+    ) -> Complaint | None:
+        """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed.
+
+        It goes with so many of another resource that a node has. count: 0 to offer none.
+        """
         name = resource.name
         is_claimed = (
             name.startswith(IMPLICIT_DEVICE_CLASS) or name in resource_mapping.extended_names.values()
@@ -198,9 +201,12 @@ class Availability:
         offered = nearest or sorted(
             each for each in self._gpus_on_nodes if not self.pinned or vendor(each) == vendor(name)
         )
-        there = [self._most(each) for each in offered if each in self._gpus_on_nodes]
-        but = f", but {alternatives_in_words(there)}" if there else ""
-        message = f"no schedulable node has {name} now{but}: the pod stays pending, and holds quota"
+        there = [(each, self._most(each)) for each in offered if each in self._gpus_on_nodes]
+        in_words = [f"{most} {each}" if most else each for each, most in there]
+        but = f", but {alternatives_in_words(in_words)}" if there else ""
+        too_few = {each for each, most in there if most and most < count}
+        offered = [each for each in offered if each not in too_few] if count else []
+        message = f"no schedulable node has {name} now{but}: the pod stays pending"
         return Complaint(
             NO_NODE,
             message,
@@ -222,11 +228,10 @@ class Availability:
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
 
-    def _most(self, name: str) -> str:
-        """Return the resource and how much the node with the most of it has, in words: `4 nvidia.com/gpu.shared`."""
+    def _most(self, name: str) -> int:
+        """Return how much of the resource the node with the most of it has; 0 if that is not known."""
         states = chain.from_iterable(self._nodes.states.values()) if self._nodes is not None else ()
-        most = max((dict(each.amounts).get(name, 0) for each in states), default=0)
-        return f"{most} {name}" if most else name
+        return max((dict(each.amounts).get(name, 0) for each in states), default=0)
 
     @cached_property
     def _gpus_on_nodes(self) -> frozenset[str]:
@@ -319,24 +324,15 @@ class Availability:
     def _description(self) -> str:
         return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._pinned_by)})"
 
-    def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> str:
-        """Return a further remedy: pin the pod to a class with the resource. "" if the namespace may use no such class."""
-        first = self._other(others, resource)
-        return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
-
-    def _pins(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[Edits, ...]:
-        """Return that further remedy as edits."""
-        first = self._other(others, resource)
-        pin = Edit(annotation_path(GPU_CLASS), first.name) if first else None
-        return together(*without_pins(self.pod, self._catalogue), pin) if pin else ()
-
-    def _other(self, others: Sequence[GPUClass], resource: GPUResource) -> GPUClass | None:
+    def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[str, tuple[Edits, ...]]:
+        """Return a further remedy, in words and as edits: pin the pod to a class with the resource. Empty without one."""
         having = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
-        return next((each for each in having if self.use.may_have_nodes(each, self._nodes)), None)
-
-    def contradicts_annotation(self, resource: GPUResource) -> bool:
-        """Whether the classes of the annotation lack the resource. Rule gpu-class reports it."""
-        return self._is_by_annotation and not any(offers(c, resource, self._catalogue) for c in self.classes)
+        first = next((each for each in having if self.use.may_have_nodes(each, self._nodes)), None)
+        if first is None:
+            return "", ()
+        pin = Edit(annotation_path(GPU_CLASS), first.name)
+        words = f", or pin the pod to {first.name}, which has {resource.name}"
+        return words, together(*without_pins(self.pod, self._catalogue), pin)
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""
@@ -382,14 +378,17 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_per_pod: ResourceLimits
     gpus_per_node: int
     known_profiles_only: bool
+    may_replace: bool = True
+    """Whether another resource is offered for one that no node has. Not to a DaemonSet, which chose its nodes."""
 
-    def check_resource(self, resource: GPUResource) -> Complaint | None:
+    def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
         complaint = self.availability.other_vendor(resource)
         complaint = complaint or self.availability.unknown_slice(
             resource, known_profiles_only=self.known_profiles_only
         )
-        return complaint or self.availability.without_node(resource, self.resource_mapping)
+        count = count if self.may_replace else 0
+        return complaint or self.availability.without_node(resource, self.resource_mapping, count)
 
     def check_container(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if a container requests too many."""

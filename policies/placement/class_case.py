@@ -6,8 +6,7 @@ from typing import NamedTuple
 from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.models.estimate import class_fit
-from policies.models.memory import MAX_WAYS, ModelNeed, model_need
+from policies.models.memory import ModelNeed, enough_cards, model_need
 from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
 from policies.placement.class_choice import (
     MAX_NAMES_LISTED,
@@ -21,7 +20,6 @@ from policies.placement.class_choice import (
 )
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
-from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 
 
@@ -67,11 +65,10 @@ class ClassCase:
         """Return the advice that puts the pod on one of the classes."""
         key, pinned = self.selection.label_key, self.pinned
         values_of = self.selection.names_to_suggest(classes)
-        names = alternatives_in_words(list(values_of))
-        values = alternatives_in_words([value for each in values_of.values() for value in each[:1]])
         by_annotation = self.selection.advice_to_name(list(values_of))
-        firsts = [value for each in values_of.values() for value in each[:1]][:MAX_NAMES_LISTED]
-        selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in firsts))
+        firsts = [value for each in values_of.values() for value in each[:1]]
+        values = alternatives_in_words(firsts)
+        selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in firsts[:MAX_NAMES_LISTED]))
         if self.placed_by is not None:
             return ClassAdvice(selectors, f"{self.placed_by.instead} nodeSelector {key}: {values}")
         if pinned is None or self.is_requested or pinned.is_injected:
@@ -80,7 +77,7 @@ class ClassCase:
             return ClassAdvice(selectors, f"set nodeSelector {key}: {values}")
         free = self.without_pins()
         choices = tuple((*free, *edits) for edits in by_annotation.choices)
-        return ClassAdvice(choices, f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}")
+        return ClassAdvice(choices, f"remove {' and '.join(pinned.because)}, and {by_annotation.remedy}")
 
     def without_pins(self) -> Edits:
         """Return the edits that remove what pins the pod to classes."""
@@ -112,7 +109,7 @@ class ClassCase:
             return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]"),))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
-        if selection.a_name_reaches_nodes(holding):
+        if any(selection.name_with_nodes(each, holding) for each in holding):
             named = self.naming(holding)
             return named._replace(remedy=f"{named.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
@@ -131,18 +128,12 @@ class ClassCase:
         """Warn of a model that no card of the nodes holds, but several do; None if its author or a policy named the class."""
         need, usable, catalogue = self.need, self.on_nodes(nodes), self.selection.catalogue
         is_named = self.is_requested or (self.pinned is not None and not self.pinned.is_injected)
-        amounts = [
-            paths
-            for place in self.pod.places
-            for each in self.selection.resources
-            if (paths := place.amount_paths(each.name))
-        ]
-        if need is None or need.profile is not None or is_named or len(amounts) != 1 or not usable:
+        has_one_amount = len(self.selection.resources) == 1 and self.selection.edits_to_count(1)
+        if need is None or need.profile is not None or is_named or not (has_one_amount and usable):
             return None
         if any(need.weights_fit(each, catalogue) for each in usable):
             return None  # naming their class is enough
-        counts = {each.gpus for each in class_fit(need.estimate, usable, need.gpus).in_one_node}
-        more = sorted(count for count in counts if count > need.gpus)[:MAX_WAYS]
+        more = sorted(enough_cards(need, usable))
         largest = max(usable, key=lambda gpu_class: gpu_class.memory_gib)
         key, value = need.declared
         if not more:
@@ -154,7 +145,7 @@ class ClassCase:
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, catalogue)}), the largest card of the nodes, or the pod "
             f"stays pending: {need.words}",
-            choices=tuple(tuple(Edit(path, count) for path in amounts[0]) for count in more),
+            choices=tuple(map(self.selection.edits_to_count, more)),
         )
 
     def added_values(self) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources, and, if nodes are known, a node that takes the pod."""
         offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
-        taking = tuple(each for each in offering if self._name_with_nodes(each, offering))
+        taking = tuple(each for each in offering if self.name_with_nodes(each, offering))
         return taking if taking or self._knows_classes_of_nodes else tuple(offering)
 
     def takes(self, classes: Sequence[GPUClass], values: Sequence[str]) -> bool:
@@ -156,14 +156,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def names_to_suggest(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
-        with_nodes = [value for gpu_class in classes if (value := self._name_with_nodes(gpu_class, classes))]
+        with_nodes = [value for gpu_class in classes if (value := self.name_with_nodes(gpu_class, classes))]
         return dict(with_nodes or [self._label_values((gpu_class,), gpu_class.name) for gpu_class in classes])
 
-    def a_name_reaches_nodes(self, classes: Collection[GPUClass]) -> bool:
-        """Whether the name of one of the classes, or of its family, puts a pod on nodes that exist or can be created."""
-        return any(self._name_with_nodes(gpu_class, classes) for gpu_class in classes)
-
-    def _name_with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> NamedValues | None:
+    def name_with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> NamedValues | None:
         """Return the name whose nodes take the pod: of the class, or else of its family. Nodes may have only the family's label.
 
         The family counts only if all its classes are in `among`. None if the nodes of neither do, or they are not known.
@@ -343,7 +339,7 @@ def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUCla
     smallest = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == memory]
     # The catalogue has cards that most clusters lack: of equal cards, take the first with nodes.
     first = next(filter(selection.has_own_nodes, smallest), smallest[0])
-    if need.estimate.knows_kv_cache or selection.has_own_nodes(first):
+    if need.estimate.knows_cache or selection.has_own_nodes(first):
         return [first]
     # A rule of thumb must not exclude the existing nodes.
     with_nodes = [each for each in weights_fit if selection.has_own_nodes(each)]

@@ -28,11 +28,8 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
         return
     values = case.added_values()
     if case.choice and values:
-        chosen, requested, demanded = (
-            case.choice.names,
-            case.choice.in_words,
-            f"{key}={alternatives_in_words(values)}",
-        )
+        chosen, requested = case.choice.names, case.choice.in_words
+        demanded = f"{key}={alternatives_in_words(values)}"
     elif case.pinned:
         chosen, requested = frozenset(case.pinned.classes), alternatives_in_words(case.pinned.classes)
         demanded = " and ".join(case.pinned.because)
@@ -60,17 +57,17 @@ def _not_schedulable(
     """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
     names = {each.name for each in case.selection.resources if each.measure.is_count}
     states = nodes.states_for(case.pod, names, case.selection.label_key, values)
-    if states is None or not names <= nodes.on_nodes:  # gpu-requests reports what no node has
+    if states is None or (states and not names <= nodes.on_nodes):  # gpu-requests reports what no node has
         return
     if not any(names <= state.resources for state in states):
         has = (
-            f"no schedulable node of it has {alternatives_in_words(sorted(names))} now"
+            f"no schedulable node of it has {' and '.join(sorted(names))} now"
             if states
             else "all its nodes are cordoned now"
         )
         yield warning(
             reason=NO_NODE,
-            message=f"class {requested}: {has}, so the pod stays pending, and holds quota",
+            message=f"class {requested}: {has}, so the pod stays pending",
             ask="" if states else "to uncordon one of them",
             asks=() if states else (Asked("Node", "spec.unschedulable"),),
         )

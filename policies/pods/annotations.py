@@ -32,8 +32,6 @@ MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 SPOT = DOMAIN + "spot"
 MAX_RUNTIME = DOMAIN + "max-runtime"
-MODELS = frozenset({MODEL_FAMILY, MODEL_PARAMS})
-"""The annotations that declare a model."""
 READ_BY = {
     CUDA: "cuda-version",
     SPOT: "spot",
@@ -86,18 +84,14 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     """A value that would be right, where only the author knows which."""
     choices: tuple[Edits, ...] = ()
 
-    @property
-    def _example(self) -> tuple[Edits, ...]:
-        return together(Edit(annotation_path(self.key), self.example)) if self.example else ()
-
     def finding(self) -> Finding:
-        path = annotation_path(self.key)
+        path, written = annotation_path(self.key), self.meant or self.example
         return Finding(
             reason=INVALID_ANNOTATION,
             path=path,
             value=self.value,
             message=self.message,
-            choices=together(Edit(path, self.meant)) if self.meant else self.choices or self._example,
+            choices=self.choices or (together(Edit(path, written)) if written else ()),
             is_example=not self.meant and bool(self.example),
             remedy=f'set {self.key}: "{self.meant}"' if self.meant else self.remedy,
         )

@@ -78,7 +78,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
     """Return a new pod, as its author wrote it, as webhooks see it: with what its containers get, and the annotation of it."""
-    patch, added = PodPatch(_with_requests(pod)), missing(pod, limits)
+    patch, added = PodPatch(_with_requests(pod)), list(islice(_missing(pod, limits), MAX_AMOUNTS))
     for each in added:
         patch.set_resource(each.place, each.kind, each.resource, each.amount)
     if added:
@@ -102,12 +102,8 @@ def _with_requests(pod: Pod) -> Pod:
     return replace(pod, given_spec=replace(pod.spec, resources=replace(own, requests=requests)))
 
 
-def missing(pod: Pod, limits: NamespaceLimits) -> list[Default]:
-    """Return what the containers get. The API server has copied what their author wrote from limits to requests before."""
-    return list(islice(_missing(pod, limits), MAX_AMOUNTS))
-
-
 def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
+    """Yield what the containers get. The API server has copied what their author wrote from limits to requests before."""
     for place in pod.places if limits.requests or limits.limits else ():
         for kind in KINDS:
             written = effective(place.container, kind)

@@ -115,5 +115,5 @@ def toleration_of(taint: Toleration) -> str:
 
 
 def tolerating(taint: Toleration) -> Toleration:
-    """Return the toleration of a taint."""
+    """Return the toleration of a taint. Exists would tolerate every value of the key: the pools of others."""
     return replace(taint, operator="Equal" if taint.value else "Exists", value=taint.value or None)

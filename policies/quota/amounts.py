@@ -122,6 +122,12 @@ def format_gpu_hours(amount: Fraction) -> str:
     return f"{shown} GPU-hour{'' if shown == '1' else 's'}"
 
 
+def key_order(key: str) -> tuple[int, str]:
+    """Sort keys of amounts in the order of the dimensions."""
+    dimension = key.partition("/")[0]
+    return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
+
+
 def unit(key: str, amount: Fraction = NOTHING) -> str:
     """Return what a key counts, for people: `GPUs`, the class, or the resource."""
     if key == GPUS:

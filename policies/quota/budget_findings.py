@@ -6,7 +6,7 @@ from functools import partial
 
 from policies.finding import Asked, Finding, Reason, Severity, Wait
 from policies.pods.workload import Workload
-from policies.quota.amounts import GPUS, Vector, format_amount, total, unit
+from policies.quota.amounts import GPUS, Vector, format_amount, key_order, total, unit
 from policies.quota.budget import (
     Budget,
     Period,
@@ -72,7 +72,7 @@ def how_much(budget: Budget, spending: Spending, keys: Collection[str]) -> str:
     facts = [
         f"{_hours(spending.spent.get(key, 0))} of {_hours(budget.granted[key])} GPU-hours"
         f"{'' if key == GPUS else f' of {unit(key)}'}"
-        for key in _first(keys)
+        for key in sorted(keys, key=key_order)
     ]
     more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
     return f"{' and '.join(facts[:KEYS_SHOWN])}{more} used {THIS_PERIOD[budget.period]}"
@@ -97,7 +97,7 @@ def _spent(
     namespace: str, budget: Budget, spending: Spending, needed: Collection[str], path: str = ""
 ) -> Finding:
     """Return the denial of a request that needs spent keys of the budget; with the path of a pod template, a warning."""
-    spent = _first(reached(budget, spending).intersection(needed))
+    spent = sorted(reached(budget, spending).intersection(needed), key=key_order)
     begins = f"the next {budget.period.value} begins at {time_of(spending.end)}"
     facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
@@ -118,16 +118,12 @@ def _low(
     namespace: str, budget: Budget, spending: Spending, needed: Collection[str], used: Vector, path: str = ""
 ) -> Iterator[Finding]:
     """Yield the warning that a budget is spent soon, if `used` stays as it is."""
-    low = _first(reached(budget, spending, budget.warn_at).intersection(needed))
+    low = sorted(reached(budget, spending, budget.warn_at).intersection(needed), key=key_order)
     if not low:
         return
     facts = f"{how_much(budget, spending, low)}, {how_long(budget, spending, low, used)}"
     message = f"budget {namespace}/{NAME}: {facts}"
     yield Finding(reason=BUDGET_LOW, severity=Severity.WARNING, path=path, message=message)
-
-
-def _first(keys: Collection[str]) -> list[str]:
-    return sorted(keys, key=lambda key: (key != GPUS, key))
 
 
 def _hours(amount: int) -> str:

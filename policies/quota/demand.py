@@ -225,8 +225,8 @@ def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: Unclassif
         yield Finding(
             reason=UNCLASSIFIED_POD,
             path="spec",
-            message=f"must name a GPU class, because the quota of this namespace counts GPUs by class: {because}",
-            remedy="set the nodeSelector of the pod or the deviceClassName of the claim",
+            message="must name a GPU class, by the nodeSelector of a pod or the deviceClassName of a claim, because the quota of "
+            f"this namespace counts GPUs by class: {because}",
         )
 
 

@@ -128,7 +128,12 @@ def fit_result(
         if (failed := _failure(workload, requested, hard, None if ledger.uncounted else held, own))
     ]
     worst = min(failures, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
-    return worst and replace(worst, missing=maximum(each.missing for each in failures))
+    if worst is None:
+        return None
+    alike = [each for each in failures if each.failure is worst.failure]
+    starting, fitting = min(each.starting for each in alike), min(each.fitting for each in alike)
+    missing = maximum(each.missing for each in failures)
+    return replace(worst, missing=missing, starting=starting, fitting=fitting)
 
 
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vector]]:
@@ -154,9 +159,11 @@ def _failure(
     `held` is used or reserved, None if that is not known. `own`: what of that pods of the workload hold.
     """
     failure = _too_large(requested, hard)
-    if failure is not None or held is None:
+    if held is None:
         return failure
     held = positive_difference(held, own)
+    if failure is not None:
+        return replace(failure, held=held.get(failure.key, NOTHING))
     written = [(each, each.running) for each in requested]
     largest = [(each, each.count.maximum or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from policies.finding import PLATFORM_TEAM, Asked, Edit, Finding, Severity, Wait, either
+from policies.finding import PLATFORM_TEAM, Asked, Edit, Finding, Severity, Wait, either, in_words
 from policies.pods.workload import Workload
 from policies.quota.amounts import NOTHING, format_amount, texts, unit
 from policies.quota.demand import Catalogues
@@ -11,7 +11,7 @@ from policies.quota.fit_fixes import Advice, fewer_pods, smaller_pod
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, room_for_update
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, WAIT_UNTIL_FREE, room_for_update
 from policies.quota.shortage_facts import amounts_in_words, grants, largest_namespaces
 from policies.quota.spec import hard_field
 
@@ -49,12 +49,15 @@ def fit_warning(
     )
     match failure:
         case FitFailure.POD_TOO_LARGE:
-            path, choices, remedy = smaller_pod(fit, workload, ledger, catalogues)
+            path, choices, spread = smaller_pod(fit, workload, ledger, catalogues)
+            is_beside = bool(choices and fit.held)
             return warning(
                 path=path,
                 message=f"a pod needs {never_fits}",
                 choices=choices,
-                remedy=remedy,
+                awaits=Wait(beside_choice=True, amounts=((fit.key, str(fit.held)),)) if is_beside else None,
+                is_example=bool(spread),
+                remedy=f"{spread or in_words(choices)}, {WAIT_UNTIL_FREE}" if is_beside else spread,
                 ask=ask,
                 asks=asks,
             )

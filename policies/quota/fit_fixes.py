@@ -1,5 +1,7 @@
 """Fixes of a workload whose pods do not all fit a quota: a smaller pod, or fewer pods."""
 
+from fractions import Fraction
+from math import floor
 from typing import NamedTuple
 
 from policies.finding import Edit, Edits, together
@@ -10,6 +12,7 @@ from policies.quota.demand import Catalogues
 from policies.quota.fit import FitFailure, FitResult
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.shortage import WAIT_UNTIL_FREE, edits_to_request_part
+from policies.quota.shortage_facts import amounts_in_words
 
 
 class Advice(NamedTuple):
@@ -26,7 +29,10 @@ def smaller_pod(
     ledger: QuotaLedger,
     catalogues: Catalogues,
 ) -> Advice:
-    """Return the advice for a pod that exceeds the whole quota: it must fit all limits of classes on which it could run."""
+    """Return the advice for a pod that exceeds the whole quota: it must fit all limits of classes on which it could run.
+
+    In words if several containers request GPUs: which of them requests less is for its author to choose.
+    """
     pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
     if pod is None:
         return Advice(fit.path)
@@ -38,7 +44,10 @@ def smaller_pod(
     ]
     part = min([fit.hard, *limits]) / fit.needed
     fix = edits_to_request_part(pod.pod, catalogues.resource_mapping, part, f"{fit.path}.")
-    return Advice(fit.path, together(*fix))
+    containers = {edit.path.partition(".resources.")[0] for edit in fix}
+    at_most = {fit.key: Fraction(floor(part * fit.needed))}
+    spread = f"request {amounts_in_words(at_most)} or fewer" if len(containers) > 1 else ""
+    return Advice(fit.path, together(*fix), spread)
 
 
 def fewer_pods(fit: FitResult, workload: Workload) -> Advice:

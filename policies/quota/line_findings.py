@@ -70,9 +70,8 @@ def in_line(
         )
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
-        return Finding(
-            reason=OTHERS_WAIT, message=message, remedy="wait, the controller tries again", awaits=TURN
-        )
+        remedy = "wait, the controller tries again"
+        return Finding(reason=OTHERS_WAIT, message=message, remedy=remedy, awaits=TURN)
     of_whom, has_no_gate = "", request.line is Line.NEVER_WAITS
     is_passed = not waiting or (has_no_gate and ledger.scarce.keys().isdisjoint(request.demand))
     if is_passed and ledger.team_state is not None:
@@ -106,11 +105,8 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
     policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
     if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
         message = "Jobs that wait in line for quota pile up, because each schedule adds one"
-        yield warning(
-            path="spec.concurrencyPolicy",
-            message=message,
-            choices=together(Edit("spec.concurrencyPolicy", "Forbid")),
-        )
+        forbid = Edit("spec.concurrencyPolicy", "Forbid")
+        yield warning(path=forbid.path, message=message, choices=together(forbid))
 
 
 _CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")

@@ -45,6 +45,15 @@ MAX_HOLDERS = 5
 ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
 """Returns the classes that an unpinned pod may name by its annotation, each with the node label and value that pin it."""
 
+Helps = Callable[[Edits, bool], bool]
+"""Whether the object would be admitted with the edits: now, or (True) once nothing of the quota is used."""
+
+
+def helps_always(_edits: Edits, _once_unused: bool) -> bool:
+    """Believe every edit, where nothing can be tried."""
+    return True
+
+
 KEEPING = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"})
 """Controllers whose pods do not end by themselves."""
 _DEPLOYMENT = "Deployment/"
@@ -59,6 +68,7 @@ def exceeded(
     request: QuotaRequest,
     now: datetime,
     class_pins: ClassPins,
+    helps: Helps = helps_always,
 ) -> Finding:
     """Return the denial of a request that exceeds `hard` of its GPUQuota, or of its team.
 
@@ -70,19 +80,22 @@ def exceeded(
         )
     can_never_fit = any(each.can_never_fit for each in shortfalls)
     part = min(_left(each) / each.requested for each in shortfalls)
-    smaller = (
-        edits_to_request_part(request.pod, request.catalogues.resource_mapping, part) if request.pod else ()
-    )
-    fix = _cheaper_class(request, ledger, shortfalls, class_pins) or smaller
+    mapping = request.catalogues.resource_mapping
+    has_one_request = request.pod is not None and _only_request(request.pod, mapping) is not None
+    smaller = edits_to_request_part(request.pod, mapping, part) if request.pod and has_one_request else ()
+    ways = (_cheaper_class(request, ledger, shortfalls, class_pins), smaller)
+    fix = next((edits for edits in ways if edits and helps(edits, False)), ())
     awaits, by_own = (
         _awaited(request, ledger, shortfalls),
         _replicas(request, ledger, shortfalls),
     )
     largest_that_fits = _largest_that_fits(request, shortfalls) if not smaller and by_own is None else ()
+    is_refused = bool(largest_that_fits) and not helps(largest_that_fits, can_never_fit)
+    names_largest = not smaller and not is_refused
     named, unnamed = (
         [
             *filter(None, (in_words(together(*fix)),)),
-            *_remedies(request, ledger, shortfalls, now, fits_in_part=bool(smaller), holders=holders),
+            *_remedies(request, ledger, shortfalls, now, names_largest=names_largest, holders=holders),
         ]
         for holders in (ledger.holders, {})
     )
@@ -108,7 +121,8 @@ def exceeded(
     return Finding(
         reason=QUOTA_CAN_NEVER_FIT if can_never_fit else QUOTA_EXCEEDED,
         message=before + facts,
-        choices=(*together(*fix), *together(*largest_that_fits)),
+        choices=(*together(*fix), *together(*(largest_that_fits if names_largest else ()))),
+        is_example=not fix and not has_one_request,
         awaits=awaits,
         remedy=remedy,
         ask=ask,
@@ -253,16 +267,20 @@ def _cheaper_class(
 def edits_to_request_part(
     pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = ""
 ) -> tuple[Edit, ...]:
-    """Return the edits by which a pod requests only this part of its GPUs, rounded down to a whole amount.
+    """Return the edits by which a pod requests only this part of its GPUs, each amount rounded down.
 
-    path: the path of the pod template, with a final dot. Empty if the result is zero, or if the pod has several GPU requests, or
-    one that is not counted in whole amounts.
+    path: the path of the pod template, with a final dot. Empty if an amount becomes zero, or is not counted in whole amounts.
     """
-    if (requested := _only_request(pod, mapping)) is None:
+    requested = tuple(mapping.requests(pod))
+    if mapping.fractions_of(pod) or not all(each.resource.measure.is_count for each in requested):
         return ()
-    place, name = requested.place, requested.resource.name
-    amount = floor(requested.quantity.value * part)
-    return tuple(Edit(path + each, amount) for each in place.amount_paths(name)) if amount > 0 else ()
+    amounts = [floor(each.quantity.value * part) for each in requested]
+    return tuple(
+        Edit(path + field, amount)
+        for each, amount in zip(requested, amounts, strict=True)
+        for field in each.place.amount_paths(each.resource.name)
+        if all(amounts)
+    )
 
 
 def _only_request(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
@@ -278,13 +296,13 @@ def _remedies(
     shortfalls: Sequence[Shortfall],
     now: datetime,
     *,
-    fits_in_part: bool,
+    names_largest: bool,
     holders: Mapping[str, Sequence[Holder]],
 ) -> Iterator[str]:
-    """Yield what else the author can do. `fits_in_part`: a smaller request fits now. `holders` may be named."""
+    """Yield what else the author can do. `names_largest`: the largest request that fits is one. `holders` may be named."""
     too_large = [each for each in shortfalls if each.can_never_fit]
     if too_large:
-        if not fits_in_part:
+        if names_largest:
             largest = _at_most(request, _least(too_large, lambda each: each.maximum_hard), too_large)
             is_full = any(_left(each) < each.maximum_hard for each in too_large)
             yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
@@ -296,7 +314,7 @@ def _remedies(
         else:
             yield f"set replicas: {replicas} (its own pods hold the quota)"
         return
-    if not fits_in_part:
+    if names_largest:
         yield from _at_most(request, _least(shortfalls, _left), shortfalls)
     own = _own_pods(request, ledger, shortfalls)
     if not (own and _never_end(request)):
@@ -366,8 +384,10 @@ def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fracti
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
     """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
     part = min(available[each.key] / each.requested for each in shortfalls)
-    if request.pod and (fix := edits_to_request_part(request.pod, request.catalogues.resource_mapping, part)):
-        yield f"{fix[0].words} or less"
+    mapping = request.catalogues.resource_mapping
+    fix = edits_to_request_part(request.pod, mapping, part) if request.pod else ()
+    if request.pod and (_only_request(request.pod, mapping) or not fix):
+        yield from (f"{edit.words} or less" for edit in fix[:1])
     elif all(each.requested.denominator == 1 and available[each.key] >= 1 for each in shortfalls):
         scarcest = min(
             shortfalls, key=lambda each: (available[each.key] / each.requested, each.key != GPUS)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from math import ceil
 
-from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, key_order, unit
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
@@ -38,7 +38,7 @@ def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:
 def amounts_in_words(vector: Mapping[str, Fraction]) -> str:
     """Return amounts for people, equal ones once: `3 GPUs`, `3 GPUs (nvidia-a100)`, `3 GPUs and 2 nvidia-t4`."""
     by_amount: dict[Fraction, list[str]] = {}
-    for key in sorted(vector, key=lambda key: (key != GPUS, key)):
+    for key in sorted(vector, key=key_order):
         by_amount.setdefault(vector[key], []).append(key)
     return " and ".join(_one_amount(amount, keys) for amount, keys in by_amount.items())
 

@@ -291,17 +291,14 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         key, value = need.declared
         usable = filter(case.selection.offers_whole, case.selection.usable())
         fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, catalogue)]
-        ways, words = list(filter(None, [advice(need, classes)])), need.words
-        if fitting:
-            named = case.naming(fitting)
-            ways.append(named.remedy)
+        named = case.naming(fitting) if fitting else ClassAdvice()
+        ways, words = list(filter(None, (advice(need, classes), named.remedy))), need.words
         ask = "" if ways else "for larger cards"
-        choices = [case.selection.edits_to_count(count) for count in enough_cards(need, classes)]
-        choices += case.naming(fitting).choices if fitting else ()
+        choices = (*map(case.selection.edits_to_count, enough_cards(need, classes)), *named.choices)
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
-        elif not need.estimate.knows_kv_cache:
-            ways.append(f"declare {MODEL_FAMILY} or {MODEL_LAYERS}")
+        elif not need.estimate.knows_cache:
+            words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
         yield warning(
             reason=MODEL_TOO_LARGE,
             path=annotation_path(key),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import Enum
 from functools import partial
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -46,7 +47,14 @@ from policies.quota.line_findings import (
     why_not_queued,
 )
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, ClassPins, exceeded
+from policies.quota.shortage import (
+    QUOTA_CAN_NEVER_FIT,
+    QUOTA_EXCEEDED,
+    ClassPins,
+    Helps,
+    exceeded,
+    helps_always,
+)
 from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
 from policies.quota.undecided import (
     LEDGER_FULL,
@@ -58,7 +66,7 @@ from policies.quota.undecided import (
 )
 from policies.quota.waiting import OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
-from policies.rules.gpu_class import class_pins
+from policies.rules.gpu_class import class_pins, ways_of
 
 QUOTA_MISSING = Reason("QuotaMissing", "the policy requires a GPUQuota, and the namespace has none")
 LEDGER_UNREACHABLE = Reason("LedgerUnreachable", "the ledger of the quota could not be read or written")
@@ -104,12 +112,13 @@ def check_reservation(
     now: datetime,
     context_of: Callable[[Pod], Context],
     *,
+    helps: Helps = helps_always,
     would_wait: bool = False,
 ) -> Iterator[Finding]:
     """Yield the finding if the quota of the namespace denies the request, or cannot decide.
 
-    `context_of`: the context of a pod, for advice on its class. `would_wait`: a pod that does not fit now would get the
-    scheduling gate, if this were not only an evaluation or a dry run.
+    `context_of`: the context of a pod, for advice on its class. `helps`: edits for which it is false are not offered.
+    `would_wait`: a pod that does not fit now would get the scheduling gate, if this were not only an evaluation or a dry run.
     """
     if isinstance(outcome, LedgerError):
         failure = partial(Finding, reason=LEDGER_UNREACHABLE)
@@ -130,7 +139,7 @@ def check_reservation(
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from reservation_findings(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:
-        yield from (_naming_classes(each, request.pod, context_of) for each in outcome.request.denials)
+        yield from (_naming_classes(each, request.pod, context_of, helps) for each in outcome.request.denials)
     elif would_wait and verdict.must_wait:
         yield queued(namespace, outcome, now)
     elif verdict.reason in _IN_LINE:
@@ -139,20 +148,27 @@ def check_reservation(
         yield replace(finding, details=tuple(why_not_queued(request, queues=options.queues)))
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
-        finding = exceeded(namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of))
+        finding = exceeded(
+            namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of), helps
+        )
         notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
         yield replace(finding, details=(*finding.details, *notes))
     else:
         yield undecided(namespace, ledger, verdict.reason)
 
 
-def _naming_classes(denial: Finding, pod: Pod | None, context_of: Callable[[Pod], Context]) -> Finding:
-    """Return the denial with the classes that an unpinned pod may name."""
+def _naming_classes(
+    denial: Finding, pod: Pod | None, context_of: Callable[[Pod], Context], helps: Helps
+) -> Finding:
+    """Return the denial with the classes that an unpinned pod may name, or else with another way to be admitted."""
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
-    names = [*_pins(context_of)(pod)][:MAX_NAMES_LISTED]
-    choices = either(*(Edit(ANNOTATION_PATH, name) for name in names))
-    return replace(denial, choices=choices, remedy="" if choices else denial.remedy)
+    context = context_of(pod)
+    named = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
+    choices = tuple(islice((edits for edits in named if helps(edits, False)), MAX_NAMES_LISTED))
+    others = () if choices else ways_of(pod, context)
+    choices = choices or tuple(islice((edits for edits in others if helps(edits, False)), 1))
+    return replace(denial, choices=choices)
 
 
 def _pins(context_of: Callable[[Pod], Context]) -> ClassPins:

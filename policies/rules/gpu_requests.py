@@ -145,6 +145,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         max_per_pod=options.max_per_pod,
         gpus_per_node=options.gpus_per_node,
         known_profiles_only=options.known_profiles_only,
+        may_replace=not context.made_by_daemonset,
     )
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
@@ -241,7 +242,7 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
     resource, count = amount.resource, amount.value
     if count == 0:
         return
-    for complaint in (bounds.check_container(resource, count), bounds.check_resource(resource)):
+    for complaint in (bounds.check_container(resource, count), bounds.check_resource(resource, count)):
         if complaint is not None:
             yield amount.finding(*complaint)
     if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
@@ -260,8 +261,8 @@ def total_findings(
 
     The finding is at the amount if only one container has one, else at the spec. `requests`: the positive amounts of containers.
     """
-    together = {resource: sum(each.value for each in amounts) for resource, amounts in requests.items()}
-    if not pod.spec.overhead and not any(bounds.may_exceed(*each) for each in together.items()):
+    sums = {resource: sum(each.value for each in amounts) for resource, amounts in requests.items()}
+    if not pod.spec.overhead and not any(bounds.may_exceed(*each) for each in sums.items()):
         return  # all containers together stay below every limit
     try:
         totals = gpu_requests(pod, bounds.resource_mapping)
@@ -279,13 +280,22 @@ def total_findings(
                 continue
             most = complaint.amount
             lower = [] if most is None else [(each, each.value - int(total) + most) for each in of_resource]
+            choices = tuple(each.set_to(amount) for each, amount in lower if amount > 0)
+            if most is not None and not choices:
+                parts = [(each, each.value * most // int(total)) for each in of_resource]
+                scaled = [edit for each, amount in parts for edit in each.set_to(amount)]
+                choices = together(*scaled) if all(amount for _, amount in parts) else ()
+            raised = Asked("GPUPolicy", "spec.rules.gpu-requests.maxPerPod", int(total))
+            asks = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else (raised,)
             yield Finding(
                 reason=complaint.reason,
                 severity=complaint.severity,
                 path="spec",
                 message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
-                choices=tuple(each.set_to(amount) for each, amount in lower if amount > 0),
-                remedy=complaint.remedy.replace(NAME, resource.name),
+                choices=choices,
+                remedy="" if asks else complaint.remedy.replace(NAME, resource.name),
+                ask="to raise gpu-requests.maxPerPod" if asks else "",
+                asks=asks,
             )
 
 
@@ -315,7 +325,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     for problem in bad:
         yield problem.finding()
     fraction = context.resource_mapping.pod_fraction(pod)
-    requests = context.resource_mapping.requests(pod)
+    requests = [*context.resource_mapping.requests(pod)]
     whole = [requested.place for requested in requests if requested.resource.measure is Measure.DEVICES]
     if fraction is None or bad:
         return

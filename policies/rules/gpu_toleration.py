@@ -115,6 +115,12 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
         )
     elif not fitting and any(requested.keys() <= state.resources for state in states):
         yield from _too_few(pod, requested, states, context)
+    elif len(requested) > 1 and not any(
+        requested.keys() <= state.resources for of_labels in nodes.states.values() for state in of_labels
+    ):
+        yield _warning(
+            path="spec", message=f"no schedulable node has {names} together, so the pod stays pending"
+        )
     elif not fitting and pinned is None and pod.constrains_nodes:  # else gpu-class says it of the class
         selectors = (Edit(f"spec.nodeSelector[{key}]") for key in pod.node_selector)
         terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()

@@ -247,14 +247,13 @@ def excess(
         return
     in_all = "" if own[0] == requested else f" beside the other containers, {_text(name, allowed)} in all"
     paths = place.amount_paths(name)
+    reduced_paths = paths if own[0] == own[1] else paths[-1:]
     yield finding(
         path=paths[-1],
         container=place.container.name,
         value=str({**place.container.limits, **place.container.requests}[name]),
         message=f"{'should' if is_default else 'must'} be at most {_text(name, reduced)}{in_all}: {why}",
-        choices=together(
-            *(Edit(path, _text(name, reduced)) for path in paths[0 if own[0] == own[1] else -1 :])
-        ),
+        choices=together(*(Edit(path, _text(name, reduced)) for path in reduced_paths)),
     )
 
 
@@ -265,13 +264,9 @@ def _least(pod: Pod, name: str, allowed: int, *, by_pod: bool) -> Iterator[Edit]
     if left <= 0 or not (by_pod or places):
         return  # the RuntimeClass alone requests too much
     if by_pod:
-        of_pod = pod.spec.resources
-        kinds = (("limits", of_pod and of_pod.limits), ("requests", of_pod and of_pod.requests))
-        yield from (
-            Edit(f"spec.resources.{kind}[{name}]", _text(name, left))
-            for kind, of in kinds
-            if name in (of or {})
-        )
+        whole = Container(resources=pod.spec.resources)
+        kinds = (kind for kind in ("limits", "requests") if name in getattr(whole, kind))
+        yield from (Edit(f"spec.resources.{kind}[{name}]", _text(name, left)) for kind in kinds)
         return
     part = _text(name, _whole(name, left // len(places)))
     yield from (Edit(path, part) for place in places for path in place.amount_paths(name))
@@ -324,7 +319,7 @@ def _whole(name: str, nano: int) -> int:
 
 
 def _text(name: str, nano: int) -> str:
-    return str(Quantity(nano // _UNITS[name] * _UNITS[name])) if name == "cpu" else in_mebibytes(nano // NANO)
+    return str(Quantity(_whole(name, nano))) if name == "cpu" else in_mebibytes(nano // NANO)
 
 
 RULE = Rule(

@@ -25,7 +25,7 @@ from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
 from policies.pods.field_paths import annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
-from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
+from policies.pods.pod import Container, ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
 
@@ -89,29 +89,19 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     for place in pod.places:
         for kind, name in _names(place.container.limits, place.container.requests):
             yield from _resource_finding(place, kind, name, mapping)
-    whole = pod.spec.resources
-    if whole is not None:
-        for kind, name in _names(whole.limits or {}, whole.requests or {}):
-            if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
-                path = f"spec.resources.{kind}[{name}]"
-                message = (
-                    "must not be a resource of the pod as a whole: only cpu, memory and hugepages can be"
-                )
-                remedy = "write it into resources.limits of the container that uses it"
-                amount = {**(whole.requests or {}), **(whole.limits or {})}[name]
-                yield _misplaced(
-                    severity=Severity.DENIAL,
-                    path=path,
-                    message=message,
-                    choices=tuple(
-                        (
-                            *(Edit(f"spec.resources.{each}[{name}]") for each in ("limits", "requests")),
-                            Edit(f"{place.path}.resources.limits[{name}]", amount),
-                        )
-                        for place in pod.apps
-                    ),
-                    remedy=remedy,
-                )
+    whole = Container(resources=pod.spec.resources)
+    for kind, name in _names(whole.limits, whole.requests):
+        if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
+            removed = [Edit(f"spec.resources.{each}[{name}]") for each in ("limits", "requests")]
+            amount = {**whole.requests, **whole.limits}[name]
+            added = (Edit(f"{place.path}.resources.limits[{name}]", amount) for place in pod.apps)
+            yield _misplaced(
+                severity=Severity.DENIAL,
+                path=f"spec.resources.{kind}[{name}]",
+                message="must not be a resource of the pod as a whole: only cpu, memory and hugepages can be",
+                choices=tuple((*removed, each) for each in added),
+                remedy="write it into resources.limits of the container that uses it",
+            )
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
     if context.surely_requests_gpus(pod):

@@ -126,22 +126,12 @@ def read_request(
     if isinstance(uri, BadAnnotation):
         bad.append(uri)
     if problem := mount_path_problem(path):
-        bad.append(
-            BadAnnotation(
-                MODEL_PATH,
-                path,
-                problem,
-                "write an absolute path such as /models/llama",
-                example="/models/llama",
-            )
-        )
+        remedy = "write an absolute path such as /models/llama"
+        bad.append(BadAnnotation(MODEL_PATH, path, problem, remedy, example="/models/llama"))
     if claim is not None and not is_dns_subdomain(claim):
         message = "is not the name of a PersistentVolumeClaim"
-        bad.append(
-            BadAnnotation(
-                MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace", example="models"
-            )
-        )
+        remedy = "name a claim of the pod's namespace"
+        bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, remedy, example="models"))
     return bad if bad or isinstance(uri, BadAnnotation) else (uri, path, claim)
 
 

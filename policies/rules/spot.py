@@ -14,10 +14,12 @@ disabled by default.
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
+from policies.finding import Asked, Edit, Finding, Severity, either, together
 from policies.models.shapes import ModelPhase
 from policies.placement.class_choice import REQUIRED_AFFINITY
 from policies.pods.annotations import (
@@ -39,6 +41,9 @@ ID = "spot"
 DEFAULT_GRACE_SECONDS = 30
 """Default of the API server (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_PodSpec)."""
 LONGEST_GRACE_SECONDS = 3600
+_ineffective = partial(
+    Finding, reason=INEFFECTIVE_ANNOTATION, severity=Severity.WARNING, path=annotation_path(SPOT)
+)
 
 
 class SpotPods(Enum):
@@ -81,18 +86,7 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
     elif wanted and SPOT in pod.annotations:
         obstacle = _obstacle(pod, options, context)
         if obstacle is not None:
-            why, remedy, ask, choices = obstacle
-            yield Finding(
-                reason=INEFFECTIVE_ANNOTATION,
-                severity=Severity.WARNING,
-                path=annotation_path(SPOT),
-                value=pod.annotations[SPOT],
-                message=f"has no effect: {why}",
-                remedy=remedy,
-                choices=choices,
-                ask=ask,
-                asks=(Asked("GPUPolicy", f"spec.rules.{ID}"),) if ask else (),
-            )
+            yield replace(obstacle, value=pod.annotations[SPOT])
 
 
 def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotation:
@@ -109,31 +103,32 @@ def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadA
     return word == "true" or options.pods is SpotPods.ALL
 
 
-def _obstacle(
-    pod: Pod, options: SpotOptions, context: Context
-) -> tuple[str, str, str, tuple[Edits, ...]] | None:
-    """Return why the pod does not move to the pool, the remedy, whom to ask for what, and choices. None if it moves."""
+def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | None:
+    """Return why the pod does not move to the pool. None if it moves."""
+    asks = (Asked("GPUPolicy", f"spec.rules.{ID}"),)
     if context.made_by_daemonset or pod.spec.node_name or pod.is_gated:
-        return (
-            "somebody else places the pod",
-            "set the tolerations and the nodeSelector of the pool there",
-            "",
-            together(
-                Edit(annotation_path(SPOT)),
-                *(Edit(f"spec.nodeSelector[{key}]", value) for key, value in options.node_selector.items()),
-                *(Edit("spec.tolerations[-]", each) for each in options.tolerations),
-            ),
+        selectors = (Edit(f"spec.nodeSelector[{key}]", value) for key, value in options.node_selector.items())
+        tolerations = (Edit("spec.tolerations[-]", each) for each in options.tolerations)
+        return _ineffective(
+            message="has no effect: somebody else places the pod",
+            choices=together(Edit(annotation_path(SPOT)), *selectors, *tolerations),
+            remedy="set the tolerations and the nodeSelector of the pool there",
         )
     if may_serve(pod) and not options.serving:
-        phase = f'declare {MODEL_PHASE}: "training" where it does not serve'
-        training = together(Edit(annotation_path(MODEL_PHASE), "training"))
-        return "the pod restarts always, so it may serve", phase, "for serving: true", training
+        return _ineffective(
+            message="has no effect: the pod restarts always, so it may serve",
+            choices=together(Edit(annotation_path(MODEL_PHASE), "training")),
+            remedy=f'declare {MODEL_PHASE}: "training" where it does not serve',
+            ask="for serving: true",
+            asks=asks,
+        )
     selected = pod.node_selector
     constrained = {each.key for term in pod.required_terms for each in term.match_expressions or ()}
     for key, value in options.node_selector.items():
         if selected.get(key, value) != value or key in constrained:
             edit = Edit(REQUIRED_AFFINITY) if key in constrained else Edit(f"spec.nodeSelector[{key}]")
-            return f"the pod constrains node label {key} itself", "remove the constraint", "", together(edit)
+            message = f"has no effect: the pod constrains node label {key} itself"
+            return _ineffective(message=message, choices=together(edit), remedy="remove the constraint")
     if context.nodes is not None:
         moved = PodPatch(pod)
         _move(moved, options)
@@ -141,20 +136,12 @@ def _obstacle(
             pool = Pod(given_spec=PodSpec(node_selector=options.node_selector))
             if not context.nodes.could_take(pool, "", ()):
                 labels = ", ".join(f"{key}={value}" for key, value in options.node_selector.items())
-                return (
-                    f"no node has the labels of the spot pool ({labels})",
-                    "",
-                    "for nodes with these labels",
-                    (),
-                )
+                message = f"has no effect: no node has the labels of the spot pool ({labels})"
+                return _ineffective(message=message, ask="for nodes with these labels", asks=asks)
             own = [Edit(f"spec.nodeSelector[{key}]") for key in selected if key not in options.node_selector]
             choices = either(*own, *((Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()))
-            return (
-                "no node of the spot pool meets the pod's own constraints",
-                "remove one of them",
-                "",
-                choices,
-            )
+            message = "has no effect: no node of the spot pool meets the pod's own constraints"
+            return _ineffective(message=message, choices=choices, remedy="remove one of them")
     return None
 
 

@@ -25,7 +25,7 @@ from policies.registry import RULES, fingerprints
 from policies.rule import Phase, Rule, RuleOptions
 from tests.builders import JSON, RESOURCE_MAPPING, apply, context, gpu_container, operations, pod, view
 from tests.cases import cases
-from tests.policies.every_rule import MORE_OPTIONS, NODES, every_rule, generated, options_of, run
+from tests.policies.every_rule import MORE_OPTIONS, NODES, every_rule, options_of, run
 from tests.strategies import PODS
 
 RAISED_NEVER_LOWERED = frozenset({"initialDelaySeconds", "terminationGracePeriodSeconds"})
@@ -75,65 +75,60 @@ def test_the_generated_pods_give_every_rule_something_to_do(rule: Rule) -> None:
     assert rule.id not in rules_that_change_nothing()
 
 
-@every_rule
 @given(document=PODS)
-@generated
-def test_the_same_pod_yields_the_same_again(rule: Rule, options: RuleOptions, document: JSON) -> None:
-    patch, found = run(document, rule, options)
-    again, found_again = run(copy.deepcopy(document), rule, options)
+def test_the_same_pod_yields_the_same_again(document: JSON) -> None:
+    for rule, options in every_rule():
+        patch, found = run(document, rule, options)
+        again, found_again = run(copy.deepcopy(document), rule, options)
 
-    assert operations(again) == operations(patch)
-    assert found_again == found
-    for phase in Phase:
-        assert checked(copy.deepcopy(document), rule, options, phase) == checked(
-            document, rule, options, phase
-        )
+        assert operations(again) == operations(patch)
+        assert found_again == found
+        for phase in Phase:
+            assert checked(copy.deepcopy(document), rule, options, phase) == checked(
+                document, rule, options, phase
+            )
 
 
-@every_rule
 @given(document=PODS)
-@generated
-def test_the_patch_makes_what_the_draft_says(rule: Rule, options: RuleOptions, document: JSON) -> None:
-    patch, _ = run(document, rule, options)
+def test_the_patch_makes_what_the_draft_says(document: JSON) -> None:
+    for rule, options in every_rule():
+        patch, _ = run(document, rule, options)
 
-    assert plain(view(apply(document, patch))) == plain(patch.pod)
+        assert plain(view(apply(document, patch))) == plain(patch.pod)
 
 
-@every_rule
 @given(document=PODS)
-@generated
-def test_a_second_pass_changes_nothing(rule: Rule, options: RuleOptions, document: JSON) -> None:
-    patch, _ = run(document, rule, options)
+def test_a_second_pass_changes_nothing(document: JSON) -> None:
+    for rule, options in every_rule():
+        patch, _ = run(document, rule, options)
 
-    second, _ = run(apply(document, patch), rule, options)
+        second, _ = run(apply(document, patch), rule, options)
 
-    assert operations(second) == []
+        assert operations(second) == []
 
 
-@every_rule
 @given(document=PODS)
-@generated
-def test_what_the_user_set_stays(rule: Rule, options: RuleOptions, document: JSON) -> None:
-    patch, _ = run(document, rule, options)
+def test_what_the_user_set_stays(document: JSON) -> None:
+    for rule, options in every_rule():
+        patch, _ = run(document, rule, options)
 
-    assert list(lost("pod", document, apply(document, patch))) == []
+        assert list(lost("pod", document, apply(document, patch))) == []
 
 
-@every_rule
 @given(document=PODS)
-@generated
-def test_findings_say_what_where_and_what_to_do(rule: Rule, options: RuleOptions, document: JSON) -> None:
-    _, found = run(document, rule, options)
-    for phase in Phase:
-        found += checked(document, rule, options, phase)
-
+def test_findings_say_what_where_and_what_to_do(document: JSON) -> None:
     names = {place.container.name for place in view(document).places}
-    for finding in found:
-        assert not finding.rule, "the evaluation fills it in"
-        assert finding.container is None or finding.container in names
-        assert finding.message
-        assert finding.advice or finding.ask or finding.severity is Severity.WARNING
-        assert finding.sentence().isprintable()
+    for rule, options in every_rule():
+        _, found = run(document, rule, options)
+        for phase in Phase:
+            found += checked(document, rule, options, phase)
+
+        for finding in found:
+            assert not finding.rule, "the evaluation fills it in"
+            assert finding.container is None or finding.container in names
+            assert finding.message
+            assert finding.advice or finding.ask or finding.severity is Severity.WARNING
+            assert finding.sentence().isprintable()
 
 
 class DeclaredKeys(dict[str, str]):
@@ -186,22 +181,21 @@ ANNOTATED = pod(
 )
 
 
-@every_rule
+def answer(seen: Pod, rule: Rule, options: RuleOptions) -> Any:
+    """Return what the rule finds in the pod, and the operations of its patch."""
+    patch = PodPatch(seen)
+    contexts = [context(phase, options_of=options_of, nodes=NODES) for phase in Phase]
+    found = [list(rule.check(seen, options, each)) for each in contexts if rule.check]
+    found += [list(rule.mutate(patch, options, each)) for each in contexts[:1] if rule.mutate]
+    return found, operations(patch)
+
+
 @given(document=PODS)
 @example(document=ANNOTATED)
-@generated
-def test_a_rule_reads_only_the_annotations_and_labels_that_it_declares(
-    rule: Rule, options: RuleOptions, document: JSON
-) -> None:
-    def read(seen: Pod) -> Any:
-        patch = PodPatch(seen)
-        contexts = [context(phase, options_of=options_of, nodes=NODES) for phase in Phase]
-        found = [list(rule.check(seen, options, each)) for each in contexts if rule.check]
-        found += [list(rule.mutate(patch, options, each)) for each in contexts[:1] if rule.mutate]
-        return found, operations(patch)
-
-    whole, reduced = with_declared_keys(document, rule)
-    assert read(whole) == read(reduced)
+def test_a_rule_reads_only_the_annotations_and_labels_that_it_declares(document: JSON) -> None:
+    for rule, options in every_rule():
+        whole, reduced = with_declared_keys(document, rule)
+        assert answer(whole, rule, options) == answer(reduced, rule, options)
 
 
 def test_a_key_that_is_not_declared() -> None:
@@ -211,7 +205,6 @@ def test_a_key_that_is_not_declared() -> None:
 
 
 @given(document=PODS)
-@generated
 def test_demand_depends_on_its_input_alone(document: JSON) -> None:
     """An equal input is that of a pod without everything else."""
     seen = fingerprints(RULES, RESOURCE_MAPPING).reduced(view(document))
@@ -239,7 +232,6 @@ def test_demand_depends_on_its_input_alone(document: JSON) -> None:
 
 
 @given(document=PODS)
-@generated
 def test_no_finding_is_told_twice(document: JSON) -> None:
     for rule in RULES:
         for phase in Phase:
@@ -249,7 +241,6 @@ def test_no_finding_is_told_twice(document: JSON) -> None:
 
 @pytest.mark.parametrize("eager", [False, True], ids=["defaults", "more-options"])
 @given(document=PODS)
-@generated
 def test_the_whole_chain_converges_in_one_pass(eager: bool, document: JSON) -> None:
     once = chain(document, eager=eager)
 

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.printable import printable, printable_json, printable_lines, printable_xml
+from policies.printable import first_names, printable, printable_json, printable_lines, printable_xml
 from tests.cases import cases
 from webhook.configuration.yaml_documents import YamlDocument, dump_document, load_documents
 
@@ -59,3 +59,13 @@ def test_xml_reads_back(text: str) -> None:
 )
 def test_text(text: str, lines: str, line: str) -> None:
     assert (printable_lines(text), printable(text)) == (lines, line)
+
+
+@cases(
+    ("names", "want"),
+    none=([], ""),
+    as_many_as_are_named=(["a", "b"], "a, b"),
+    more=(["a", "b", "c", "d", "e"], "a, b and 3 more"),
+)
+def test_first_names(names: list[str], want: str) -> None:
+    assert first_names(names, 2) == want

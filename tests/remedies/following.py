@@ -14,6 +14,7 @@ from policies.pods.field_paths import annotation_path, path_parts, value_at, wit
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
+from policies.rules.ineffective_fields import UNKNOWN_RESOURCE_NAME
 from tests.oracle import JSON
 from tests.remedies.situations import CLASS, OWNER, Situation, released
 from webhook.evaluation.decision import Outcome, Violation
@@ -24,6 +25,8 @@ IMPERATIVE = re.compile(
     r"|\bdid you mean\b"
 )
 AMOUNTS = range(1, 17)
+TEMPLATE_SPEC = ("spec", "template", "spec")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_CLASSES = ("nvidia-t4", "nvidia-l4", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x")
 
 
@@ -68,7 +71,10 @@ class Subject:
             return f"unreadable: {after.unreadable}"
         found = seen(after)
         now = Counter(map(identity, found))
-        if now[identity(violation)] >= self.known[identity(violation)]:
+        # A workload that fits into an empty quota may still wait for others.
+        waits = violation.finding.reason is QUOTA_CAN_NEVER_FIT and document["kind"] != "Pod"
+        waits = waits and not any(each.finding.reason is QUOTA_CAN_NEVER_FIT for each in found)
+        if now[identity(violation)] >= self.known[identity(violation)] and not waits:
             same = next(each for each in found if identity(each) == identity(violation))
             return f"is found again: {same.finding.sentence()}"
         if violation.finding.reason.uncovers:
@@ -90,9 +96,11 @@ class Subject:
             return "" if before.code != 201 else f"the API server refuses it: {answer.message}"
         if not self._chooses_nodes(violation, document) or not situation.nodes:
             return ""
+        if "zone" in self._constrained_keys():
+            return ""  # serve knows only the labels that classes and the policy name
         if situation.pools or "autoscaledClasses" in situation.rules.get("gpu-class", {}):
             return ""
-        if any(each.finding.reason is NO_NODE for each in seen(after)):
+        if any(each.finding.reason in {NO_NODE, UNKNOWN_RESOURCE_NAME} for each in seen(after)):
             return ""  # it says itself that the pod stays pending
         return "" if answer.room() else "no node takes it"
 
@@ -101,6 +109,13 @@ class Subject:
             return True
         parts = (("metadata", "annotations", CLASS), ("spec", "nodeSelector"), ("spec", "tolerations"))
         return any(value_at(document, each) != value_at(self.document, each) for each in parts)
+
+    def _constrained_keys(self) -> set[str]:
+        """Return the keys of node labels that the nodeSelector and the affinity of the pods name."""
+        spec = value_at(self.document, ("spec",) if self.document["kind"] == "Pod" else TEMPLATE_SPEC)
+        terms = value_at(spec, ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")) or []
+        expressions = (each for term in terms for each in term.get("matchExpressions", ()))
+        return {*spec.get("nodeSelector", {}), *(each["key"] for each in expressions)}
 
     def failures(self, violation: Violation) -> Iterator[Failure]:
         """Yield what is wrong with what the finding tells its reader to do."""
@@ -143,11 +158,9 @@ class Subject:
         return f"{finding.sentence()}\n    {' or '.join(words_of(each) for each in working[:4])} would work"
 
     def _strands(self, document: JSON) -> bool:
-        """Whether the edited object is known to stay pending, and it was not before."""
+        """Whether the edited object is known to stay pending: the scheduler would not place it were the GPUs free."""
         found = seen(self.situation.evaluated(document, tries_choices=False))
-        return any(each.finding.reason is NO_NODE for each in found) and not any(
-            each.finding.reason is NO_NODE for each in self.found
-        )
+        return any(each.finding.reason is NO_NODE for each in found)
 
 
 def words_of(edits: Edits) -> str:

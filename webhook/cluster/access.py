@@ -166,9 +166,8 @@ class Kubeconfig:
             if not str(cluster.get("server")).rstrip("/").startswith(("https://", "http://")):
                 raise self._wrong("the server of the cluster must be an https:// address")
             user = self._entry("user", str(context["user"])) if context.get("user") else {}
-            logging.root.addHandler(
-                logging.NullHandler()
-            )  # else `logging` prints what the package logs of a plugin
+            # Else `logging` prints what the package logs of a plugin.
+            logging.root.addHandler(logging.NullHandler())
             load_kube_config(self.path, name, configuration)
             if user.keys() & _GIVERS and not (configuration.api_key or configuration.cert_file):
                 command = str(user["exec"]["command"]) if "exec" in user else "its auth-provider"

@@ -233,11 +233,9 @@ def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], Count
         except Exception:  # the quota counts by this informer, and a node's amounts must not end that
             log.exception("node %s: its resources cannot be read", named.name)
         if gpus is not None:
-            labels, taints = (
-                {key: value for key, value in gpus.labels.items() if is_published(key)},
-                gpus.taints,
-            )
-            labels, taints = looks.setdefault((frozenset(labels.items()), taints), (labels, taints))
+            labels = {key: value for key, value in gpus.labels.items() if is_published(key)}
+            look = frozenset(labels.items()), gpus.taints
+            labels, taints = looks.setdefault(look, (labels, gpus.taints))
             gpus = msgspec.structs.replace(gpus, labels=labels, taints=taints)
         resources = interned.setdefault(names, names)
         return CountedNode(

@@ -156,11 +156,7 @@ def check(
         checking = partial(_checked, reading, CheckedCluster(api, config) if api else None, config, now)
         results, manifests = checking()
         try:
-            fixes = (
-                fixing.fix((results, manifests), lambda texts: checking(texts=texts), taken)
-                if chosen
-                else None
-            )
+            fixes = fixing.fix((results, manifests), checking, taken) if chosen else None
         except LookupError as error:
             raise click.UsageError(str(error)) from None
     if fixes is None:
@@ -325,7 +321,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
             screen.line(" " * COLUMN + f"{count} at {pod.place.path}", "dim")
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
-        if pod.changes and not pod.refused and verdict is not ManifestVerdict.UNKNOWN:
+        if pod.changes and not pod.is_refused and verdict is not ManifestVerdict.UNKNOWN:
             if not manifest.is_pod:
                 screen.line(" " * COLUMN + f"pods of {pod.place.path} would get:")
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
@@ -338,9 +334,9 @@ def _what_becomes_of(result: ManifestResult) -> str:
     kind = result.manifest.kind
     if is_quota(result.manifest):
         return f"the API server rejects the {kind}: by its schema, or because the webhook denies it"
-    if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
+    if any(pod.is_refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
         return f"the {kind} itself is denied (policy: templates: enforce)"
-    reasons = {violation.finding.reason for pod in result.pods for violation in pod.findings}
+    reasons = {violation.finding.reason for pod in result.pods for violation in pod.violations}
     if result.manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED):
         return f"the API server refuses the {kind} itself, in its own words"
     return f"the {kind} itself is admitted with a warning; its pods are denied"

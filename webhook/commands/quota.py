@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, format_amount, texts, unit
+from policies.quota.amounts import GPUS, NOTHING, format_amount, key_order, texts, unit
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
 from webhook.cluster.nodes import readable_node_index
@@ -31,7 +31,6 @@ from webhook.quota.documents import (
     decode_quota,
 )
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.granted_text import key_order
 from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
@@ -176,9 +175,7 @@ def _teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
     screen.heading(
         f"{'teams':<{NAME_COLUMN + 2}} {quota_text.LEGEND:<{quota_text.BAR}} used + reserved of hard"
     )
-    quota_text.print_teams(
-        screen, teams, partial(_print_row, screen), lambda team: quota_text.STATES[team.state], indent=0
-    )
+    quota_text.print_teams(screen, teams, partial(_print_row, screen), indent=0)
 
 
 def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:

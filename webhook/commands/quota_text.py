@@ -126,17 +126,16 @@ def print_teams(
     screen: Screen,
     teams: Sequence[TeamSummary],
     row: Callable[[QuotaRow], None],
-    style: Callable[[TeamSummary], str],
     indent: int,
 ) -> None:
     """Print the teams, those with problems first. `row` prints the bar of a dimension, `indent` + 2 from the left."""
     below = indent + 2
     ordered = sorted(teams, key=lambda each: each.urgency)
     for team in ordered[:MAX_TEAMS]:
-        namespaces = counted(team.namespaces, "namespace")
-        screen.line(f"{' ' * indent}{team.name}  {team.state.value}, {namespaces}", style(team))
+        namespaces, style = counted(team.namespaces, "namespace"), STATES[team.state]
+        screen.line(f"{' ' * indent}{team.name}  {team.state.value}, {namespaces}", style)
         if team.message:
-            screen.paragraph(team.message, indent=below, style=style(team))
+            screen.paragraph(team.message, indent=below, style=style)
         for each in team.rows:
             row(each)
         if text := "; ".join(filter(None, (_held(team), *team_notes(team)))):

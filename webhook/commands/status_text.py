@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from policies.finding import truncate
 from policies.printable import first_names
@@ -46,13 +47,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
     if status.teams:
         _heading(screen, "teams", f" {quota_text.LEGEND:<{_bar(screen)}} used + reserved of hard")
-        quota_text.print_teams(
-            screen,
-            status.teams,
-            lambda row: _row(screen, row),
-            lambda team: quota_text.STATES[team.state],
-            indent=2,
-        )
+        quota_text.print_teams(screen, status.teams, partial(_row, screen), indent=2)
     _waiting(screen, status)
     _pending(screen, status)
     _idle(screen, status)

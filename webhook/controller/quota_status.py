@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from policies.printable import first_names
 from policies.quota.amounts import GPUS, Vector, exceeds, format_amount
 from policies.quota.budget import reached
 from policies.quota.budget_findings import how_long, how_much, time_of
@@ -263,13 +264,8 @@ def _unmapped_resources(names: Sequence[str]) -> Verdict:
             "AllKnown",
             "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
         )
-    return TRUE, "Unknown", f"not counted, because no GPUResourceMapping names them: {shown_names(names)}"
-
-
-def shown_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
-    return ", ".join(names[:KEYS_SHOWN]) + more
+    why = "not counted, because no GPUResourceMapping names them"
+    return TRUE, "Unknown", f"{why}: {first_names(names, KEYS_SHOWN)}"
 
 
 def quoted(lines: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from policies.printable import first_names
 from policies.quota.amounts import GPUS, NOTHING, Vector, positive_difference, total
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import MAX_NAMESPACES
@@ -16,7 +17,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.events import NORMAL, EventQueue
 from webhook.cluster.objects import FALSE, TRUE
 from webhook.configuration.documents import TEAM
-from webhook.controller.quota_status import Verdict, exceeded, replaced, shown_names, stale_verdict
+from webhook.controller.quota_status import KEYS_SHOWN, Verdict, exceeded, replaced, stale_verdict
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.team_sizes import TeamSizes
@@ -169,7 +170,7 @@ def _ready(ledgers: TeamLedgers, members: Sequence[str], other_verdicts: Mapping
         if ledgers.has(namespace) and ledger.used is not None and keys <= ledger.used.keys()
     }
     if missing := [namespace for namespace in members[:MAX_NAMESPACES] if namespace not in counted]:
-        why = f"not counted for the team yet: {shown_names(missing)}"
+        why = f"not counted for the team yet: {first_names(missing, KEYS_SHOWN)}"
         status, _, message = other_verdicts[TOO_LARGE]
         return FALSE, NOT_COUNTED, f"{why}; {message}" if status == TRUE else why
     for kind, (status, _, message) in other_verdicts.items():
@@ -185,14 +186,14 @@ def _too_many(members: Sequence[str]) -> Verdict:
     if not beyond:
         return FALSE, "WithinLimit", f"at most {MAX_NAMESPACES} namespaces belong to it"
     why = f"{len(members)} namespaces belong to it, and a team has at most {MAX_NAMESPACES}"
-    return TRUE, "BeyondLimit", f"{why}: all GPUs are denied in {shown_names(beyond)}"
+    return TRUE, "BeyondLimit", f"{why}: all GPUs are denied in {first_names(beyond, KEYS_SHOWN)}"
 
 
 def _too_large(left_out: Sequence[str]) -> Verdict:
     if not left_out:
         return FALSE, "Fits", "all ledgers of the team fit one object"
     why = "the object with the ledgers of the team has no more room"
-    return TRUE, "NoRoom", f"not in force: {shown_names(left_out)}; {why}"
+    return TRUE, "NoRoom", f"not in force: {first_names(left_out, KEYS_SHOWN)}; {why}"
 
 
 def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
-from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.amounts import GPUS, NOTHING, Vector, key_order
 from policies.quota.budget import Spending, advance
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
@@ -428,17 +428,13 @@ def _largest(
 ) -> dict[str, tuple[Holder, ...]]:
     """Return the largest holders by dimension, `gpus` first, of as many dimensions as fit into HOLDERS_LIMIT."""
     largest, bytes_left = {}, HOLDERS_LIMIT
-    for key in sorted(keys, key=_gpus_first):
+    for key in sorted(keys, key=key_order):
         if holders := namespace_sum.largest(key, idle):
             bytes_left -= len(msgspec.json.encode({key: holders}))
             if bytes_left < 0:
                 break
             largest[key] = holders
     return largest
-
-
-def _gpus_first(key: str) -> tuple[bool, str]:
-    return key != GPUS, key
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:

@@ -45,6 +45,17 @@ class Violation(msgspec.Struct, frozen=True):
         return finding.rule, finding.path or finding.message, finding.container, finding.value
 
 
+def not_repeated(violations: Iterable[Violation], shown: Iterable[Violation]) -> list[Violation]:
+    """Return the findings of a later phase without what earlier ones have shown; a denial is shown after a warning."""
+    known = {each.identity for each in shown}
+    denied = {each.identity for each in shown if each.outcome is Outcome.DENIED}
+    return [
+        each
+        for each in violations
+        if each.identity not in (denied if each.outcome is Outcome.DENIED else known)
+    ]
+
+
 class DeadlineExceeded(Exception):  # noqa: N818 - the name in gRPC and Go
     """The deadline passed before the decision. The API server will soon stop waiting."""
 

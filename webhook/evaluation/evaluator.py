@@ -1,19 +1,18 @@
 """Decides on pods, claims, templates and workloads, in the same way for reviews, `check`, `scan`, `why` and the console."""
 
-from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding
+from policies.finding import Edits
 from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
@@ -22,10 +21,10 @@ from policies.gpus.claims import (
     requested_by,
     with_accelerator_claims_only,
 )
-from policies.pods.injected import as_submitted, restore
+from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, decode_limit_range
+from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range
 from policies.pods.limits import excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
@@ -41,15 +40,20 @@ from policies.registry import QUOTA_RULE, ways_of
 from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
-from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
+from webhook.evaluation.decision import (
+    MAX_FINDINGS,
+    DeadlineExceeded,
+    Decision,
+    Violation,
+)
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.gate import gated
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
-from webhook.evaluation.limit_ranges import naming_limit_ranges
+from webhook.evaluation.limit_ranges import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
-from webhook.evaluation.tried_choices import with_tried_choices
+from webhook.evaluation.tried_choices import is_admitted_with, with_tried_choices
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.workloads.gangs import may_be_in_gang
 
@@ -151,7 +155,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         owner = owner_of(policy, pod, self.configuration, self.facts) if owner is None else owner
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
-        limits = self._limits(policy, phase, pod)
+        limits = limits_needed(self.facts, policy, phase, pod)
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
         if (
@@ -171,142 +175,98 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules.check_template()
         decision = rules.decision()
         if self.tries_choices:
-            half = (monotonic() + self.deadline) / 2  # trials take at most half of the time that is left
-            trial = replace(self, tries_choices=False, deadline=half)
+            trial = self._trial()
             # Without time for trials, the decision stands, and its choices are offered as the rules made them.
             with suppress(DeadlineExceeded):
                 evaluate = partial(trial.evaluate, phase, policy)
                 mapping = self.configuration.resource_mapping
                 decision = naming_limit_ranges(decision, pod, limits, mapping, evaluate)
             if not is_update:
-                findings_of = partial(
-                    trial.findings_by_phase, phase, policy, by_daemonset=by_daemonset, owner=owner
-                )
                 by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
                 others = partial(ways_of, by_author, rules.context)
-                with suppress(DeadlineExceeded):
-                    decision = with_tried_choices(decision, by_author, findings_of, others)
+                decision = self.tried(
+                    decision, phase, by_author, others, by_daemonset=by_daemonset, owner=owner
+                )
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
         return decision
 
+    def _trial(self) -> Self:
+        """Return what tries choices, in at most half of the time that is left."""
+        return replace(self, tries_choices=False, deadline=(monotonic() + self.deadline) / 2)
+
+    def tried(
+        self,
+        decision: Decision,
+        phase: Phase,
+        pod: Pod,
+        others: Callable[[], Iterable[Edits]] = tuple,
+        *,
+        by_daemonset: bool,
+        owner: Owner | None = None,
+    ) -> Decision:
+        """Return the decision with those choices that help the pod, as its author submitted it."""
+        if not self.tries_choices:
+            return decision
+        phases_of = partial(
+            self._trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset, owner=owner
+        )
+        with suppress(DeadlineExceeded):
+            return with_tried_choices(decision, pod, phases_of, others)
+        return decision
+
     def findings_by_phase(
-        self, phase: Phase, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, owner: Owner
+        self,
+        phase: Phase,
+        policy: EffectivePolicy,
+        pod: Pod,
+        *,
+        by_daemonset: bool,
+        owner: Owner | None,
+        quota: ReadOnlyQuota | None = None,
     ) -> Iterator[tuple[Violation, ...]]:
-        """Yield what each phase finds of a pod that is created now, or of a template."""
+        """Yield what each phase finds of a pod that is created now, or of a template. quota: None for the unused one."""
         evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
         pod = self.with_limit_range_defaults(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
-        refused = self._refused(policy, first.pod or pod)
-        yield Decision.of_findings(policy, refused, Mode.ENFORCE).violations
+        yield self.refused(policy, first.pod or pod).violations
         if phase is Phase.TEMPLATE:
             return
         admitted = first.pod or pod
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
-        if first.allowed and checked.allowed and (ledger := self._ledger(policy)) is not None:
-            yield self._never_fits(checked, ledger, admitted).violations
+        quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
+        yield self._by_quota(policy, quota, admitted).violations
 
-    def _never_fits(self, decision: Decision, ledger: QuotaLedger, pod: Pod) -> Decision:
-        """Return the decision with the denial of a pod that would not even fit the unused quota."""
-        quota = ReadOnlyQuota(ledger, self.configuration, is_unused=True)
+    def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
+        """Return the decision of this quota alone on a new pod, whatever rules find of it."""
         demand = quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
         demand = replace(
             demand, uid="", name="", controlled_by=""
         )  # of a hostile pod, no ledger can hold them
-        return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(decision, demand)
-
-    def _limits(self, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:
-        """Return the LimitRanges of the namespace; None if nothing depends on them, or they cannot be read."""
-        is_annotated = DEFAULTS_ANNOTATION in pod.annotations
-        is_needed = is_annotated or phase is Phase.TEMPLATE or Need.LIMIT_RANGES in policy.needs
-        return self.facts.limits_of(policy.namespace) if is_needed else None
+        return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(
+            Decision(policy=policy), demand
+        )
 
     def with_limit_range_defaults(self, policy: EffectivePolicy, pod: Pod) -> Pod:
         """Return a new pod, as its author wrote it, with what LimitRanges give it before webhooks see it."""
         limits = self.facts.limits_of(policy.namespace)
         return as_admitted(pod, limits) if limits is not None else pod
 
-    def _refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Iterator[Finding]:
-        """Yield why LimitRanges would refuse the final pod."""
-        limits = self.facts.limits_of(policy.namespace)
-        if limits is not None:
-            mapping = self.configuration.resource_mapping
-            yield from default_gpus.refusal_findings(pod, limits, mapping, is_partial=is_partial)
+    def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
+        """Return the decision of LimitRanges on the final pod."""
+        mapping = self.configuration.resource_mapping
+        found = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
+        return Decision.of_findings(policy, found, Mode.ENFORCE)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
         if waits(pod) or not self.lets_wait(policy):
             return None
         return quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
-
-    def restore(
-        self,
-        policy: EffectivePolicy,
-        submitted: Pod,
-        stored: Pod,
-        injected: AbstractSet[str],
-        documents: tuple[bytes, bytes],
-    ) -> Decision:
-        """Return what an update of a stored pod lacks of what was `injected` into it, and would be today; nothing denies it.
-
-        `submitted`: the pod of the update as its author submitted it. `documents`: the JSON of the stored pod and of the update.
-        """
-        today = self.evaluate(Phase.MUTATE, policy, submitted)
-        wanted = {change.what: change.rule for change in today.changes if change.what in injected}
-        restored = restore(stored, *documents, wanted)
-        warnings = tuple(Violation(warning, Outcome.WARNED) for warning in restored.warnings)
-        return replace(today, violations=warnings, changes=restored.changes, note=restored.note, request=None)
-
-    def create(
-        self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
-    ) -> list[Decision]:
-        """Return what both phases decide on a pod that is created now. Duplicate findings are dropped.
-
-        A pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
-        """
-        if too_long := self.too_long(policy, pod):
-            return [too_long]
-        mutated = replace(self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
-        final = self.with_limit_range_defaults(policy, mutated.pod or pod)
-        validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
-        if counted:
-            configuration, nodes = self.configuration, self.facts.named_nodes()
-            line = self.line_of(policy, final, by_daemonset=by_daemonset)
-            demand = quota_request_for_pod("review", final, None, configuration, nodes, line=line)
-            validated = self.reserve(validated, demand)
-        validated = validated.with_findings(self._refused(policy, final), Mode.ENFORCE)
-        known = {violation.identity for violation in mutated.violations}
-        denied = {each.identity for each in mutated.violations if each.outcome is Outcome.DENIED}
-        rest = tuple(
-            each
-            for each in validated.violations
-            if each.identity not in (denied if each.outcome is Outcome.DENIED else known)
-        )
-        return [mutated, replace(validated, violations=rest)]
-
-    def check_template(
-        self,
-        policy: EffectivePolicy,
-        kind: str,
-        pod: Pod,
-        owner: Owner = NO_OWNER,
-        *,
-        is_partial: bool = False,
-    ) -> Decision:
-        """Return what is wrong with the pods that a template of an object of this kind makes.
-
-        `owner`: the object with the template, or the one inside it that makes the pods. `is_partial`: it has only a part of them.
-        """
-        if too_long := self.too_long(policy, pod):
-            return too_long
-        by_daemonset = kind == "DaemonSet"
-        decision = self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
-        refused = self._refused(policy, pod, is_partial=is_partial)
-        return decision.with_findings(refused, Mode.ENFORCE)
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
@@ -407,14 +367,37 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     policy.namespace,
                     self.now,
                     partial(self._context, policy),
+                    helps=partial(self._helps, policy, request, outcome.ledger if outcome else None),
                     would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
                 )
                 decision = decision.with_findings(findings, mode, bound.rule.id)
                 if request.pod is not None and not decision.allowed:
-                    limits = self._limits(policy, Phase.VALIDATE, request.pod)
+                    limits = limits_needed(self.facts, policy, Phase.VALIDATE, request.pod)
                     mapping = self.configuration.resource_mapping
                     decision = naming_limit_ranges(decision, request.pod, limits, mapping)
         return replace(decision, request=request, reservation=outcome)
+
+    def _helps(
+        self,
+        policy: EffectivePolicy,
+        request: QuotaRequest,
+        ledger: QuotaLedger | None,
+        edits: Edits,
+        once_unused: bool,
+    ) -> bool:
+        """Whether a new pod, denied by the quota, would be admitted with the edits, now or once the quota is unused."""
+        if not self.tries_choices or request.pod is None or request.before is not None:
+            return True
+        quota = ReadOnlyQuota(ledger, self.configuration, is_unused=once_unused)
+        phases_of = partial(
+            self._trial().findings_by_phase,
+            Phase.VALIDATE,
+            policy,
+            by_daemonset=False,
+            owner=None,
+            quota=quota,
+        )
+        return is_admitted_with(edits, as_submitted(request.pod, author_set_node=True), phases_of)
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
         return self._rules(policy, Phase.VALIDATE, pod).context

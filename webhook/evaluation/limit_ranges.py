@@ -1,14 +1,34 @@
-"""The LimitRange that gave a pod its GPUs, in the decision on that pod."""
+"""The LimitRanges of a namespace in a decision: what needs them, what they refuse, and the one that gave a pod its GPUs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from policies.finding import Finding
 from policies.gpus import default_gpus
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranges import NamespaceLimits
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits
 from policies.pods.pod import Pod
+from policies.policy import EffectivePolicy
+from policies.rule import Need, Phase
 from webhook.evaluation.decision import Decision, Outcome, Violation
+from webhook.evaluation.facts import Facts
+
+
+def limits_needed(facts: Facts, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:
+    """Return the LimitRanges of the namespace; None if nothing depends on them, or they cannot be read."""
+    is_annotated = DEFAULTS_ANNOTATION in pod.annotations
+    is_needed = is_annotated or phase is Phase.TEMPLATE or Need.LIMIT_RANGES in policy.needs
+    return facts.limits_of(policy.namespace) if is_needed else None
+
+
+def refusals(
+    facts: Facts, mapping: ResourceMapping, namespace: str, pod: Pod, *, is_partial: bool = False
+) -> Iterator[Finding]:
+    """Yield why LimitRanges would refuse the final pod."""
+    limits = facts.limits_of(namespace)
+    if limits is not None:
+        yield from default_gpus.refusal_findings(pod, limits, mapping, is_partial=is_partial)
 
 
 def naming_limit_ranges(

@@ -5,29 +5,34 @@ A choice helps if its finding goes, and no new denial comes. If some bring no ne
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum, auto
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Edits, Finding, plain
+from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.injected import INJECTION_REASONS
 from policies.pods.pod import Pod, decode_pod
+from policies.quota.shortage import QUOTA_EXCEEDED
 from policies.registry import PLACING
-from webhook.evaluation.decision import Decision, Outcome, Violation
+from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation, not_repeated
 
 MAX_TRIED, MOST_BYTES = 48, 20 * 1024
-"""Choices of one decision that are tried, and bytes of all pods with one. Each takes some 0.5 ms. The others are kept."""
+"""Edited pods of one decision that are tried, and bytes of all of them. Each takes some 0.5 ms. The other choices are kept."""
 
-FindingsOf = Callable[[Pod], Iterable[Iterable[Violation]]]
+PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created now."""
 
 Kind = tuple[str, str, str, str | None]
+Kinds = Counter[tuple[Kind, Outcome]]
 
 
 def with_tried_choices(
-    decision: Decision, pod: Pod, findings_of: FindingsOf, others: Callable[[], Iterable[Edits]]
+    decision: Decision, pod: Pod, phases_of: PhasesOf, others: Callable[[], Iterable[Edits]]
 ) -> Decision:
     """Return the decision with those choices that help. `pod`: as its author submitted it.
 
@@ -36,70 +41,114 @@ def with_tried_choices(
     if not any(map(_is_tried, decision.violations)):
         return decision
     try:
-        trials = _Trials(decision, pod, findings_of, others)
+        trials = _Trials(decision, pod, phases_of)
     except msgspec.MsgspecError:
         return (
             decision  # of a hostile pod, such as a number of many digits: it cannot be written as it was read
         )
-    if not trials.left:
-        return decision
-    return replace(decision, violations=tuple(map(trials.checked, decision.violations)))
+    helpful = {each: trials.helpful(each.finding) for each in decision.violations if _is_tried(each)}
+    for each, choices in helpful.items():
+        if choices == () and each.finding.rule in PLACING:
+            worst = Effect.WARNS if each.outcome is Outcome.DENIED else Effect.HELPS
+            helpful[each] = trials.first_of(each.finding, others(), worst=worst)
+    return replace(decision, violations=tuple(_offering(each, helpful) for each in decision.violations))
+
+
+def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...] | None]) -> Violation:
+    """Return the finding with its choices that help. Its words go with one that does not."""
+    finding, choices = violation.finding, helpful.get(violation)
+    if choices is None or choices == finding.choices:
+        return violation
+    return replace(violation, finding=replace(finding, choices=choices, remedy=""))
+
+
+def is_admitted_with(edits: Edits, pod: Pod, phases_of: PhasesOf) -> bool:
+    """Whether nothing denies the pod with the edits. True where no time is left to try, or the pod is too long."""
+    try:
+        text = msgspec.json.encode(pod)
+        edited = edited_pod(msgspec.json.decode(text), edits) if len(text) <= MOST_BYTES else None
+        phases = phases_of(edited) if edited is not None else ()
+        return not any(each.outcome is Outcome.DENIED for phase in phases for each in phase)
+    except (msgspec.MsgspecError, DeadlineExceeded):
+        return True
+
+
+def edited_pod(pod: Any, edits: Edits) -> Pod | None:
+    """Return a pod, given as plain data, with the edits; None if they do not make a pod."""
+    parted = [(path_parts(edit.path), plain(edit.value)) for edit in edits]
+    try:
+        return decode_pod(msgspec.json.encode(with_edits(pod, parted)))
+    except msgspec.ValidationError:
+        return None
+
+
+class Effect(IntEnum):
+    """What a choice does beside removing its finding; the best one is the smallest."""
+
+    HELPS = auto()
+    WARNS = auto()
+    """It brings a new warning."""
+    STRANDS = auto()
+    """It brings the warning that no node takes the pod."""
+    NO_HELP = auto()
+    """It brings a denial, does not remove the finding, or does not make a pod."""
 
 
 class _Trials:
-    """Trials on one pod."""
+    """Trials on one pod. An edited pod is evaluated once, whatever number of findings have the edits as a choice."""
 
-    def __init__(
-        self, decision: Decision, pod: Pod, findings_of: FindingsOf, others: Callable[[], Iterable[Edits]]
-    ) -> None:
+    def __init__(self, decision: Decision, pod: Pod, phases_of: PhasesOf) -> None:
         text = msgspec.json.encode(pod)
-        self._data, self._findings_of = msgspec.json.decode(text), findings_of
-        self._others = others
-        self.left = min(MAX_TRIED, MOST_BYTES // len(text))
-        self._before = _kinds([decision.violations, *(findings_of(pod) if self.left else ())])
+        self._data, self._phases_of = msgspec.json.decode(text), phases_of
+        self._left = min(MAX_TRIED, MOST_BYTES // len(text))
+        self._before = _kinds([decision.violations]) | _kinds(phases_of(pod) if self._left else ())
+        self._after: dict[Edits, Kinds | None] = {}
+        # Nothing asks the quota about a pod that rules deny, so a denial that passes with time is nothing new.
+        self._passing = () if decision.allowed else (QUOTA_EXCEEDED.name,)
 
-    def checked(self, violation: Violation) -> Violation:
-        """Return the finding with its choices that help. Its words go with one that does not."""
-        finding = violation.finding
-        if not _is_tried(violation) or len(finding.choices) > self.left:
-            return violation
-        self.left -= len(finding.choices)
-        tried = [(edits, self._brings(finding, edits)) for edits in finding.choices]
-        best = min((brought for _, brought in tried if brought is not None), default=None)
-        kept = tuple(edits for edits, brought in tried if brought is not None and brought == best)
-        if kept == finding.choices and kept:
-            return violation
-        if not kept and finding.rule in PLACING:
-            kept = self._another(finding)
-        return (
-            replace(violation, finding=replace(finding, choices=kept, remedy=""))
-            if kept or tried
-            else violation
-        )
+    def helpful(self, finding: Finding) -> tuple[Edits, ...] | None:
+        """Return those choices of the finding that help most; None if not all can be tried."""
+        if len({*finding.choices} - self._after.keys()) > self._left:
+            return None
+        effects = [(edits, self._effect(finding, edits)) for edits in finding.choices]
+        best = min((effect for _, effect in effects), default=Effect.NO_HELP)
+        return tuple(edits for edits, effect in effects if effect is best is not Effect.NO_HELP)
 
-    def _another(self, finding: Finding) -> tuple[Edits, ...]:
-        """Return the first other choice that helps, and brings nothing."""
-        for edits in self._others():
-            if self.left <= 0:
+    def first_of(self, finding: Finding, others: Iterable[Edits], *, worst: Effect) -> tuple[Edits, ...]:
+        """Return the first of other choices that only helps, or else the first with an effect that is not worse than `worst`."""
+        second: tuple[Edits, ...] = ()
+        for edits in others:
+            if edits not in self._after and self._left <= 0:
                 break
-            self.left -= 1
-            if self._brings(finding, edits) is False:
+            effect = self._effect(finding, edits)
+            if effect is Effect.HELPS:
                 return (edits,)
-        return ()
+            second = second or ((edits,) if effect <= worst else ())
+        return second
 
-    def _brings(self, finding: Finding, edits: Edits) -> bool | None:
-        """Return whether the edits bring a new warning. None: they bring a denial, or do not remove the finding."""
-        parted = [(path_parts(edit.path), plain(edit.value)) for edit in edits]
-        try:
-            pod = decode_pod(msgspec.json.encode(with_edits(self._data, parted)))
-        except msgspec.ValidationError:
-            return None
-        now = _kinds(self._findings_of(pod))
-        same, denied, warned = _kind(finding), Outcome.DENIED, Outcome.WARNED
-        if any(now[same, outcome] >= self._before[same, outcome] > 0 for outcome in (denied, warned)):
-            return None
-        new = {outcome for (kind, outcome), number in now.items() if number > self._before[kind, outcome]}
-        return None if denied in new and not finding.reason.uncovers else bool(new)
+    def _effect(self, finding: Finding, edits: Edits) -> Effect:
+        now, same = self._kinds_after(edits), _kind(finding)
+        if now is None or _number(now, same) >= _number(self._before, same):
+            return Effect.NO_HELP
+        new = {
+            key
+            for key, number in now.items()
+            if number > self._before[key] and key[0][1] not in self._passing
+        }
+        outcomes = {outcome for _, outcome in new}
+        if Outcome.DENIED in outcomes and not finding.reason.uncovers:
+            return Effect.NO_HELP
+        if any(kind[1] == NO_NODE.name for kind, _ in new):
+            return Effect.STRANDS
+        return Effect.WARNS if outcomes else Effect.HELPS
+
+    def _kinds_after(self, edits: Edits) -> Kinds | None:
+        """Return what is found of the edited pod; None if the edits do not make a pod."""
+        if edits not in self._after:
+            self._left -= 1
+            pod = edited_pod(self._data, edits)
+            self._after[edits] = None if pod is None else _kinds(self._phases_of(pod))
+        return self._after[edits]
 
 
 def _is_tried(violation: Violation) -> bool:
@@ -109,13 +158,20 @@ def _is_tried(violation: Violation) -> bool:
     return is_open and violation.outcome is not Outcome.AUDITED
 
 
-def _kinds(phases: Iterable[Iterable[Violation]]) -> Counter[tuple[Kind, Outcome]]:
-    """Return how often each kind of finding comes, in the phase in which it comes most often."""
-    counts = Counter[tuple[Kind, Outcome]]()
+def _kinds(phases: Iterable[Iterable[Violation]]) -> Kinds:
+    """Return how often each kind of finding is shown, in the phase in which it comes most often."""
+    counts, shown = Kinds(), list[Violation]()
     for violations in phases:
-        said = (each for each in violations if each.outcome is not Outcome.AUDITED)
+        new = not_repeated(violations, shown)
+        shown += new
+        said = (each for each in new if each.outcome is not Outcome.AUDITED)
         counts |= Counter((_kind(each.finding), each.outcome) for each in said if _is_of_author(each.finding))
     return counts
+
+
+def _number(kinds: Kinds, kind: Kind) -> int:
+    """Return how often a kind of finding is shown, as a denial or a warning."""
+    return kinds[kind, Outcome.DENIED] + kinds[kind, Outcome.WARNED]
 
 
 def _is_of_author(finding: Finding) -> bool:

@@ -4,6 +4,7 @@ What is DENIED there would be denied to its pods. Raises DeadlineExceeded, or ms
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -16,8 +17,9 @@ from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
-from policies.policy import EffectivePolicy
+from policies.policy import EffectivePolicy, Exemption
 from policies.rule import Mode
+from webhook.evaluation.creation import evaluate_template
 from webhook.evaluation.decision import MAX_FINDINGS, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.workloads.autoscalers import ScaleTarget
@@ -29,7 +31,7 @@ MAX_TRIED = 4
 """Templates of one object of which the choices of findings are tried."""
 
 
-class EvaluatedPod(msgspec.Struct, frozen=True):
+class EvaluatedPod(msgspec.Struct, frozen=True, dict=True):
     """A pod or one template, and the decisions of the phases in their order; paths of findings start at the object."""
 
     place: PodPlace
@@ -43,6 +45,10 @@ class EvaluatedPod(msgspec.Struct, frozen=True):
         return self.decisions[0].policy
 
     @property
+    def exemption(self) -> Exemption | None:
+        return self.decisions[0].exemption
+
+    @cached_property
     def violations(self) -> tuple[Violation, ...]:
         return tuple(dict.fromkeys(chain.from_iterable(each.violations for each in self.decisions)))
 
@@ -72,7 +78,7 @@ def evaluate_workload(
         *key,
         policy.namespace,
         data,
-        tuple(_readable(pods)),
+        tuple(readable(pods)),
         is_one_gang=workload_kind is not None and starts_together(workload_kind, data),
     )
     advice = [by.check_workload(policy, workload, is_update=is_update)]
@@ -95,7 +101,7 @@ def evaluate_autoscaler(
     """Return the decision on an autoscaler, as plain data, by the `stored` object that it scales."""
     kinds = by.configuration.workload_kinds
     scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
-    pods = tuple(_readable(_templates(by, policy, scales.kind, places)))
+    pods = tuple(readable(_templates(by, policy, scales.kind, places)))
     target = Workload(scales.group, scales.kind, policy.namespace, scaled, pods)
     workload = Workload(*key, policy.namespace, data, (), target)
     return by.check_workload(policy, workload, is_update=is_update)
@@ -110,7 +116,7 @@ def _templates(
     for number, (written, template) in enumerate(places):
         place, pod = given(by, policy, written, template)
         deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
-        decision = deciding.check_template(policy, kind, pod, place.owner, is_partial=place.is_partial)
+        decision = evaluate_template(deciding, policy, kind, pod, place.owner, is_partial=place.is_partial)
         decision = decision.located(place.located)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
@@ -134,7 +140,7 @@ def given(by: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod) -> 
     return replace(place, data=with_edits(place.data, [*amounts, listed])), admitted
 
 
-def _readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
+def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
     """Yield the pods of templates, without those that are too long to be read."""
     for each in pods:
         place, admitted = each.place, each.decisions[0].pod

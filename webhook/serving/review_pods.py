@@ -1,19 +1,24 @@
 """The review of a pod: mutate or validate it, and find out who created it."""
 
+from collections.abc import Set as AbstractSet
+
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.cards import too_many_resources
-from policies.pods.injected import as_submitted, author_wrote_node_name, injected_changes
+from policies.pods.injected import as_submitted, author_wrote_node_name, injected_changes, restore
 from policies.pods.limits import excesses
 from policies.pods.owner import NO_OWNER
 from policies.pods.pod import Pod, decode_pod
+from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.waiting import waits, without_gate
 from policies.rule import Phase
 from webhook.canary.traces import canary_trace
 from webhook.cluster.namespaces import NamespaceUnknown
-from webhook.evaluation.decision import DeadlineExceeded
+from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
+from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.gate import without_line
 from webhook.evaluation.owners import owner_of
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
@@ -101,13 +106,34 @@ def restore_pod(review: Review) -> ReviewResult:
         author_set_node = bool(pod.spec.node_name) and author_wrote_node_name(request.old_object)
         submitted = as_submitted(pod, author_set_node=author_set_node, injected=injected)
         documents = request.old_object, request.object
-        decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
+        decision = restored(evaluator, review.policy(), submitted, stored, injected, documents)
         if lost_gate:
             decision = evaluator.keep_gate(decision, pod)
     except (msgspec.ValidationError, NamespaceUnknown, DeadlineExceeded):
         return allow(review)
     response = decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
     return ReviewResult(response, [decision], name, pod.metadata)
+
+
+def restored(
+    evaluator: Evaluator,
+    policy: EffectivePolicy,
+    submitted: Pod,
+    stored: Pod,
+    injected: AbstractSet[str],
+    documents: tuple[bytes, bytes],
+) -> Decision:
+    """Return what an update of a stored pod lacks of what was `injected` into it, and would be today; nothing denies it.
+
+    `submitted`: the pod of the update as its author submitted it. `documents`: the JSON of the stored pod and of the update.
+    """
+    today = evaluator.evaluate(Phase.MUTATE, policy, submitted)
+    wanted = {change.what: change.rule for change in today.changes if change.what in injected}
+    restoration = restore(stored, *documents, wanted)
+    warnings = tuple(Violation(warning, Outcome.WARNED) for warning in restoration.warnings)
+    return replace(
+        today, violations=warnings, changes=restoration.changes, note=restoration.note, request=None
+    )
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:

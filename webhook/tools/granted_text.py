@@ -3,13 +3,7 @@
 from collections.abc import Mapping
 from fractions import Fraction
 
-from policies.quota.amounts import DIMENSIONS, format_amount, unit
-
-
-def key_order(key: str) -> tuple[int, str]:
-    """Sort keys of amounts in the order of the dimensions."""
-    dimension = key.partition("/")[0]
-    return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
+from policies.quota.amounts import format_amount, key_order, unit
 
 
 def granted_beyond(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:

@@ -17,6 +17,7 @@ from policies.pods.injected import as_submitted, author_wrote_node_name
 from policies.pods.limits import check_size
 from policies.pods.pod import decode_pod
 from webhook.cluster.objects import decode_owned
+from webhook.evaluation.creation import evaluate_creation
 from webhook.evaluation.decision import Decision, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.kinds import POD
@@ -102,5 +103,5 @@ def _pod(namespace: str, document: msgspec.Raw, evaluator: Evaluator) -> Evaluat
         policy, as_submitted(stored, author_set_node=author_set_node)
     )
     made_by_daemonset = has_controller(stored, "DaemonSet", "apps/")
-    decisions = evaluator.create(policy, submitted, by_daemonset=made_by_daemonset)
+    decisions = evaluate_creation(evaluator, policy, submitted, by_daemonset=made_by_daemonset)
     return EvaluatedPod(PodPlace.of_pod(), submitted, decisions)

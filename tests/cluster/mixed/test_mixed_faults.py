@@ -34,6 +34,7 @@ DRAINED_WITHIN, ZERO_WITHIN = 90.0, 60.0
 
 log = logging.getLogger(__name__)
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(1500),
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
@@ -98,10 +99,7 @@ class Run:
         return [(began, ended) for began, ended, _ in self.world.faults]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(CALM, id="calm"), pytest.param(MIXED, id="mixed", marks=pytest.mark.slow)],
-)
+@pytest.fixture(scope="module", params=[CALM, MIXED], ids=["calm", "mixed"])
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     with world(every=0.6) as found:
         yield Run(found, request.param)

@@ -5,9 +5,17 @@ from collections import Counter
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.gpus.default_gpus import gpus_by_default, refusal_findings, warnings
+from policies.gpus.default_gpus import (
+    GPUS_BY_DEFAULT,
+    explained,
+    giving,
+    gpus_by_default,
+    refusal_findings,
+    warnings,
+)
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.limit_ranger import as_admitted, refusals
 from policies.pods.limit_ranges import decode_limit_range, namespace_limits
@@ -23,7 +31,7 @@ GPU = "nvidia.com/gpu"
 ANNOTATION = "kubernetes.io/limit-ranger"
 
 
-def limit_range(name: str, **item: JSON) -> JSON:
+def limit_range(name: str, **item: JSON | str) -> JSON:
     return {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container", **item}]}}
 
 
@@ -113,12 +121,114 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
             "to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
         ],
     ),
+    a_limit_alone_far_from_no_request=(
+        pod(gpu_container(resources={"limits": {GPU: "1", "cpu": "8"}, "requests": {"cpu": "0"}})),
+        limit_range("gpus", maxLimitRequestRatio={"cpu": "2"}),
+        [
+            f"{MAIN.format('limits', 'cpu')}: set cpu: 8; must satisfy LimitRange gpus: cpu max limit to request ratio "
+            "per Container is 2, but no request is specified or request is 0; or ask the platform team "
+            "to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
+    a_request_without_a_limit=(
+        pod(gpu_container(resources={"limits": {GPU: "1"}, "requests": {"cpu": "1"}})),
+        limit_range("gpus", maxLimitRequestRatio={"cpu": "2"}),
+        [
+            'spec.containers[0] (container "main"): must satisfy LimitRange gpus: cpu max limit to request ratio '
+            "per Container is 2, but no limit is specified or limit is 0; ask the platform team "
+            "to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
+    no_request_of_the_pod=(
+        pod(gpu_container()),
+        limit_range("gpus", type="Pod", min={"cpu": "1"}),
+        [
+            "spec: must satisfy LimitRange gpus: minimum cpu usage per Pod is 1.  No request is specified; ask the platform team "
+            "to remove spec.limits[0].min[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
     of_a_pod_without_gpus_nothing_is_said=(
         pod(container(resources={"limits": {"cpu": "8"}})), limit_range("gpus", max={"cpu": "2"}), [],
     ),
 )  # fmt: skip
 def test_what_is_said_of_a_new_pod(document: JSON, stored: JSON, want: list[str]) -> None:
     assert [each.sentence() for each in findings(document, [stored])] == want
+
+
+LIMITS = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+QUOTA = Finding(reason=GPUS_BY_DEFAULT, path=LIMITS, message="must have a quota")
+ORIGIN = f"must have a quota; {TO_GIVE}"
+TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
+
+
+@cases(
+    ("finding", "all_of_pod", "removes", "want"),
+    without_them_it_is_not_denied=(
+        QUOTA,
+        True,
+        True,
+        f"{LIMITS}: set nvidia.com/gpu: 0 if it needs no GPU; {ORIGIN}",
+    ),
+    or_what_the_denial_says=(
+        replace(QUOTA, remedy="Wait until tomorrow"),
+        False,
+        True,
+        f"{LIMITS}: set nvidia.com/gpu: 0 if it needs no GPU, or wait until tomorrow; {ORIGIN}",
+    ),
+    without_them_it_is_denied_likewise=(QUOTA, True, False, f"{LIMITS}: {ORIGIN}; {TO_TAKE}"),
+    the_denial_asks_already=(
+        replace(QUOTA, ask="to grant one"),
+        True,
+        False,
+        f"{LIMITS}: {ORIGIN}; ask the platform team to grant one",
+    ),
+    the_pod_has_other_gpus=(QUOTA, False, False, f"{LIMITS}: {ORIGIN}"),
+    about_another_field=(
+        replace(QUOTA, path="spec.nodeName"),
+        False,
+        True,
+        "spec.nodeName: must have a quota",
+    ),
+)
+def test_a_denial_names_the_limit_range(finding: Finding, all_of_pod: bool, removes: bool, want: str) -> None:
+    limits = namespace_limits([decode_limit_range(json.dumps(GPUS).encode())])
+    defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
+
+    found = explained(finding, defaults, all_of_pod=all_of_pod, removes=removes)
+
+    assert found.sentence() == want
+
+
+EACH_GETS_IT = "each container that requests none gets it, also sidecars and init containers"
+TO_0 = f"set default[{GPU}] and defaultRequest[{GPU}] to 0"
+IN = "LimitRange/gpus in lab"
+
+
+@cases(
+    ("item", "want"),
+    a_default=({"default": {GPU: "1"}}, f'spec.limits[0].default[{GPU}] = "1": {TO_0}; {EACH_GETS_IT}'),
+    a_default_request=(
+        {"defaultRequest": {GPU: "1"}},
+        f'spec.limits[0].defaultRequest[{GPU}] = "1": {TO_0}; {EACH_GETS_IT}',
+    ),
+    a_maximum=(
+        {"max": {GPU: "4"}},
+        f'spec.limits[0].max[{GPU}] = "4": {TO_0}; {EACH_GETS_IT}: max is the default where nobody writes one',
+    ),
+    a_minimum_and_a_ratio=(
+        {"min": {GPU: "1"}, "maxLimitRequestRatio": {GPU: "1"}},
+        f'spec.limits[0].min[{GPU}] = "1": {TO_0}, and remove min[{GPU}] and maxLimitRequestRatio[{GPU}]; {EACH_GETS_IT}: '
+        "min is the default where nobody writes one",
+    ),
+    no_gpus=({"default": {GPU: "0", "cpu": "1"}}, None),
+    of_whole_pods=({"type": "Pod", "max": {GPU: "4"}}, None),
+)
+def test_a_limit_range_that_gives_gpus(item: JSON, want: str | None) -> None:
+    limits = {"lab": namespace_limits([decode_limit_range(json.dumps(limit_range("gpus", **item)).encode())])}
+
+    found = [(name, each.sentence()) for name, each in giving(limits, MAPPING)]
+
+    assert found == ([(IN, f"{want} [limit-range]")] if want else [])
 
 
 @pytest.mark.processes

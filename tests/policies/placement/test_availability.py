@@ -11,7 +11,7 @@ from policies.placement.hardware import known_keys
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
-from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, node_affinity, pod, view
+from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import load_objects
 
@@ -139,9 +139,7 @@ def test_profiles_that_no_class_lists(
     )
 
 
-PENDING = warning(
-    "no schedulable node has nvidia.com/mig-1g.5gb now: the pod stays pending, and holds quota", ONLY_10
-)
+PENDING = warning("no schedulable node has nvidia.com/mig-1g.5gb now: the pod stays pending", ONLY_10)
 
 
 @cases(
@@ -176,17 +174,27 @@ def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
 
 @cases(
     ("selector", "want"),
-    anywhere=(ANYWHERE, "request amd.com/gpu or nvidia.com/gpu.shared"),
-    of_the_vendor_of_its_class=(T4, "request nvidia.com/gpu.shared"),
+    anywhere=(
+        ANYWHERE,
+        warning(
+            "no schedulable node has nvidia.com/gpu now, but amd.com/gpu or nvidia.com/gpu.shared: the pod stays pending",
+            "request amd.com/gpu or nvidia.com/gpu.shared",
+        ),
+    ),
+    of_the_vendor_of_its_class=(
+        T4,
+        warning(
+            "no schedulable node has nvidia.com/gpu now, but nvidia.com/gpu.shared: the pod stays pending",
+            "request nvidia.com/gpu.shared",
+        ),
+    ),
 )
-def test_what_nodes_have_instead_of_whole_gpus(selector: dict[str, str], want: str) -> None:
+def test_what_nodes_have_instead_of_whole_gpus(selector: dict[str, str], want: Said) -> None:
     has = NodeState(resources=frozenset({"nvidia.com/gpu.shared", "amd.com/gpu", "example.com/dongle"}))
     nodes = NodeFacts(keys=(), states={(): frozenset({has})})
     found = Availability(view(pod(nodeSelector=selector)), CLASSES, nodes=nodes)
 
-    complaint = found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)
-    assert complaint is not None
-    assert complaint.remedy == want
+    assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
 
 
 SHARING = NodeFacts(
@@ -366,6 +374,17 @@ def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, is_to
 )
 def test_the_other_vendor_s_resource(selector: dict[str, str], name: str, want: Said | None) -> None:
     assert said(availability(selector).other_vendor(resource(name))) == want
+
+
+def test_one_of_the_other_vendor_beside_one_of_its_own_goes() -> None:
+    both = gpu_container(resources={"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}})
+
+    found = Availability(view(pod(both, nodeSelector=T4)), CLASSES).other_vendor(resource("amd.com/gpu"))
+
+    assert said(found) == denial(
+        "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
+        "remove {name}",
+    )
 
 
 def test_a_pod_that_is_pinned_twice_to_classes_of_two_vendors() -> None:

@@ -151,6 +151,16 @@ def selection(resource: str | None = "nvidia.com/gpu", **of: Any) -> ClassSelect
         ),
     ),
     no_node_has_it=("amd.com/gpu", "*", ONLY_T4, (NO_NODE, WHOLE, "for nodes of amd-mi300x")),
+    its_nodes_take_no_pod_now=(
+        "nvidia.com/gpu",
+        "nvidia-t4",
+        ONLY_T4,
+        (
+            "no class that namespace team may use has a node that takes the pod now",
+            "",
+            "for nodes of nvidia-t4",
+        ),
+    ),
     nothing_else_is_there=("amd.com/gpu", "amd-*", ONLY_T4, (NO_NODE, "", "for nodes of amd-mi300x")),
     devices_only_by_claims=(
         None,
@@ -188,7 +198,7 @@ def test_classes_with_nodes(
 ) -> None:
     found, [named] = selection(autoscaled_classes=autoscaled, nodes=nodes), CLASSES.named({name})
 
-    assert (found.has_own_nodes(named), found.a_name_reaches_nodes([named])) == (want, want)
+    assert (found.has_own_nodes(named), found.name_with_nodes(named, [named]) is not None) == (want, want)
 
 
 def test_what_may_be_meant() -> None:

@@ -102,6 +102,23 @@ def test_a_selector_is_injected_if_the_annotation_has_just_it(injected: str, wan
 
 
 @cases(
+    ("annotations", "by"),
+    by_a_model=({"gpu-admission.dev/model-params": "13b"}, ", by the declared model"),
+    by_a_family_of_models=({"gpu-admission.dev/model-family": "llama-3"}, ", by the declared model"),
+    by_default=({}, ", by the policy's default"),
+    by_the_annotation_that_names_it=({"gpu-admission.dev/gpu-class": "nvidia-t4"}, ""),
+)
+def test_why_a_class_was_injected(annotations: dict[str, str], by: str) -> None:
+    document = selecting(accelerator="nvidia-t4")
+    injected = {"gpu-admission.dev/injected": f"gpu-class: {T4_SELECTOR}"}
+    document["metadata"]["annotations"] = {**annotations, **injected}
+
+    found = pinning(view(document), LABELLED)
+
+    assert found == Pinning(("nvidia-t4",), (f"{T4_SELECTOR}{by}",), is_injected=True)
+
+
+@cases(
     ("key", "value", "want"),
     {
         "class": (ACCELERATOR, "nvidia-t4", {"nvidia-t4"}),

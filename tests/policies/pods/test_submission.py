@@ -13,7 +13,7 @@ from policies.registry import RULES
 from policies.rule import Phase
 from tests.builders import JSON, context, pod, view
 from tests.cases import cases
-from tests.policies.every_rule import MORE_OPTIONS, NODES, generated, options_of
+from tests.policies.every_rule import MORE_OPTIONS, NODES, options_of
 from tests.strategies import PODS
 
 
@@ -48,7 +48,6 @@ def test_the_node_of_a_pod_as_submitted(author_set_node: bool, want: str | None)
 
 
 @given(document=PODS)
-@generated
 def test_what_is_injected_again_is_the_same(document: JSON) -> None:
     once = injected(as_submitted(view(document), author_set_node=True))
 

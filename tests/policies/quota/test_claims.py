@@ -118,8 +118,8 @@ def test_claims_of_no_class(device_class: str, mode: UnclassifiedPods, want: set
     assert len(demand.denials) == denials
     if denials:
         assert demand.denials[0].sentence() == (
-            'spec.devices.requests[0].exactly.deviceClassName = "gpu.nvidia.com": set the nodeSelector of the pod '
-            "or the deviceClassName of the claim; must name a GPU class, because the quota of this namespace "
+            'spec.devices.requests[0].exactly.deviceClassName = "gpu.nvidia.com": must name a GPU class, by the nodeSelector '
+            "of a pod or the deviceClassName of a claim, because the quota of this namespace "
             "counts GPUs by class: device class gpu.nvidia.com is of no GPU class in particular"
         )
 

@@ -306,20 +306,20 @@ RAISE = "ask #vision-leads to raise spec.hard.gpus of ClusterGPUQuota team-visio
     larger_than_the_team=(
         team_ledger(USED),
         workload(pods(72, running=1), kind="batch/Job"),
-        "spec.template: set nvidia.com/gpu: 64; a pod needs 72 GPUs, which can never fit: ClusterGPUQuota team-vision grants 64; "
-        f"or {RAISE}",
+        "spec.template: set nvidia.com/gpu: 64, and wait until that much is free; a pod needs 72 GPUs, which can never fit: "
+        f"ClusterGPUQuota team-vision grants 64; or {RAISE}",
     ),
     larger_than_what_is_not_guaranteed_to_others=(
         team_ledger(IDLE, {LAB: {"gpus": 16}}, own={"gpus": 100}),
         workload(pods(50, running=1), kind="batch/Job"),
-        "spec.template: set nvidia.com/gpu: 48; a pod needs 50 GPUs, which can never fit: ClusterGPUQuota team-vision grants 64, "
-        f"16 of them guaranteed to other namespaces; or {RAISE}",
+        "spec.template: set nvidia.com/gpu: 48, and wait until that much is free; a pod needs 50 GPUs, which can never fit: "
+        f"ClusterGPUQuota team-vision grants 64, 16 of them guaranteed to other namespaces; or {RAISE}",
     ),
     a_pod_larger_than_its_own_quota_is_worse_than_too_little_of_the_team=(
         team_ledger(USED, own={"gpus": 8}),
         workload(pods(9, running=1), kind="batch/Job"),
-        "spec.template: set nvidia.com/gpu: 8; a pod needs 9 GPUs, which can never fit: the GPUQuota of ml-training grants 8 in "
-        "all; or ask the platform team to raise spec.hard.gpus",
+        "spec.template: set nvidia.com/gpu: 8, and wait until that much is free; a pod needs 9 GPUs, which can never fit: "
+        "the GPUQuota of ml-training grants 8 in all; or ask the platform team to raise spec.hard.gpus",
     ),
     an_update_for_which_the_team_has_no_room=(
         team_ledger({OWN: {"gpus": 0}, PROD: {"gpus": 62}}),

@@ -270,7 +270,6 @@ def test_pin_that_a_later_webhook_took_out_is_missed_where_not_all_is_allowed() 
 ZONE = "topology.kubernetes.io/zone"
 FREE = NodeState(resources=frozenset({"nvidia.com/gpu"}))
 A100, PENDS = "nvidia-a100-80gb", "so the pod stays pending"
-PENDS_HOLDING = f"{PENDS}, and holds quota"
 
 
 def node_facts(*t4: NodeState) -> NodeFacts:
@@ -313,13 +312,13 @@ def node_facts(*t4: NodeState) -> NodeFacts:
         asking("nvidia-t4"),
         ANY,
         [],
-        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS_HOLDING} (to uncordon one of them)"],
+        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS} (to uncordon one of them)"],
     ),
     none_of_its_nodes_has_it=(
         asking("nvidia-t4"),
         ANY,
         [NodeState()],
-        [f"class nvidia-t4: no schedulable node of it has nvidia.com/gpu now, {PENDS_HOLDING}"],
+        [f"class nvidia-t4: no schedulable node of it has nvidia.com/gpu now, {PENDS}"],
     ),
     one_of_its_nodes_has_it=(asking("nvidia-t4"), ANY, [NodeState(), FREE], []),
     what_no_node_at_all_has=(asking("nvidia-t4", resource="nvidia.com/gpu.shared"), ANY, [FREE], []),

@@ -16,7 +16,6 @@ PARAMS = f"metadata.annotations[{MODEL}params]"
 BUILT_IN = load_directory(None).classes
 T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
 ANY = GPUClassOptions()
-DECLARE = f"or declare {MODEL}family or {MODEL}layers"
 
 
 def modelled(model: JSON, gpus: str = "1", resource: str = "nvidia.com/gpu", **tweaks: Any) -> JSON:
@@ -100,23 +99,22 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
     rule_of_thumb_on_what_is_allowed=(
         modelled({"params": "7b"}),
         T4_ONLY,
-        f'{PARAMS} = "7b": request 2 GPUs of 16 GiB, or declare gpu-admission.dev/model-family or '
-        "gpu-admission.dev/model-layers; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-        "needs 19.6 GiB by rule of thumb",
+        f'{PARAMS} = "7b": request 2 GPUs of 16 GiB; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving '
+        "needs 19.6 GiB by rule of thumb; gpu-admission.dev/model-family or gpu-admission.dev/model-layers states it exactly",
     ),
     rule_of_thumb_of_a_long_sequence=(
         modelled({"params": "70b", "sequence": "8192"}, gpus="2"),
         ANY,
-        f'{PARAMS} = "70b": declare gpu-admission.dev/model-family or gpu-admission.dev/model-layers; '
-        "should fit on nvidia-a100-80gb (80.0 GiB usable): 70b bf16 serving needs 782.4 GiB over 2 GPUs "
-        "= 391.2 GiB each by rule of thumb; or ask the platform team for larger cards",
+        f'{PARAMS} = "70b": should fit on nvidia-a100-80gb (80.0 GiB usable): 70b bf16 serving needs 782.4 GiB over 2 GPUs '
+        "= 391.2 GiB each by rule of thumb; gpu-admission.dev/model-family or gpu-admission.dev/model-layers states it "
+        "exactly; ask the platform team for larger cards",
     ),
     pinned_to_what_is_too_small=(
         modelled({"params": "7b"}, nodeSelector={"accelerator": "nvidia-t4"}),
         ANY,
         f'{PARAMS} = "7b": request 2 GPUs of 16 GiB, or set nodeSelector accelerator: nvidia-a100-40gb or '
-        f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-        "needs 19.6 GiB by rule of thumb",
+        f"nvidia-a100-80gb; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
+        "needs 19.6 GiB by rule of thumb; gpu-admission.dev/model-family or gpu-admission.dev/model-layers states it exactly",
     ),
     requested_what_cannot_hold_the_weights=(
         modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),

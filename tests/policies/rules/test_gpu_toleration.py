@@ -212,8 +212,16 @@ WANTS_RESERVED = [
 ]
 
 
+OTHER = Toleration(key="spot", value="yes", effect="NoExecute")
+TOO_FEW = "no node that the pod selects has 8 nvidia.com/gpu, so the pod stays pending"
+
+
 def with_gpus(*taints: Toleration) -> NodeState:
     return NodeState(taints=taints, resources=frozenset({"nvidia.com/gpu"}))
+
+
+def having(amount: int) -> NodeState:
+    return NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=(("nvidia.com/gpu", amount),))
 
 
 @cases(
@@ -224,6 +232,32 @@ def with_gpus(*taints: Toleration) -> NodeState:
         [NodeState(taints=(RESERVED,), resources=frozenset({"nvidia.com/gpu", "amd.com/gpu"}))],
         {},
         [WANTS_RESERVED[0].replace("nvidia.com/gpu that", "amd.com/gpu and nvidia.com/gpu that")],
+    ),
+    each_node_has_two_taints=(
+        gpu_pod(),
+        [with_gpus(RESERVED, OTHER)],
+        {},
+        [
+            "spec.tolerations: add {key: reserved, operator: Exists, effect: NoSchedule} and {key: spot, operator: Equal, "
+            'value: "yes", effect: NoExecute} if the pod may run there; each node with nvidia.com/gpu that the pod selects has '
+            "a taint that it does not tolerate, such as reserved:NoSchedule, so the pod stays pending"
+        ],
+    ),
+    no_node_has_as_many=(
+        pod(gpu_container("8")),
+        [having(2), having(4)],
+        {},
+        [f"spec.containers[0].resources.limits[nvidia.com/gpu]: set nvidia.com/gpu: 4; {TOO_FEW}"],
+    ),
+    a_node_has_as_many=(pod(gpu_container("8")), [having(2), having(8)], {}, []),
+    it_selects_nodes_without_gpus=(
+        gpu_pod(nodeSelector={"zone": "1"}),
+        [with_gpus(), NodeState()],
+        {},
+        [
+            "spec: remove a constraint that keeps it from the nodes that have it; no schedulable node that the pod selects has "
+            "nvidia.com/gpu now, so the pod stays pending"
+        ],
     ),
     it_is_told_the_first=(gpu_pod(), [with_gpus(RESERVED, RESERVED)], {}, WANTS_RESERVED),
     a_node_takes_it=(gpu_pod(), [with_gpus(RESERVED), with_gpus()], {}, []),

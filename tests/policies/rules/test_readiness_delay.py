@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Severity
+from policies.finding import Severity, plain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Probe
 from policies.pods.workload import PodCount, Workload, WorkloadPods
@@ -219,6 +219,18 @@ NO_PROBE = (
 )
 def test_declared_load_time_that_nothing_waits_for(document: JSON, want: list[str]) -> None:
     assert run(document, ONE_MINUTE) == (document, want)
+
+
+def test_the_probe_that_is_offered_is_an_example() -> None:
+    patch = PodPatch(view(loading(gpu_container())))
+    (found,) = mutate(patch, ONE_MINUTE, context())
+
+    ((edit,),) = found.choices
+    assert (edit.path, plain(edit.value), found.is_example) == (
+        "spec.containers[0].readinessProbe",
+        {"httpGet": {"path": "/healthz", "port": 8080}},
+        True,
+    )
 
 
 SET = f"set {LOAD}: "

@@ -130,10 +130,14 @@ spec:
 """What denies more of the corpus than the built-in defaults, for reasons that one edit removes and for others."""
 
 
-def test_fixes_remove_what_they_can_and_nothing_else(tmp_path: Path) -> None:
+@PARTS
+def test_fixes_remove_what_they_can_and_nothing_else(tmp_path: Path, names: list[str]) -> None:
     folder, config = tmp_path / "corpus", tmp_path / "policy.yaml"
-    shutil.copytree(CORPUS, folder, copy_function=shutil.copyfile)
     config.write_text(STRICT)
+    for name in names:
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(CORPUS / name, copy)
 
     def denied() -> list[bool]:
         """Return of each denial whether it has a fix."""
@@ -146,10 +150,10 @@ def test_fixes_remove_what_they_can_and_nothing_else(tmp_path: Path) -> None:
     CliRunner().invoke(main, ["check", "-R", str(folder), "--config", str(config), "--fix", "--yes"])
     after = denied()
 
-    assert sum(before) > 20
+    assert sum(before) > len(names) / 20
     assert after == [False] * (len(before) - sum(before))
-    for file in CORPUS.rglob("*.yaml"):
-        old, new = (path.read_bytes().split(b"\n") for path in (file, folder / file.relative_to(CORPUS)))
+    for file in names:
+        old, new = (path.read_bytes().split(b"\n") for path in (CORPUS / file, folder / file))
         blocks = [
             each
             for each in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()

@@ -1,5 +1,6 @@
 """The quota is asked last, and only for what no rule denies; the mode of gpu-quota says what its answer does."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -8,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import TOO_LARGE, Finding
+from policies.pods.pod import Pod
 from policies.policy import BoundRule, EffectivePolicy
 from policies.quota.demand import Demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -21,11 +23,12 @@ from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.evaluation import evaluator
-from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
+from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.gate import without_line
+from webhook.evaluation.tried_choices import PhasesOf
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CACHE = DecisionCache(load_objects([]))
@@ -125,18 +128,55 @@ def test_findings_of_one_outcome_are_bounded(others: int, is_found: bool) -> Non
     assert ((WANTS_QUOTA, Outcome.WARNED) in found) is is_found
 
 
+HALF = view(pod(gpu_container("500m")))
+"""A pod with a finding whose choices are tried."""
+GOVERNING = CACHE.configuration.policies.for_namespace("team")
+
+
 def test_trials_that_take_too_long_leave_the_decision_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_: object) -> Decision:
         raise DeadlineExceeded
 
-    half = view(pod(gpu_container("500m")))
-    governing = CACHE.configuration.policies.for_namespace("team")
     by = Evaluator(cache=CACHE, now=NOW, tries_choices=False)
-    want = by.evaluate(Phase.MUTATE, governing, half)
+    want = by.evaluate(Phase.MUTATE, GOVERNING, HALF)
     monkeypatch.setattr(evaluator, "with_tried_choices", slow)
 
     assert want.violations
-    assert replace(by, tries_choices=True).evaluate(Phase.MUTATE, governing, half) == want
+    assert replace(by, tries_choices=True).evaluate(Phase.MUTATE, GOVERNING, HALF) == want
+
+
+@cases(("seconds", "is_tried"), less_than_half=(40, True), more_than_half=(60, False))
+def test_trials_have_half_of_the_time_that_is_left(
+    seconds: int, is_tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Iterable[Violation]] = []
+    start = monotonic()
+
+    def later(decision: Decision, author: Pod, findings_of: PhasesOf, *_: object) -> Decision:
+        monkeypatch.setattr("webhook.evaluation.decision.monotonic", lambda: start + seconds)
+        found.extend(findings_of(author))
+        return decision
+
+    monkeypatch.setattr(evaluator, "with_tried_choices", later)
+    Evaluator(cache=CACHE, now=NOW, deadline=start + 100).evaluate(Phase.MUTATE, GOVERNING, HALF)
+
+    assert bool(found) is is_tried
+
+
+@cases(("is_update", "want"), of_a_new_pod_once_and_not_in_a_trial=(False, 1), never_of_an_update=(True, 0))
+def test_how_often_choices_are_tried(is_update: bool, want: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(decision: Decision, author: Pod, findings_of: PhasesOf, *_: object) -> Decision:
+        calls.append(decision)
+        assert list(findings_of(author)), "what phases find"
+        return decision
+
+    monkeypatch.setattr(evaluator, "with_tried_choices", counted)
+    by = Evaluator(cache=CACHE, now=NOW)
+    by.evaluate(Phase.MUTATE, GOVERNING, HALF, is_update=is_update)
+
+    assert len(calls) == want
 
 
 def test_no_quota_is_asked_after_the_deadline() -> None:
@@ -147,22 +187,27 @@ def test_no_quota_is_asked_after_the_deadline() -> None:
 
 
 @cases(
-    ("phase", "want"),
+    ("phase", "want", "changes"),
     at_mutate=(
         Phase.MUTATE,
         ("is removed: pods of this namespace do not wait in line for quota", Outcome.WARNED),
+        ["no schedulingGate gpu-admission.dev/quota"],
     ),
     at_validate=(
         Phase.VALIDATE,
         ("must be omitted: pods of this namespace do not wait in line for quota", Outcome.DENIED),
+        [],
     ),
 )
-def test_our_gate_on_a_pod_that_does_not_wait(phase: Phase, want: tuple[str, Outcome]) -> None:
+def test_our_gate_on_a_pod_that_does_not_wait(
+    phase: Phase, want: tuple[str, Outcome], changes: list[str]
+) -> None:
     gated = view(pod(gpu_container("1"), schedulingGates=[{"name": GATE}]))
 
     decision = without_line(Decision(policy=policy()), gated, phase)
 
     assert [(each.finding.message, each.outcome) for each in decision.violations] == [want]
+    assert [change.what for change in decision.changes] == changes
 
 
 QUEUES = [

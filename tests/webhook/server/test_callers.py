@@ -179,6 +179,7 @@ def test_refusals_are_counted_and_logged_with_the_address(directory: Path, tmp_p
                 client.post("/body")
         with pytest.raises(ssl.SSLError), server.client(pem=issued(tmp_path, ANOTHER)) as client:
             client.post("/body")
+        server.wait_for("whose client certificate: ")  # the client has the alert before the server counts it
         counted = [line for line in server.scrape().splitlines() if line.startswith(REFUSED_TOTAL)]
         server.stop()
         said = [line for line in server.lines if "refusing a caller" in line]

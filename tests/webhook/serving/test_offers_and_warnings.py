@@ -30,7 +30,7 @@ from webhook.tools.stored_objects import evaluate
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"
 LIMIT = 'spec.containers[0].resources.limits[{}] (container "main") = "1": '
-PENDING = "no schedulable node has {} now, but nvidia.com/gpu: the pod stays pending, and holds quota [gpu-requests]"
+PENDING = "no schedulable node has {} now, but nvidia.com/gpu: the pod stays pending [gpu-requests]"
 ZONE = "topology.kubernetes.io/zone"
 T4: Labels = (("accelerator", "nvidia-t4"),)
 A100: Labels = (("accelerator", "nvidia-a100-80gb"),)
@@ -90,7 +90,7 @@ def pending(resource: str, advice: str) -> list[str]:
 
 
 ALL_CORDONED = (
-    "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending, and holds quota; "
+    "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending; "
     "or ask the platform team to uncordon one of them [gpu-class]"
 )
 CORDONED = f"set {CLASS}: nvidia-t4; {ALL_CORDONED}"
@@ -133,7 +133,7 @@ UNTOLERATED = (
         [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
         [
             f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod "
-            "stays pending, and holds quota [gpu-class]"
+            "stays pending [gpu-class]"
         ],
     ),
     a_taint_that_nothing_of_the_policy_tolerates=(
@@ -355,7 +355,7 @@ def test_nodes_that_share_are_said_to_have_shares() -> None:
     assert warned(pod(gpu_container()), node(T4, SHARES, each=4)) == [
         LIMIT.format("nvidia.com/gpu")
         + "request nvidia.com/gpu.shared; no schedulable node has nvidia.com/gpu now, but 4 "
-        "nvidia.com/gpu.shared: the pod stays pending, and holds quota [gpu-requests]"
+        "nvidia.com/gpu.shared: the pod stays pending [gpu-requests]"
     ]
 
 

@@ -120,7 +120,8 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
     results, found = checked
     originals = {result.manifest.file: result.manifest.text for result in results}
     fixes = Fixes(results, found, originals, found.sources)
-    several = dict(enumerate(filter(_has_several, _repairs(results)), 1))
+    with_several = (each for each in _repairs(results) if len(each.violation.finding.choices) > 1)
+    several = dict(enumerate(with_several, 1))
     for number, choice in taken.items():
         if number not in several or choice > len(several[number].violation.finding.choices):
             raise LookupError(f"--fix={number}:{choice}: no finding has such a choice")
@@ -141,10 +142,6 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
 
     correct(wanted, attempt)
     return fixes
-
-
-def _has_several(repair: Repair) -> bool:
-    return len(repair.violation.finding.choices) > 1
 
 
 def _repairs(results: Sequence[ManifestResult]) -> Iterator[Repair]:

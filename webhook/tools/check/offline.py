@@ -17,10 +17,8 @@ from msgspec.structs import replace
 
 from policies.gpus.claims import decode_claim
 from policies.placement.named_nodes import NO_NODES
-from policies.pods.patch import Change
-from policies.pods.pod import Pod
-from policies.pods.workload import Workload, WorkloadPods
-from policies.policy import EffectivePolicy, Exemption
+from policies.pods.workload import Workload
+from policies.policy import EffectivePolicy
 from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
 from policies.registry import QUOTA_RULE
@@ -28,18 +26,19 @@ from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
+from webhook.evaluation.creation import evaluate_creation, evaluate_template
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import ADVISED, CLAIM
-from webhook.evaluation.workloads import evaluate_autoscaler, given
+from webhook.evaluation.workloads import EvaluatedPod, evaluate_autoscaler, given, readable
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.gangs import starts_together
-from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.places import workload_pods
 from webhook.workloads.unread import misplaced_gpus, unread_gpus
 
 
@@ -55,25 +54,20 @@ class ManifestVerdict(Enum):
     """A kind that is not known to have pods."""
 
 
-class PodResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result for one pod; `data` is the pod with the changes applied. Paths of findings start at the object."""
+class PodResult(EvaluatedPod, frozen=True):
+    """Result for one pod of a manifest."""
 
-    place: PodPlace
-    submitted: Pod
-    """With what LimitRanges give it."""
-    findings: tuple[Violation, ...]
-    changes: tuple[Change, ...]
-    data: dict[str, Any]
-    policy: EffectivePolicy
-    exemption: Exemption | None
-    admitted: Pod | None = None
-    """None if the pod is too long to be read."""
     placeholders: tuple[Placeholder, ...] = ()
     """Values that findings were about, and that will be others once the file is rendered."""
 
     @property
-    def refused(self) -> bool:
-        return any(found.outcome is Outcome.DENIED for found in self.findings)
+    def data(self) -> dict[str, Any]:
+        """The pod with the changes applied."""
+        if self.place.is_partial:
+            return self.place.data
+        operations = msgspec.json.encode(self.decisions[0].operations)
+        changed: dict[str, Any] = jsonpatch.apply_patch(self.place.data, msgspec.json.decode(operations))
+        return changed
 
 
 Remark = tuple[Outcome | None, str, str]
@@ -108,7 +102,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
         return sum(finding.outcome is Outcome.WARNED for finding in self.findings())
 
     def findings(self) -> Iterator[Violation]:
-        return chain(*(pod.findings for pod in self.pods), self.warnings)
+        return chain(*(pod.violations for pod in self.pods), self.warnings)
 
     def remarks(self) -> Iterator[Remark]:
         for found in self.findings():
@@ -187,7 +181,7 @@ class Run:
             return ManifestResult(manifest, (), unknown=str(error))
         pods = tuple(self._evaluate_pods(manifest, policy))
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
-        known = {violation.finding.path for pod in pods for violation in pod.findings}
+        known = {violation.finding.path for pod in pods for violation in pod.violations}
         misplaced = (each for each in self._misplaced(manifest, policy) if each.finding.path not in known)
         return ManifestResult(manifest, pods, (*warnings, *misplaced))
 
@@ -226,7 +220,7 @@ class Run:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
-        evaluated = (_as_known(each, quota) for decision in decisions for each in decision.violations)
+        evaluated = (each for decision in decisions for each in _as_known(decision, quota).violations)
         is_denied_itself = kind == CLAIM or run_context.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in evaluated if each.outcome in shown)
@@ -258,25 +252,14 @@ class Run:
     def _workload(
         self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None, stored: dict[str, Any]
     ) -> Workload:
-        readable = tuple(
-            WorkloadPods(
-                place.path,
-                result.submitted,
-                place.count,
-                result.admitted,
-                result.refused,
-                place.owner,
-                place.located,
-            )
-            for (place, _), result in zip(manifest.pods, pods, strict=True)
-            if result.admitted is not None
-        )
         # As in an update, where the API server sends the status that is stored.
         status = {"status": stored["status"]} if "status" in stored else {}
         data = {**manifest.data, **status}
         workload_kind = self._configuration.workload_kinds.get(manifest.group_kind)
         whole = workload_kind is not None and starts_together(workload_kind, data)
-        workload = Workload(*manifest.group_kind, manifest.namespace, data, readable, target, whole)
+        workload = Workload(
+            *manifest.group_kind, manifest.namespace, data, tuple(readable(pods)), target, whole
+        )
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 
@@ -305,12 +288,15 @@ class Run:
                 counted = not (pod.metadata and pod.metadata.controlled_by)
                 if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
                     counted = self._stored(manifest, quota) is None
-                decisions = by.create(policy, pod, by_daemonset=False, counted=counted)
+                decisions = evaluate_creation(by, policy, pod, by_daemonset=False, counted=counted)
             else:
                 decisions = [
-                    by.check_template(policy, manifest.kind, pod, place.owner, is_partial=place.is_partial)
+                    evaluate_template(
+                        by, policy, manifest.kind, pod, place.owner, is_partial=place.is_partial
+                    )
                 ]
-            yield _without_placeholders(manifest, _combined(place, pod, decisions, quota))
+            located = (_as_known(each.located(place.located), quota) for each in decisions)
+            yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
@@ -326,16 +312,17 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     """Return the result without findings about placeholders, and without advice, which may follow from them."""
     placeholders = {
         Placeholder(found.finding.path, found.finding.value): None
-        for found in pod.findings
+        for found in pod.violations
         if found.finding.value is not None and is_placeholder(found.finding.value, found.finding.path)
     }
     if not placeholders:
         return pod
     paths = {placeholder.path for placeholder in placeholders}
-    denied = (violation for violation in pod.findings if violation.outcome is Outcome.DENIED)
+    denied = (violation for violation in pod.violations if violation.outcome is Outcome.DENIED)
+    left = tuple(denial for denial in denied if denial.finding.path not in paths)
     return replace(
         pod,
-        findings=tuple(denial for denial in denied if denial.finding.path not in paths),
+        decisions=(replace(pod.decisions[0], violations=left),),
         placeholders=() if has_parameters(manifest.group, manifest.kind) else tuple(placeholders),
     )
 
@@ -346,26 +333,14 @@ def _key(manifest: Manifest) -> run_context.Key:
     return *manifest.group_kind, manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
-def _as_known(evaluated: Violation, quota: run_context.RunQuota | None) -> Violation:
-    """Return a denial by a quota as a warning where the other pods of the namespace are not known."""
-    is_known = quota is not None and quota.stored.used is not None
-    is_denied = evaluated.finding.rule == QUOTA_RULE.id and evaluated.outcome is Outcome.DENIED
-    return Violation(evaluated.finding, Outcome.WARNED) if is_denied and not is_known else evaluated
-
-
-def _combined(
-    place: PodPlace, submitted: Pod, decisions: list[Decision], quota: run_context.RunQuota | None
-) -> PodResult:
-    first = decisions[0]
-    located = (each for decision in decisions for each in decision.located(place.located).violations)
-    operations = msgspec.json.decode(msgspec.json.encode(first.operations))
-    return PodResult(
-        place=place,
-        submitted=submitted,
-        findings=tuple(dict.fromkeys(_as_known(each, quota) for each in located)),
-        changes=() if place.is_partial else first.changes,
-        data=place.data if place.is_partial else jsonpatch.apply_patch(place.data, operations),
-        policy=first.policy,
-        exemption=first.exemption,
-        admitted=first.pod,
+def _as_known(decision: Decision, quota: run_context.RunQuota | None) -> Decision:
+    """Return the denials by a quota as warnings where the other pods of the namespace are not known."""
+    if quota is not None and quota.stored.used is not None:
+        return decision
+    known = (
+        Violation(each.finding, Outcome.WARNED)
+        if each.finding.rule == QUOTA_RULE.id and each.outcome is Outcome.DENIED
+        else each
+        for each in decision.violations
     )
+    return replace(decision, violations=tuple(known))

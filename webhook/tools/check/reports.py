@@ -186,7 +186,7 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
                 "count": pod.place.count.running,
                 "policy": _fields(pod.policy, "name", "version", "why", "templates"),
                 "exemption": pod.exemption and _fields(pod.exemption, "reason", "until"),
-                "findings": [_finding_document(manifest, violation) for violation in pod.findings],
+                "findings": [_finding_document(manifest, violation) for violation in pod.violations],
                 "changes": [_fields(change, "rule", "what", "operations") for change in pod.changes],
             }
             for pod in result.pods

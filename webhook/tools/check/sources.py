@@ -98,8 +98,6 @@ def read_stdin() -> bytes:
     return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
 
 
-"""Wraps a sequence in a progress display with this label."""
-
 _API_VERSION_OR_KIND = re.compile(r"\b(apiVersion|kind)[\"']?\s*:")
 _COMPONENT = re.compile(r"^kind: *Component\b", re.MULTILINE)
 

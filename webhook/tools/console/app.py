@@ -134,6 +134,7 @@ def create_app(
     app.jinja_env.filters.update(
         FILTERS,
         ago=ago,
+        moment=datetime.fromisoformat,
         stale_figures=stale_figures,
         format_gpu_hours=format_gpu_hours,
         unit=unit,

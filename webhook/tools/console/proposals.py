@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import unified_diff
 from functools import partial
+from itertools import chain, islice
 from time import monotonic
 from typing import Any
 
@@ -108,21 +109,14 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
     rejected: set[Finding] = set()
 
     def wanted() -> list[Violation]:
-        found = (violation for violation in evaluation.findings() if violation.outcome is not Outcome.AUDITED)
-        return [each for each in found if _proposed(each.finding) and each.finding not in rejected][
-            :MAX_FIXES
-        ]
+        said = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
+        left = (each for each in said if _proposed(each.finding) and each.finding not in rejected)
+        return list(islice(left, MAX_FIXES))
 
     def attempt(violations: Sequence[Violation]) -> bool:
         nonlocal now, evaluation
-        trial = with_edits(
-            now,
-            {
-                (path_parts(edit.path), plain(edit.value))
-                for each in violations
-                for edit in _proposed(each.finding)
-            },
-        )
+        edits = chain.from_iterable(_proposed(each.finding) for each in violations)
+        trial = with_edits(now, {(path_parts(edit.path), plain(edit.value)) for edit in edits})
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
             rejected.update(violation.finding for violation in violations if len(violations) == 1)

@@ -71,11 +71,6 @@ def day(moment: datetime) -> str:
     return f"{local:{'%H:%M' if local.date() == datetime.now().astimezone().date() else '%Y-%m-%d %H:%M'}}"
 
 
-def moment(text: str) -> datetime:
-    """Return a time of a status."""
-    return datetime.fromisoformat(text)
-
-
 def number(value: float) -> str:
     return f"{round(value, 2):g}"
 

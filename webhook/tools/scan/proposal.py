@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from policies.finding import plain
 from policies.gpus.classes import SEVENTHS
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
@@ -24,7 +25,7 @@ from policies.gpus.vendors import from_all_vendors
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
-from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
+from policies.pods.tolerations import describe_toleration, tolerates, tolerating, toleration_of
 from policies.policy import BUILT_IN_POLICY, DEFAULT, Labels
 from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
@@ -161,7 +162,9 @@ class Draft:
         if self._label_key != gpu_class.GPUClassOptions().label_key:
             rules[gpu_class.RULE.id]["labelKey"] = self._label_key
         if self._tolerated:
-            rules[gpu_toleration.RULE.id]["tolerations"] = list(map(_toleration, self._tolerated))
+            rules[gpu_toleration.RULE.id]["tolerations"] = [
+                plain(tolerating(each)) for each in self._tolerated
+            ]
         built_in = (
             {"namespaces": list(exemption.namespaces), "reason": exemption.reason}
             for exemption in BUILT_IN_POLICY.spec.exemptions
@@ -206,12 +209,6 @@ def write(proposal: Proposal, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / name).open("x", encoding="utf-8") as file:
             file.write(text)
-
-
-def _toleration(taint: Toleration) -> dict[str, str]:
-    """Return the toleration of a taint as it is written. Exists would tolerate every value of the key: the pools of others."""
-    value = {"operator": "Equal", "value": taint.value} if taint.value else {"operator": "Exists"}
-    return {"key": taint.key or "", **value, "effect": taint.effect or ""}
 
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.placement.named_nodes import NodeIndex
-from policies.quota.amounts import GPUS, NOTHING, Vector, parse_amount, positive_difference, total
+from policies.quota.amounts import GPUS, NOTHING, Vector, key_order, parse_amount, positive_difference, total
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
@@ -29,7 +29,6 @@ from webhook.quota.documents import (
 )
 from webhook.quota.enforcer import ReadOnlyQuota
 from webhook.tools.certain_demand import certain_demand
-from webhook.tools.granted_text import key_order
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.status import summaries

@@ -2,11 +2,11 @@
 
 from fractions import Fraction
 
-from policies.quota.amounts import NOTHING, format_amount, unit
+from policies.quota.amounts import NOTHING, format_amount, key_order, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage_facts import amounts_in_words, namespace_title
 from webhook.quota.documents import ShareStatus
-from webhook.tools.granted_text import granted_beyond, granted_in_sum, key_order
+from webhook.tools.granted_text import granted_beyond, granted_in_sum
 from webhook.tools.status.summaries import TeamSummary
 
 MAX_NAMES = 3

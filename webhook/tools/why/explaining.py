@@ -260,16 +260,14 @@ class _Case:
             no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
         is_held = is_stored and not waits(pod)
         until = figures_until(self.reader, Names(), self.now) if self.limits is not None else None
-        quota = quota_fit(
-            without_gate(pod),
-            self.quota,
-            self.index,
-            configuration,
-            self.now,
-            is_held=is_held,
-            is_stale=until is not None,
-        )
-        if self.quota is None and self.limits is not None:
+        quota, status = None, None
+        if self.quota is not None:
+            status = quota_status(self.quota, None, is_stale=until is not None)
+            ungated = without_gate(pod)
+            quota = quota_fit(
+                ungated, self.quota, status, self.index, configuration, self.now, is_held=is_held
+            )
+        elif self.limits is not None:
             share = ShareStatus.of(self.limits)
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
@@ -304,8 +302,8 @@ class _Case:
             classes=classes,
             quota=quota,
             line=place,
-            idle=idle_owner(self.quota, holders),
-            budget=quota_status(self.quota, None).budget if self.quota else None,
+            idle=idle_owner(status, holders),
+            budget=status.budget if status else None,
             nodes=fits,
             pods=tuple(map(_pod_state, ordered[:MAX_PODS])),
             pods_total=len(situation.pods),

@@ -81,10 +81,8 @@ def _obstacles(
     if not node.is_ready:
         yield "is not Ready", "wait until it is Ready"
     if not node.is_schedulable:
-        yield (
-            "is cordoned",
-            f"kubectl uncordon {node.name}, if it should take pods again" if node.name else "",
-        )
+        remedy = f"kubectl uncordon {node.name}, if it should take pods again" if node.name else ""
+        yield "is cordoned", remedy
     yield from _taints(pod, node, startup_taints)
     yield from _labels(pod, node)
     yield from lacking.items()

@@ -11,28 +11,23 @@ from policies.quota.demand import Catalogues, pod_demand
 from webhook.cluster.objects import timestamp
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
-from webhook.tools.status.quotas import quota_status
-from webhook.tools.status.summaries import IdleOwner
+from webhook.tools.status.summaries import IdleOwner, QuotaSummary
 from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 
 
 def quota_fit(
     pod: Pod,
-    quota: QuotaRecord | None,
+    quota: QuotaRecord,
+    status: QuotaSummary,
     nodes: NodeIndex,
     catalogues: Catalogues,
     now: datetime,
     *,
     is_held: bool,
-    is_stale: bool = False,
 ) -> QuotaFit | None:
-    """Return the demand of the pod on the quota; None if there is none, or its spec cannot be read.
-
-    is_stale: no controller counts.
-    """
-    if quota is None or quota.spec is None:
+    """Return the demand of the pod on the quota, and its status; None if its spec cannot be read."""
+    if quota.spec is None:
         return None
-    status = quota_status(quota, None, is_stale=is_stale)
     demand = pod_demand(pod, catalogues, quota.spec.unclassified_pods, nodes=nodes)
     rows = tuple(
         QuotaDemand(**asdict(row), requested=demand.vector[row.key])
@@ -51,7 +46,7 @@ def quota_fit(
     )
 
 
-def idle_owner(quota: QuotaRecord | None, names: Collection[str]) -> IdleOwner | None:
+def idle_owner(status: QuotaSummary | None, names: Collection[str]) -> IdleOwner | None:
     """Return the idle owner with one of these names, such as `Notebook/ana`; None if none is known to be idle."""
-    owners = quota_status(quota, None).idle_owners if quota else ()
+    owners = status.idle_owners if status else ()
     return next((owner for owner in owners if owner.owner in names), None)

@@ -10,7 +10,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, POLICIES, QUOTA, cluster, policy
-from tests.webhook.commands.checking import GOOD, stream
+from tests.webhook.commands.checking import DEPLOYMENT, GOOD, stream
 from webhook.commands import main
 
 IN_ML = GOOD.replace("{name: train}", "{name: train, namespace: ml}")
@@ -230,6 +230,7 @@ CLAIMS = {
     f"{DRA}/namespaces/ml/resourceclaims": [],
     f"{DRA}/namespaces/ml/resourceclaimtemplates": [],
 }
+SPREAD = policy({"namespaces": ["ml"]}, disruption={"mode": "enforce"})
 CLAIMING = IN_ML + "  resourceClaims: [{name: gpu, resourceClaimName: mine}]\n"
 
 
@@ -245,6 +246,11 @@ CLAIMING = IN_ML + "  resourceClaims: [{name: gpu, resourceClaimName: mine}]\n"
         ["you may not list nodes: what depends on it is not evaluated"]),
     a_quota=({QUOTA: FORBIDDEN}, IN_ML, ["changed"],
         ["you may not get gpuquotas.gpu-admission.dev -n ml: what depends on it is not evaluated"]),
+    what_counts_already=({QUOTA: quota("0"), "/api/v1/namespaces/ml/pods/train": FORBIDDEN}, IN_ML, ["changed"],
+        ["you may not get pods -n ml: what depends on it is not evaluated"]),
+    budgets_of_pods=({POLICIES: [SPREAD], "/apis/policy/v1/namespaces/ml/poddisruptionbudgets": FORBIDDEN},
+        DEPLOYMENT.replace("COUNT", "1"), ["changed"],
+        ["you may not list poddisruptionbudgets.policy -n ml: what depends on it is not evaluated"]),
     labels=({POLICIES: [OF_A], "/api/v1/namespaces/ml": FORBIDDEN}, stream(TWO, GOOD.replace("gpu: 1", "x: 1")),
         ["unknown", "unknown"],
         ["not evaluated: what needs 2 rights that you lack; --verbose lists them"]),

@@ -233,9 +233,10 @@ def test_a_fix_is_made_only_if_a_second_check_finds_nothing_worse(
         for pod in results[0].pods:
             wrong = [
                 replace(each, finding=replace(each.finding, choices=((Edit(path, value),),)))
-                for each in pod.findings
+                for each in pod.violations
             ]
-            results[0] = replace(results[0], pods=(replace(pod, findings=tuple(wrong)),))
+            decision = replace(pod.decisions[0], violations=tuple(wrong))
+            results[0] = replace(results[0], pods=(replace(pod, decisions=(decision,)),))
         return results, found
 
     fixes = fix_all(checked(), checked)

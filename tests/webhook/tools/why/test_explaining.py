@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.builders import JSON, manifest
+from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
-from tests.webhook.commands.checked_cluster import cluster
+from tests.webhook.commands.checked_cluster import POLICIES, cluster, policy
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Explanation
 
@@ -92,6 +92,57 @@ def test_what_a_limit_range_gives_is_explained(tmp_path: Path) -> None:
         'containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2": set nvidia.com/gpu: 0 if it needs none; '
         "LimitRange gpus gives nvidia.com/gpu: 2 to each container that requests none [gpu-requests]"
     ) in [each.sentence for each in found.verdicts]
+
+
+POOL = {
+    "metadata": {"name": "l4", "uid": "p"},
+    "spec": {
+        "template": {"metadata": {"labels": {"accelerator": "nvidia-l4"}}, "spec": {"requirements": []}}
+    },
+}
+OTHER_POOL = {**POOL, "spec": {"template": {"spec": {"taints": [{"key": "own", "effect": "NoSchedule"}]}}}}
+KARPENTER = {"/apis/karpenter.sh": {"versions": [{"version": "v1"}]}}
+ON_DEMAND = policy({"namespaces": ["*"]}, **{"gpu-class": {"autoscaledClasses": ["nvidia-l4"]}})
+NO_NODE_OF_L4 = "there is no node of class nvidia-l4 now"
+
+
+@cases(
+    ("objects", "want"),
+    by_a_pool=(
+        {**KARPENTER, "/apis/karpenter.sh/v1/nodepools": [POOL]},
+        "wait until NodePool l4 adds a node, or see in its log why it does not",
+    ),
+    by_the_policy=(
+        {POLICIES: [ON_DEMAND]},
+        "wait until the autoscaler adds a node, or see in its log why it does not",
+    ),
+    by_nothing=(
+        {**KARPENTER, "/apis/karpenter.sh/v1/nodepools": [OTHER_POOL]},
+        "ask the platform team for nodes, or to name nvidia-l4 in gpu-class.autoscaledClasses if an autoscaler adds them",
+    ),
+)
+def test_what_adds_a_node_for_a_pod_that_finds_none(
+    tmp_path: Path, objects: dict[str, Any], want: str
+) -> None:
+    spec = {
+        "containers": [gpu_container()],
+        "nodeSelector": {"accelerator": "nvidia-l4"},
+        "schedulerName": "default-scheduler",
+    }
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    found_none = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/0 nodes",
+    }
+    stuck = manifest("v1", "Pod", "train-0", spec, namespace="ml", ownerReferences=[owner], uid="x")
+    stuck["status"] = {"phase": "Pending", "conditions": [found_none]}
+    listed = {"/api/v1/namespaces/ml/pods": [stuck], "/api/v1/namespaces/ml/pods/train-0": stuck}
+
+    found = explained(tmp_path, "Job", {}, {}, **listed, **objects)
+
+    assert (NO_NODE_OF_L4, want) in [(each.message, each.remedy) for each in found.reasons]
 
 
 def test_a_pod_says_what_its_gates_wait_for(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from webhook.cluster.capacity import ClassCapacity, ClassTotals, GPUNode
 from webhook.configuration.loader import load_directory
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
 from webhook.tools.status.capacity import node_index
+from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.node_fit import classes_for, node_fits, requested_gpus
 from webhook.tools.why.quota_fit import idle_owner, quota_fit
 
@@ -98,6 +99,14 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         node(allocatable={GPU: Fraction(0), "nvidia.com/mig-1g.10gb": Fraction(7)}),
         (f"has 0 {GPU} in all, but 7 nvidia.com/mig-1g.10gb, and the pod requests 1",),
         "request nvidia.com/mig-1g.10gb",
+    ),
+    whole_cards_where_some_are_shared_and_some_sliced=(
+        pod("1"),
+        node(allocatable={"nvidia.com/gpu.shared": Fraction(4), "nvidia.com/mig-1g.10gb": Fraction(7)}),
+        (
+            f"has 0 {GPU} in all, but 4 nvidia.com/gpu.shared, 7 nvidia.com/mig-1g.10gb, and the pod requests 1",
+        ),
+        "request nvidia.com/gpu.shared or nvidia.com/mig-1g.10gb",
     ),
     whole_cards_where_all_are_shared=(
         pod("1"),
@@ -280,7 +289,7 @@ def test_who_is_known_to_be_idle(names: set[str], idle: bool, want: str | None) 
     status = QuotaStatus(idle=IdleGPUs(gpus=Fraction(2), holders=(holder,)) if idle else None)
     spec = QuotaSpec(hard=Hard(gpus=8))
     quota = QuotaRecord(namespace="team", uid="", version="", spec=spec, status=status)
-    found = idle_owner(quota, names)
+    found = idle_owner(quota_status(quota, None), names)
     assert (found and found.owner) == want
     assert idle_owner(None, names) is None
 
@@ -304,7 +313,8 @@ def test_what_a_pod_asks_of_a_quota(
     granted = QuotaSpec(hard=hard, stated_unclassified_pods=total)
     quota = QuotaRecord(namespace="team", uid="", version="", spec=granted)
     stored = view({**pod(**spec), "metadata": {"name": "a", "creationTimestamp": created}})
-    found = quota_fit(stored, quota, NO_NODES, CONFIGURATION, NOW, is_held=is_held)
+    status = quota_status(quota, None)
+    found = quota_fit(stored, quota, status, NO_NODES, CONFIGURATION, NOW, is_held=is_held)
     assert found is not None
     # A node that is not known may be of any class.
     keys = ["gpus", *(["classes/nvidia-t4"] if spec else [])]

@@ -20,6 +20,11 @@ from webhook.tools.why.reasons import answer_of
         "the only node of class t4 cannot take it: Node a is cordoned",
         "",
     ),
+    all_that_is_against_it=(
+        {"nodes": [fits("a", "is cordoned", "is not Ready", remedy="uncordon it")]},
+        "the only node with GPUs cannot take it: Node a is cordoned, and is not Ready",
+        "uncordon it",
+    ),
     nodes_that_may_not_be_listed=(
         {"nodes": [fits("", "has 0 of 8 free", number=3)], "classes": ["t4"]},
         "none of the 3 nodes of class t4 can take it: the one with the most has 0 of 8 free",
@@ -35,6 +40,12 @@ from webhook.tools.why.reasons import answer_of
         "there is no node of class nvidia-l4 now",
         "name a class that has nodes (nvidia-t4), or ask the platform team for nodes, or to name nvidia-l4 in "
         "gpu-class.autoscaledClasses if an autoscaler adds them",
+    ),
+    no_node_of_its_classes=(
+        {"nodes": [], "classes": ["nvidia-l4", "nvidia-t4"]},
+        "there is no node of class nvidia-l4 or nvidia-t4 now",
+        "ask the platform team for nodes, or to name nvidia-l4 or nvidia-t4 in gpu-class.autoscaledClasses if an autoscaler "
+        "adds them",
     ),
     no_node_yet_of_a_class_that_an_autoscaler_adds=(
         {"nodes": [], "classes": ["nvidia-l4"], "adds_nodes": "NodePool l4"},

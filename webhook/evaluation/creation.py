@@ -1,0 +1,56 @@
+"""Both phases of a pod that is created now, and the pods that a template makes, with what LimitRanges and the quota say."""
+
+from msgspec.structs import replace
+
+from policies.pods.owner import NO_OWNER, Owner
+from policies.pods.pod import Pod
+from policies.policy import EffectivePolicy
+from policies.quota.quota_request import quota_request_for_pod
+from policies.rule import Mode, Phase
+from webhook.evaluation.decision import Decision, Outcome, not_repeated
+from webhook.evaluation.evaluator import Evaluator
+
+
+def evaluate_creation(
+    by: Evaluator, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
+) -> list[Decision]:
+    """Return what both phases decide on a pod that is created now. Duplicate findings are dropped.
+
+    A pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
+    """
+    if too_long := by.too_long(policy, pod):
+        return [too_long]
+    mutated = replace(by.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
+    final = by.with_limit_range_defaults(policy, mutated.pod or pod)
+    validated = by.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
+    if counted:
+        line = by.line_of(policy, final, by_daemonset=by_daemonset)
+        nodes = by.facts.named_nodes()
+        demand = quota_request_for_pod("review", final, None, by.configuration, nodes, line=line)
+        validated = by.reserve(validated, demand)
+    refused = by.tried(by.refused(policy, final), Phase.MUTATE, pod, by_daemonset=by_daemonset)
+    validated = validated.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
+    rest = not_repeated(validated.violations, mutated.violations)
+    return [mutated, replace(validated, violations=tuple(rest))]
+
+
+def evaluate_template(
+    by: Evaluator,
+    policy: EffectivePolicy,
+    kind: str,
+    pod: Pod,
+    owner: Owner = NO_OWNER,
+    *,
+    is_partial: bool = False,
+) -> Decision:
+    """Return what is wrong with the pods that a template of an object of this kind makes.
+
+    `owner`: the object with the template, or the one inside it that makes the pods. `is_partial`: it has only a part of them.
+    """
+    if too_long := by.too_long(policy, pod):
+        return too_long
+    by_daemonset = kind == "DaemonSet"
+    decision = by.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
+    refused = by.refused(policy, pod, is_partial=is_partial)
+    refused = by.tried(refused, Phase.TEMPLATE, pod, by_daemonset=by_daemonset, owner=owner)
+    return decision.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
