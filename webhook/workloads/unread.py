@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import islice
-from os.path import commonprefix
+from itertools import islice, takewhile
 from typing import Any
 
 from policies.finding import UNREAD_GPUS, Edit, Finding, Severity, together
@@ -51,7 +50,7 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
 def unread_containers(
     workload_kind: WorkloadKind, data: Any, places: Collection[Parts], resource_mapping: ResourceMapping
 ) -> list[Finding]:
-    """Return a warning at the first GPU resource of a container outside the places of pods; without any place, at the first of all.
+    """Return a warning at the first GPU resource of a container outside the places of pods; without places, at the first.
 
     Kinds of Kubernetes have a rule that says more.
     """
@@ -61,12 +60,16 @@ def unread_containers(
         is_in_a_pod = any(at[: len(place)] == place for place in places)
         if not places or (_is_of_container(at) and not is_in_a_pod):
             message = f"no pod of a {workload_kind.kind} has its containers here"
-            near = max(workload_kind.pods, key=lambda form: len(commonprefix([steps(form.path), at])))
+            near = max(workload_kind.pods, key=lambda form: _shared_steps(steps(form.path), at))
             remedy = f"write them into {near.path}"
             return [
                 _warning(rule=ID, reason=UNREAD_GPUS, path=field_path(at), message=message, remedy=remedy)
             ]
     return []
+
+
+def _shared_steps(path: Parts, other: Parts) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False)))
 
 
 def misplaced_gpus(

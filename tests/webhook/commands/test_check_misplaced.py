@@ -150,7 +150,8 @@ def test_fix_moves_the_spec_below_its_template() -> None:
 
 def test_no_fix_where_both_places_have_containers() -> None:
     template = "{spec: {containers: [{name: main, image: train}]}}"
-    document = f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: x}}\nspec:\n  containers: [{{name: a}}]\n  template: {template}\n"
+    head = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec:\n"
+    document = f"{head}  containers: [{{name: a}}]\n  template: {template}\n"
 
     (found,) = json.loads(check("-o", "json", "-", stdin=document).stdout)["objects"]
     assert [(each["path"], each["fix"]) for each in found["findings"]] == [("spec.containers", [])]
