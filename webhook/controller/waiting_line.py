@@ -347,8 +347,8 @@ class WaitingLine:
             self._reports.started(pod)
         except (errors.Conflict, errors.NotFound):
             self._requeue(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
-        except errors.Invalid as error:
-            # Usually a test of the patch failed, since the pod has changed. An admission policy denies with this code, too.
+        except (errors.Invalid, errors.Forbidden) as error:
+            # The pod has changed, or the API server just started and knows no roles yet. What admission denies, it denies twice.
             before = self._aside.get(pod.uid)
             if before is not None and before.version == pod.version:
                 self._stand_aside(pod, str(error), pod.version)
