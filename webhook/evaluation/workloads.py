@@ -25,7 +25,7 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
-from webhook.workloads.unread import unread_gpus
+from webhook.workloads.unread import unread_containers, unread_gpus
 
 MAX_TRIED = 4
 """Templates of one object of which the choices of findings are tried."""
@@ -82,8 +82,11 @@ def evaluate_workload(
         is_one_gang=workload_kind is not None and starts_together(workload_kind, data),
     )
     advice = [by.check_workload(policy, workload, is_update=is_update)]
+    mapping = configuration.resource_mapping
     if workload_kind is None:
-        unread = unread_gpus(kind, data, configuration.resource_mapping)
+        advice.append(Decision.of_findings(policy, unread_gpus(kind, data, mapping), Mode.WARN))
+    else:
+        unread = unread_containers(workload_kind, data, [place.at for place, _ in places], mapping)
         advice.append(Decision.of_findings(policy, unread, Mode.WARN))
     return pods, advice
 
