@@ -41,6 +41,8 @@ READING_SECONDS = 2.0
 """Seconds for the reads of the gangs of one namespace in one turn. The others are read AGAIN_SECONDS later."""
 MISSING_SECONDS = 60.0
 """A PodGroup may be created after its pods. After this time each pod waits alone: nothing serves the API of their scheduler."""
+FORBIDDEN_SECONDS = 5.0
+"""An API server that just started knows no roles yet. After this time the controller may not read the object at all."""
 MAX_OWNERS = 6
 """Maximum of controllers above a pod. A pod of a JobSet of a TrainJob has three."""
 SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
@@ -163,10 +165,15 @@ class Gangs:
             return read(namespace, source), REMEMBERED_SECONDS
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
-            is_missing = isinstance(error, errors.NotFound) and source.is_group
-            is_final = isinstance(error, (errors.NotFound, errors.Forbidden, msgspec.MsgspecError))
-            since = now if known is None else known.since
-            if is_final and not (is_missing and now < since + MISSING_SECONDS):
+            age = 0.0 if known is None else now - known.since
+            match error:
+                case errors.NotFound():
+                    is_final = not source.is_group or age >= MISSING_SECONDS
+                case errors.Forbidden():
+                    is_final = age >= FORBIDDEN_SECONDS
+                case _:
+                    is_final = isinstance(error, msgspec.MsgspecError)
+            if is_final:
                 return None, REMEMBERED_SECONDS
             return _last(source, known), AGAIN_SECONDS
 

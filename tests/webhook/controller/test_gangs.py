@@ -14,7 +14,14 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answerin
 from tests.webhook.controller.clock import Clock
 from webhook.configuration.loader import load_directory
 from webhook.controller import gangs as gangs_module
-from webhook.controller.gangs import MISSING_SECONDS, READING_SECONDS, REMEMBERED_SECONDS, Gangs, KnownGang
+from webhook.controller.gangs import (
+    FORBIDDEN_SECONDS,
+    MISSING_SECONDS,
+    READING_SECONDS,
+    REMEMBERED_SECONDS,
+    Gangs,
+    KnownGang,
+)
 from webhook.workloads.gangs import GangSource
 
 GPU: JSON = {"spec": {"containers": [gpu_container("1")]}}
@@ -234,7 +241,7 @@ def test_a_jobset_that_has_fewer_jobs_is_read_again(server: ApiServer) -> None:
     assert gangs.find("team", 4 * jobs[:1]) == {jobs[0]: KnownGang("JobSet/set", 4)}
 
 
-@cases(("code", "size"), forbidden=(403, None), gone=(404, None), failing=(500, 0), overloaded=(429, 0))
+@cases(("code", "size"), forbidden=(403, 0), gone=(404, None), failing=(500, 0), overloaded=(429, 0))
 def test_a_controller_that_cannot_be_read(
     server: ApiServer, caplog: pytest.LogCaptureFixture, code: int, size: int | None
 ) -> None:
@@ -252,6 +259,16 @@ def test_what_was_known_counts_while_the_api_server_fails(server: ApiServer, clo
     server.answer = lambda _: status(500, "for a reason")
     clock.now += REMEMBERED_SECONDS
     assert find(gangs, JOB_SOURCE) == known
+
+
+def test_a_controller_that_stays_forbidden_makes_no_gang(server: ApiServer, clock: Clock) -> None:
+    server.answer = lambda _: status(403, "no role")
+    gangs = gangs_of(server)
+    assert find(gangs, JOB_SOURCE) == KnownGang("Job/train", 0), (
+        "an API server that just started knows no roles"
+    )
+    clock.now += FORBIDDEN_SECONDS
+    assert find(gangs, JOB_SOURCE) is None
 
 
 def test_pods_wait_a_minute_for_their_pod_group(server: ApiServer, clock: Clock) -> None:
