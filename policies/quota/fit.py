@@ -292,7 +292,7 @@ def _shortage(
         fitting=sum(number for _, number in _fitting(wanted, hard)),
         pods=sum(pods for _, pods in wanted),
         held=held.get(key, NOTHING),
-        missing={key: needed[key] - left[key] for key in over},
+        missing={key: held.get(key, NOTHING) + needed[key] - hard[key] for key in over},
     )
 
 

@@ -146,7 +146,7 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
     too_large = [each for each in shortfalls if each.can_never_fit]
     if too_large:
-        used = {each.key: each.used + each.reserved for each in too_large}
+        used = {each.key: each.used + each.reserved for each in shortfalls}
         amounts = total([{key: amount} for key, amount in used.items() if amount])
         by_own = any(_held_by_own(request, ledger, each) for each in too_large)
         return (
@@ -304,7 +304,7 @@ def _remedies(
     if too_large:
         if names_largest:
             largest = _at_most(request, _least(too_large, lambda each: each.maximum_hard), too_large)
-            is_full = any(_left(each) < each.maximum_hard for each in too_large)
+            is_full = any(_left(each) < min(each.maximum_hard, each.requested) for each in shortfalls)
             yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
         return
     if (replicas := _replicas(request, ledger, shortfalls)) is not None:

@@ -1,7 +1,7 @@
 """Report what is written where nothing reads it: misspelt resources and annotations, and fields in the wrong place.
 
 Reads:   names of resources of every container and of the pod as a whole, annotations and labels of `gpu-admission.dev/`; of a
-         workload also its kind and API group, its own metadata, and the lists of containers above its pod template.
+         workload also its kind and API group, its own metadata, and the lists of containers outside its pod template.
 Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
          of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.36.3).
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ from policies.finding import Edit, Finding, Json, Reason, Severity, together, tr
 from policies.gpus.resource_mapping import NVIDIA_GPU, ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
-from policies.pods.field_paths import annotation_path, field_path, value_at
+from policies.pods.field_paths import Parts, annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
@@ -68,6 +69,7 @@ GROUPS = {
 }
 """Kinds of Kubernetes that make pods, and their API group. Their pods do not get the annotations of the object's metadata."""
 _POD_SPECS = {
+    "Pod": ("spec",),
     "PodTemplate": ("template", "spec"),
     "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
 }
@@ -79,6 +81,8 @@ _ANOTHER = re.compile(r"hugepages-|.*[{$]")
 """Huge pages, and names that a parameter fills in."""
 _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
+_WITHOUT_FIELDS = frozenset({"metadata", "status"})
+"""Maps of every object in which no author writes containers."""
 
 _warning = partial(Finding, severity=Severity.WARNING)
 _misplaced = partial(_warning, reason=MISPLACED_FIELD)
@@ -128,7 +132,7 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
         return
     if workload.group == group:
         yield from _misplaced_annotations(workload)
-        yield from _misplaced_containers(workload)
+        yield from misplaced_containers(workload.kind, workload.data)
     elif workload.group in API_VERSIONS:
         value, choices = API_VERSIONS[workload.group], together(Edit("apiVersion", API_VERSIONS[group]))
         yield _misplaced(
@@ -254,17 +258,41 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
             )
 
 
-def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
-    """Warn of lists of containers above the pod spec, where the API server knows no such field."""
-    steps = _POD_SPECS.get(workload.kind, ("spec", "template", "spec"))
-    for depth in range(1, len(steps)):
-        for name in _LISTS:
-            if (value := value_at(workload.data, field := (*steps[:depth], name))) is not None and value:
-                message = f"is not a field of a {workload.kind}: the API server refuses or drops it"
-                remedy = f"write it into {field_path(steps)}"
-                moved = Edit(field_path((*steps, name)), Json(msgspec.json.encode(value).decode()))
-                choices = together(Edit(field_path(field)), moved)
-                yield _misplaced(path=field_path(field), message=message, choices=choices, remedy=remedy)
+def misplaced_containers(kind: str, data: Any) -> Iterator[Finding]:
+    """Warn of lists of containers that are not those of the pods of this kind, and of an object without any.
+
+    `kind`: one of Kubernetes, which knows no such fields.
+    """
+    steps = _POD_SPECS.get(kind, ("spec", "template", "spec"))
+    misplaced = [at for at in _lists_of_containers(data) if at[:-1] != steps]
+    # Above the pod spec only the list is misplaced, elsewhere all that stands beside it, too.
+    fields = dict.fromkeys(at if at[:-1] == steps[: len(at) - 1] else at[:-1] for at in misplaced)
+    for field in fields:
+        is_above = field in misplaced
+        target = (*steps, field[-1]) if is_above else steps
+        moved = Edit(field_path(target), Json(msgspec.json.encode(value_at(data, field)).decode()))
+        is_free = not value_at(data, target)
+        yield _misplaced(
+            path=field_path(field),
+            message=f"is not a field of a {kind}: the API server refuses or drops it",
+            choices=together(Edit(field_path(field)), moved) if is_free else (),
+            remedy=f"write {'it' if is_above else 'its fields'} into {field_path(steps)}",
+        )
+    if not misplaced and not value_at(data, (*steps, _LISTS[0])):
+        message = f"must list containers: the API server refuses a {kind} without them"
+        yield _misplaced(path=field_path((*steps, _LISTS[0])), message=message)
+
+
+def _lists_of_containers(data: Any) -> Iterator[Parts]:
+    """Yield the paths of lists of containers that are not inside other lists, without recursion: the author chooses the depth."""
+    rest: list[tuple[Parts, Any]] = [((), data)]
+    while rest:
+        at, value = rest.pop()
+        for key, member in value.items():
+            if key in _LISTS and member:
+                yield (*at, key)
+            elif isinstance(member, dict) and key not in _WITHOUT_FIELDS:
+                rest.append(((*at, key), member))
 
 
 RULE = Rule(

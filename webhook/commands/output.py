@@ -160,6 +160,7 @@ def progress(doing: str) -> Iterator[Callable[[str], object]]:
 
     console = Console(stderr=True, highlight=False)
     if _shown or not console.is_terminal:
+        say("")
         yield say
         return
     _shown.append(console.status(doing))

@@ -21,7 +21,7 @@ def evaluate_creation(
     if too_long := by.too_long(policy, pod):
         return [too_long]
     mutated = replace(by.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
-    final = by.as_given(policy, mutated.pod or pod)
+    final = by.with_limit_range_defaults(policy, mutated.pod or pod)
     validated = by.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
     if counted:
         line = by.line_of(policy, final, by_daemonset=by_daemonset)

@@ -231,7 +231,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Iterator[tuple[Violation, ...]]:
         """Yield what each phase finds of a pod that is created now, or of a template. quota: None for the unused one."""
         evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
-        pod = self.as_given(policy, pod)
+        pod = self.with_limit_range_defaults(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
         yield self.refused(policy, first.pod or pod).violations
@@ -253,7 +253,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             Decision(policy=policy), demand
         )
 
-    def as_given(self, policy: EffectivePolicy, pod: Pod) -> Pod:
+    def with_limit_range_defaults(self, policy: EffectivePolicy, pod: Pod) -> Pod:
         """Return a new pod, as its author wrote it, with what LimitRanges give it before webhooks see it."""
         limits = self.facts.limits_of(policy.namespace)
         return as_admitted(pod, limits) if limits is not None else pod

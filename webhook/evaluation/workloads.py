@@ -25,7 +25,7 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
-from webhook.workloads.unread import unread_gpus
+from webhook.workloads.unread import unread_containers, unread_gpus
 
 MAX_TRIED = 4
 """Templates of one object of which the choices of findings are tried."""
@@ -82,8 +82,11 @@ def evaluate_workload(
         is_one_gang=workload_kind is not None and starts_together(workload_kind, data),
     )
     advice = [by.check_workload(policy, workload, is_update=is_update)]
+    mapping = configuration.resource_mapping
     if workload_kind is None:
-        unread = unread_gpus(kind, data, configuration.resource_mapping)
+        advice.append(Decision.of_findings(policy, unread_gpus(kind, data, mapping), Mode.WARN))
+    else:
+        unread = unread_containers(workload_kind, data, [place.at for place, _ in places], mapping)
         advice.append(Decision.of_findings(policy, unread, Mode.WARN))
     return pods, advice
 
@@ -127,7 +130,7 @@ def _templates(
 
 def given(by: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod) -> tuple[PodPlace, Pod]:
     """Return a pod as its author wrote it with what LimitRanges give it; of a part of a pod, what it gets is not known."""
-    if place.is_partial or (admitted := by.as_given(policy, pod)) is pod:
+    if place.is_partial or (admitted := by.with_limit_range_defaults(policy, pod)) is pod:
         return place, pod
     amounts: list[tuple[Parts, Any]] = [
         (path_parts(f"{new.path}.resources.{kind}[{name}]"), amount)

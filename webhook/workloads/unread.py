@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from policies.finding import UNREAD_GPUS, Edit, Finding, Severity, together
@@ -11,8 +11,9 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.quantity import readable
+from policies.rules.ineffective_fields import GROUPS, MISPLACED_FIELD
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
-from policies.rules.ineffective_fields import MISPLACED_FIELD
+from webhook.configuration.workload_kinds import WorkloadKind, steps
 
 ID = "workloads"
 """Rule id of the findings of this module."""
@@ -46,6 +47,31 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
     return [_warning(rule=ID, reason=UNREAD_GPUS, path=field_path(at), message=message, remedy=remedy)]
 
 
+def unread_containers(
+    workload_kind: WorkloadKind, data: Any, places: Collection[Parts], resource_mapping: ResourceMapping
+) -> list[Finding]:
+    """Return a warning at the first GPU resource of a container outside the places of pods; without places, at the first.
+
+    Kinds of Kubernetes have a rule that says more.
+    """
+    if not workload_kind.pods or GROUPS.get(workload_kind.kind) == workload_kind.group:
+        return []
+    for at in _amounts(data, resource_mapping):
+        is_in_a_pod = any(at[: len(place)] == place for place in places)
+        if not places or (_is_of_container(at) and not is_in_a_pod):
+            message = f"no pod of a {workload_kind.kind} has its containers here"
+            near = max(workload_kind.pods, key=lambda form: _shared_steps(steps(form.path), at))
+            remedy = f"write them into {near.path}"
+            return [
+                _warning(rule=ID, reason=UNREAD_GPUS, path=field_path(at), message=message, remedy=remedy)
+            ]
+    return []
+
+
+def _shared_steps(path: Parts, other: Parts) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False)))
+
+
 def misplaced_gpus(
     data: Any, pods: Collection[Parts], resource_mapping: ResourceMapping
 ) -> Iterator[Finding]:
@@ -55,9 +81,8 @@ def misplaced_gpus(
     """
     for at in islice(_amounts(data, resource_mapping), MAX_MISPLACED):
         # Other kinds have containers in fields of other names.
-        is_of_container = at[-5:-4] in _CONTAINERS or () not in pods
-        is_read = (at[-3:-1] in _READ and is_of_container) or at[-2:-1] == ("overhead",)
-        if is_read or resource_mapping.resource(str(at[-1])) is None:
+        is_read = _is_of_container(at) or (at[-3:-1] in _READ and () not in pods)
+        if is_read or at[-2:-1] == ("overhead",) or resource_mapping.resource(str(at[-1])) is None:
             continue
         if any(at[: len(pod)] == pod for pod in pods):
             yield _warning(
@@ -68,6 +93,10 @@ def misplaced_gpus(
                 choices=together(*_into_limits(data, at)),
                 remedy="write it into resources.limits of the container",
             )
+
+
+def _is_of_container(at: Parts) -> bool:
+    return at[-3:-1] in _READ and at[-5:-4] in _CONTAINERS
 
 
 def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:

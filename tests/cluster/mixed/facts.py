@@ -5,11 +5,12 @@ Nothing of the code that it watches is used, nor of the other referees (`tests.c
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tests.cluster.mixed.recording import Timed
+from tests.cluster.quota.teams import LABEL
 
 OUR_GATE = "gpu-admission.dev/quota"
 TEAM = "clustergpuquota."
@@ -165,12 +166,16 @@ def _entry(each: str, head: str) -> Entry:
 
 @dataclass(frozen=True)
 class TeamRow:
-    """`hard` and `guaranteed` of GPUs, and the rows of the namespaces that it decides about."""
+    """`hard` and `guaranteed` of GPUs, and the rows of the namespaces that it decides about.
+
+    `leaving`: what others hold that leave it. It is free once their ledgers are elsewhere.
+    """
 
     name: str
     hard: int | None
     guaranteed: Mapping[str, int]
     rows: Mapping[str, Row]
+    leaving: int
 
     def held(self, without: Iterable[str] = ()) -> dict[str, int]:
         """Return what each namespace holds, by name, also of those that hold nothing and have a guarantee."""
@@ -180,6 +185,10 @@ class TeamRow:
 
     def taken(self, held: Mapping[str, int]) -> dict[str, int]:
         return {name: max(gpus, self.guaranteed.get(name, 0)) for name, gpus in held.items()}
+
+    def has_room(self, taken: int) -> bool:
+        """Whether its namespaces may take so much together, beside those that leave it."""
+        return self.hard is None or taken + self.leaving <= self.hard
 
 
 class Write(NamedTuple):
@@ -195,14 +204,18 @@ class Write(NamedTuple):
 
 @dataclass
 class Facts:
-    """The history of one run. `gangs`: by uid of the Job how many pods run together. `queues`: `spec.queue` by revision."""
+    """The history of one run. `gangs`: by uid of the Job how many pods run together.
+
+    `queues`: `spec.queue` by revision, None when the GPUQuota was deleted. `teams`: the team of a namespace by revision.
+    """
 
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     gangs: dict[str, int] = field(default_factory=dict)
     gone: dict[str, int] = field(default_factory=dict)
     """By uid of a Job: the revision of its deletion. The garbage collector deletes its pods some tenths of a second later."""
-    queues: dict[str, list[tuple[int, Mapping[str, Any]]]] = field(default_factory=dict)
+    queues: dict[str, list[tuple[int, Mapping[str, Any] | None]]] = field(default_factory=dict)
+    teams: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
     """Uids of pods whose gate could not be removed at some time, of which an Event says so."""
 
@@ -217,8 +230,28 @@ class Facts:
         return owner in self.gone and self.gone[owner] < revision
 
     def queue(self, namespace: str, revision: int) -> Mapping[str, Any]:
-        found = [queue for since, queue in self.queues.get(namespace, ()) if since <= revision]
-        return {**_DEFAULT_QUEUE, **(found[-1] if found else {})}
+        return {**_DEFAULT_QUEUE, **(self._queue(namespace, revision) or {})}
+
+    def _queue(self, namespace: str, revision: int) -> Mapping[str, Any] | None:
+        return _last(self.queues.get(namespace, []), revision, {})
+
+    def has_turns(self, namespace: str, write: Write) -> bool:
+        """Whether controllers start pods by this row of a ledger.
+
+        They do not while its GPUQuota is deleted: for five seconds the ledger stays as it is, in case it is made again. Nor by
+        the own object of a namespace that belongs to a team: its ledger moves there, and the team decides what is free.
+        """
+        is_deleted = self._queue(namespace, write.revision) is None
+        moves = write.team is None and _last(self.teams.get(namespace, []), write.revision, "") != ""
+        return not is_deleted and not moves
+
+
+_T = TypeVar("_T")
+
+
+def _last(history: Sequence[tuple[int, _T]], revision: int, otherwise: _T) -> _T:
+    """Return what was last said up to a revision."""
+    return next((said for since, said in reversed(history) if since <= revision), otherwise)
 
 
 def read(events: Iterable[Timed]) -> Facts:
@@ -236,6 +269,7 @@ class _Reader:
         self._kinds = {
             "/registry/pods/": self._pod,
             "/registry/jobs/": self._job,
+            "/registry/namespaces/": self._namespace,
             f"{_OURS}gpuquotas/": self._quota,
             f"{_OURS}gpupolicies/": self._policy,
             f"{_OURS}gpuquotaledgers/": self._ledger,
@@ -273,8 +307,13 @@ class _Reader:
             self.facts.gangs[uid] = spec["parallelism"]
 
     def _quota(self, each: Timed, path: list[str]) -> None:
-        queue = (each.event.value or {}).get("spec", {}).get("queue", {})
+        value = each.event.value
+        queue = None if value is None else value["spec"].get("queue", {})
         self.facts.queues.setdefault(path[0], []).append((each.event.revision, queue))
+
+    def _namespace(self, each: Timed, path: list[str]) -> None:
+        labels = (each.event.value or {"metadata": {}})["metadata"].get("labels", {})
+        self.facts.teams.setdefault(path[0], []).append((each.event.revision, labels.get(LABEL, "")))
 
     def _policy(self, each: Timed, _: list[str]) -> None:
         spec = (each.event.value or {"spec": {}})["spec"]
@@ -303,14 +342,15 @@ def _write(name: str, revision: int, at: float, text: Any) -> Write:
         return Write(revision, at, {}, None)
     if not name.startswith(TEAM):
         return Write(revision, at, {} if text.get("movedTo") else {name: Row(text)}, None)
-    rows = {
-        each: Row(row) for each, row in text.get("ledgers", {}).items() if each not in text.get("leaving", ())
-    }
+    every = {each: Row(row) for each, row in text.get("ledgers", {}).items()}
+    rows = {each: row for each, row in every.items() if each not in text.get("leaving", ())}
+    gone = (row for each, row in every.items() if each not in rows and row.is_counted)
+    leaving = sum(row.used + row.reserved() for row in gone)
     team, hard = text["team"], text["team"]["hard"].get("gpus")
     guaranteed = {each: int(of.get("gpus", 0)) for each, of in team.get("guaranteed", {}).items()}
     return Write(
         revision,
         at,
         rows,
-        TeamRow(name.removeprefix(TEAM), None if hard is None else int(hard), guaranteed, rows),
+        TeamRow(name.removeprefix(TEAM), None if hard is None else int(hard), guaranteed, rows, leaving),
     )

@@ -11,6 +11,7 @@ from tests.cluster.mixed.watched import DIE
 from tests.cluster.mixed.world import QUEUE, Change, Fault, World, label
 from tests.cluster.quota.teams import TEAMS
 from tests.controlplane.client import accepted
+from webhook.quota.documents import quota_path
 
 OVERLAP_SECONDS = 3.0
 """A controller that is started is ready for so long before the other one is killed: docs/operate/budget.md."""
@@ -91,8 +92,11 @@ def replace_a_quota(world: World, _: random.Random) -> None:
 
 
 def make_a_quota_again(world: World, draw: random.Random) -> None:
-    """Delete a quota, and create it again some seconds later. Meanwhile nothing limits its namespace."""
-    world.tenants["again"].delete_quota()
+    """Delete a quota, and create it again some seconds later. Meanwhile nothing limits its namespace.
+
+    It is not there if the API server was away when it was to be made again.
+    """
+    world.client.delete(quota_path("again"))
     time.sleep(draw.uniform(1.0, 4.0))
     world.tenants["again"].quota(**KINDS["again"].spec)
 

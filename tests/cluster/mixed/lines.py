@@ -1,4 +1,4 @@
-"""Whether pods start in the order of docs/tenants/queue.md, gangs whole, and nobody is denied for somebody who does not wait.
+"""Whether pods start in the order of docs/tenants/queue.md, gangs whole, and at once when quota is free.
 
 Each write of a controller that holds quota for pods is judged by the pods that were stored at the revision which its row names.
 """
@@ -79,6 +79,8 @@ class Place:
     is_strict: bool
     aside: set[str]
     """Pods that may start or not: the removal of their gate was denied at some time, or they, or their Job, were just deleted."""
+    passes_aside: bool
+    """Whether others pass those. If not, nobody is the head after one of them that may start: then a head is certain."""
 
     def head(self) -> Unit | None:
         """Return the first unit that its own quota lets start, None if there is none or nobody may pass the first one."""
@@ -88,7 +90,7 @@ class Place:
             if not needed or not self.can_start(unit):
                 self.units.pop(0)
             elif self.hard is None or self.together + needed <= self.hard:
-                return unit
+                return None if self.is_aside(unit) else unit
             elif self.is_strict or unit.continues:
                 return None
             else:
@@ -96,9 +98,14 @@ class Place:
         return None
 
     def can_start(self, unit: Unit) -> bool:
-        is_denied = any(pod.has_other_gate or pod.uid in self.aside for pod in unit.pods)
+        is_passed = (self.passes_aside and self.is_aside(unit)) or any(
+            pod.has_other_gate for pod in unit.pods
+        )
         is_complete = len(unit.pods) == unit.size
-        return not is_denied and is_complete and (self.most is None or unit.gpus <= self.most)
+        return not is_passed and is_complete and (self.most is None or unit.gpus <= self.most)
+
+    def is_aside(self, unit: Unit) -> bool:
+        return any(pod.uid in self.aside for pod in unit.pods)
 
     def hold(self, unit: Unit) -> None:
         self.together += unit.lacks(self.held)
@@ -106,7 +113,9 @@ class Place:
         self.units.pop(0)
 
 
-def places(facts: Facts, write: Write, new: Mapping[str, set[str]]) -> dict[str, Place]:
+def places(
+    facts: Facts, write: Write, new: Mapping[str, set[str]], *, passes_aside: bool = True
+) -> dict[str, Place]:
     """Return the lines of the namespaces of a write, as they were before the `new` pods were held for."""
     found = {}
     for name, row in write.rows.items():
@@ -124,13 +133,14 @@ def places(facts: Facts, write: Write, new: Mapping[str, set[str]]) -> dict[str,
             if facts.is_orphan(pod.owner, write.revision) or not (uid in now and now[uid].is_in_line)
         }
         found[name] = Place(
-            units(facts, pods, lifts, write.revision),
+            units(facts, pods, lifts, row.revision),  # a gang stays one if its Job goes after the count
             set(lifts),
             row.hard,
             min((limit for limit in limits if limit is not None), default=None),
             row.used + row.reserved(unheld),
             facts.queue(name, write.revision)["order"] == "StrictFIFO",
             (facts.denied | leaving) - unheld,
+            passes_aside,
         )
     return found
 
@@ -199,12 +209,12 @@ def _turn(team: TeamRow | None, lines: Mapping[str, Place]) -> dict[str, set[str
         heads = {name: head for name, line in lines.items() if name not in closed and (head := line.head())}
         if not heads:
             return wanted
-        taken = team.taken({**dict.fromkeys(team.guaranteed, 0), **_together(lines)}) if team else {}
+        taken = team.taken({**dict.fromkeys(team.guaranteed, 0), **together(lines)}) if team else {}
         name = min(heads, key=lambda each: _rank(team, lines, taken, each, heads[each]))
         line, unit = lines[name], heads[name]
         after = line.together + unit.lacks(line.held)
         is_guaranteed = team is not None and after <= team.guaranteed.get(name, 0)
-        has_room = team is None or team.hard is None or sum(taken.values()) - taken[name] + after <= team.hard
+        has_room = team is None or team.has_room(sum(taken.values()) - taken[name] + after)
         if has_room and (is_guaranteed or not is_blocked):
             wanted[name] |= {pod.uid for pod in unit.pods if pod.uid not in line.held}
             line.hold(unit)
@@ -215,7 +225,7 @@ def _turn(team: TeamRow | None, lines: Mapping[str, Place]) -> dict[str, set[str
             line.units.pop(0)
 
 
-def _together(lines: Mapping[str, Place]) -> dict[str, int]:
+def together(lines: Mapping[str, Place]) -> dict[str, int]:
     return {name: line.together for name, line in lines.items()}
 
 
@@ -297,12 +307,16 @@ def _half_gangs(facts: Facts, pods: Pods, waited: set[str]) -> Iterator[str]:
 
 
 def idle(facts: Facts) -> Iterator[Spell]:
-    """Yield how long quota was free for a pod whose turn it was, by what controllers wrote."""
+    """Yield how long quota was free for a pod whose turn it certainly was, by what controllers wrote.
+
+    Nothing is free by a ledger that is gone: without a quota, all pods start, and no write shows when. The next ledger of the
+    namespace may come much later, with the next quota.
+    """
     began: dict[str, float] = {}
     for write in facts.writes:
-        wanted = _turn(write.team, places(facts, write, {}))
-        for name in write.rows:
-            if wanted.get(name):
+        wanted = _turn(write.team, places(facts, write, {}, passes_aside=False))
+        for name in (*write.rows, write.gone):
+            if wanted.get(name) and facts.has_turns(name, write):
                 began.setdefault(name, write.at)
             elif name in began:
                 yield Spell(
@@ -337,107 +351,3 @@ def late(
         if ended - delay(WRITES, writes, limit, ended) > limit + seconds:
             found.append(spell)
     return found
-
-
-class Denial(NamedTuple):
-    """The creation of a pod that was denied between these times: on account of pods that wait for `team`, if it has one."""
-
-    namespace: str
-    team: str
-    gpus: int
-    began: float
-    ended: float
-
-
-def unfounded(facts: Facts, denials: Iterable[Denial], lookback: "Lookback") -> list[Denial]:
-    """Return the denials in whose time no pod of another namespace waited for the team, though its own quota had room."""
-    found = []
-    for denial in denials:
-        writes = [
-            write for write in facts.writes if write.team is not None and write.team.name == denial.team
-        ]
-        since = lookback(denial.began)
-        last = [write for write in writes if write.at < since][-1:]
-        inside = [write for write in writes if since <= write.at <= denial.ended + 0.2]
-        if denial.team and not any(
-            _waits_for_team(facts, write, denial.namespace) for write in [*last, *inside]
-        ):
-            found.append(denial)
-    return found
-
-
-def broken_guarantees(facts: Facts, denials: Iterable[Denial], lookback: "Lookback") -> list[Denial]:
-    """Return the denials of pods that fitted the guarantee of their namespace beside all that it held at some time before."""
-    found = []
-    for denial in denials:
-        space = facts.namespaces.get(denial.namespace, Namespace())
-        counted = [at for at in _counts(facts, denial.namespace) if at < denial.began]
-        since, until = lookback(denial.began, counted[-1] if counted else 0.0), denial.ended
-        rows = [
-            (write.rows[denial.namespace], write.team.guaranteed.get(denial.namespace, 0))
-            for write in facts.writes
-            if write.team is not None and denial.namespace in write.rows and since <= write.at <= until
-        ]
-        if not rows:
-            continue
-        stored = {uid for state in space.states for uid in state}
-        in_flight = max(
-            sum(entry.gpus for entry in row.entries if entry.uid not in stored) for row, _ in rows
-        )
-        ends = [*space.times[1:], until]
-        states = [
-            state
-            for state, began, end in zip(space.states, space.times, ends, strict=True)
-            if end >= since and began <= until
-        ]
-        held = {uid: pod.gpus for state in states for uid, pod in state.items() if pod.holds}
-        if sum(held.values()) + in_flight + denial.gpus <= min(guaranteed for _, guaranteed in rows):
-            found.append(denial)
-    return found
-
-
-def _counts(facts: Facts, namespace: str) -> Iterator[float]:
-    """Yield when the pods of a namespace were counted anew."""
-    revision = 0
-    for write in facts.writes:
-        row = write.rows.get(namespace)
-        if row is not None and row.revision != revision:
-            revision = row.revision
-            yield write.at
-
-
-class Lookback:
-    """Returns how old what a ledger says may be at a time: two seconds, or since before a fault during which nobody counts.
-
-    What the machine added to two seconds, by `writes` of the same time, is added.
-    """
-
-    def __init__(
-        self, faults: Sequence[tuple[float, float]], writes: Writes = (), seconds: float = 2.5
-    ) -> None:
-        self._faults, self._writes, self._seconds = faults, writes, seconds
-
-    def __call__(self, at: float, counted: float | None = None) -> float:
-        """Return the time. `counted`: that of the last count, if it is known: after a fault, it takes some time."""
-        since = at - self._seconds - delay(WRITES, self._writes, at - self._seconds, at)
-        for begin, end in sorted(self._faults, reverse=True):
-            if begin <= at and since <= end:
-                since = min(since, begin - self._seconds)
-        if counted is not None and any(begin <= at and counted <= end for begin, end in self._faults):
-            since = min(since, counted - self._seconds)
-        return since
-
-
-def _waits_for_team(facts: Facts, write: Write, besides: str) -> bool:
-    """Whether a pod of another namespace waits that its own quota lets start, or nobody was counted."""
-    team, lines = write.team, places(facts, write, {})
-    if team is None or team.hard is None:
-        return False
-    for name, line in lines.items():
-        while name != besides and (head := line.head()) is not None:
-            held = {**dict.fromkeys(team.guaranteed, 0), **_together(lines)}
-            taken = team.taken(held)
-            if sum(taken.values()) - taken[name] + line.together + head.lacks(line.held) > team.hard:
-                return True
-            line.units.pop(0)
-    return False

@@ -11,7 +11,13 @@ from tests.cluster.quota import history
 from tests.cluster.quota.history import Event
 from tests.controlplane import ControlPlane
 
-KEPT = ("/registry/pods/", "/registry/gpu-admission.dev/", "/registry/jobs/", "/registry/events/")
+KEPT = (
+    "/registry/pods/",
+    "/registry/gpu-admission.dev/",
+    "/registry/jobs/",
+    "/registry/events/",
+    "/registry/namespaces/",
+)
 """Keys of what judges read; the rest is forgotten."""
 
 

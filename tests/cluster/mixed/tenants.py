@@ -12,7 +12,7 @@ from typing import Any
 import urllib3
 
 from tests.builders import JSON
-from tests.cluster.mixed.lines import Denial
+from tests.cluster.mixed.denials import Denial
 from tests.cluster.waiting.gangs import job
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted

@@ -6,14 +6,15 @@ from typing import Any
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.cluster.mixed import amounts, facts, lines
+from tests.cluster.mixed import amounts, denials, facts, lines
 from tests.cluster.mixed.facts import OUR_GATE, TEAM, Facts
 from tests.cluster.mixed.recording import Timed
 from tests.cluster.quota.history import Event
 from tests.cluster.quota.quotas import gpu_pod
+from tests.cluster.quota.teams import LABEL
 
 LEDGERS = "/registry/gpu-admission.dev/gpuquotaledgers/default"
-GANG = "/registry/jobs/a/train"
+GANG, QUOTA = "/registry/jobs/a/train", "/registry/gpu-admission.dev/gpuquotas/a/default"
 Step = tuple[float, str, Any]
 """When something was stored, where, and what: None if it was deleted."""
 
@@ -34,6 +35,10 @@ def gone(at: float, name: str) -> Step:
     return at, pod(at, name)[1], None
 
 
+def gone_from(at: float, key: str) -> Step:
+    return at, key, None
+
+
 def gang(at: float, size: int) -> Step:
     spec = {"completionMode": "Indexed", "completions": size, "parallelism": size}
     return at, GANG, {"metadata": {"uid": "train"}, "spec": spec}
@@ -41,7 +46,12 @@ def gang(at: float, size: int) -> Step:
 
 def quota(at: float, order: str, name: str = "a") -> Step:
     queue = {"order": order, "preferReplacements": False}
-    return at, f"/registry/gpu-admission.dev/gpuquotas/{name}/default", {"spec": {"queue": queue}}
+    return at, QUOTA.replace("/a/", f"/{name}/"), {"spec": {"queue": queue}}
+
+
+def denied(at: float, name: str) -> Step:
+    """Say that the gate of a pod could not be removed."""
+    return at, f"/registry/events/a/{name}", {"reason": "QuotaNotStarted", "involvedObject": {"uid": name}}
 
 
 def ledger(revision: int, used: int = 0, hard: int | None = 4, waiting: int = 0, **reserved: str) -> JSON:
@@ -60,10 +70,14 @@ def row(at: float, *given: Any, **more: Any) -> Step:
     return at, f"{LEDGERS}/a", {"ledger": json.dumps(ledger(*given, **more))}
 
 
-def team(at: float, hard: int, guaranteed: JSON | None = None, **ledgers: JSON) -> Step:
+def team(at: float, hard: int, guaranteed: JSON | None = None, leaving: str = "", **ledgers: JSON) -> Step:
     named = {name: {"gpus": str(gpus)} for name, gpus in (guaranteed or {}).items()}
     spec = {"name": "t", "hard": {"gpus": str(hard)}, "guaranteed": named}
-    return at, f"{LEDGERS}/{TEAM}t", {"ledger": json.dumps({"team": spec, "ledgers": ledgers})}
+    return (
+        at,
+        f"{LEDGERS}/{TEAM}t",
+        {"ledger": json.dumps({"team": spec, "ledgers": ledgers, "leaving": [leaving]})},
+    )
 
 
 def read(*steps: Step) -> Facts:
@@ -162,6 +176,23 @@ MEMBERS = [gang(1, 2), pod(2, "x-1", waits=True, owner="train"), pod(2, "x-2", w
         ],
         0,
     ),
+    a_gang_loses_its_job_after_the_count=(
+        [
+            quota(0, "BestEffortFIFO"),
+            *(pod(1, f"x-{number}", gpus, waits=True) for number, gpus in ((1, 1), (2, 2), (3, 1))),
+            gang(2, 2),
+            *(pod(2, f"b-{number}", waits=True, owner="train") for number in (4, 5)),
+            team(3, 4, a=ledger(7, 0, None, waiting=3), b=ledger(7, 0, None, waiting=2)),
+            gone_from(4, GANG),
+            team(
+                5,
+                4,
+                a=ledger(7, 0, None, waiting=3, _1="x-1/lift x-3/lift"),
+                b=ledger(7, 0, None, waiting=2, _1="b-4/lift b-5/lift"),
+            ),
+        ],
+        0,
+    ),
     who_holds_more_goes_first=(
         [
             pod(1, "x-1", waits=True),
@@ -221,6 +252,58 @@ def test_what_lasts_too_long(steps: list[Step], late: list[str]) -> None:
     assert seen == late
 
 
+UNUSED = [SECOND, row(3, 9, 0, waiting=1)]
+"""From 3 on, quota is free for the first in line."""
+FULL = row(34, 9, 4)
+
+
+def labelled(at: float, team: str) -> Step:
+    return at, "/registry/namespaces/a", {"metadata": {"labels": {LABEL: team}}}
+
+
+@cases(
+    ("steps", "seconds"),
+    it_starts=([*UNUSED, row(5, 9, 0, waiting=1, _1="x-2/lift")], [2.0]),
+    nobody_starts_it=([*UNUSED, FULL], [31.0]),
+    the_ledger_is_deleted=([*UNUSED, gone_from(4, f"{LEDGERS}/a"), FULL], [1.0]),
+    the_quota_was_deleted=([gone_from(2, QUOTA), *UNUSED, FULL], []),
+    the_quota_is_deleted=([*UNUSED, gone_from(4, QUOTA), row(5, 9, 0, waiting=1), FULL], [2.0]),
+    the_quota_was_made_again=([gone_from(1, QUOTA), quota(2, "StrictFIFO"), *UNUSED, FULL], [31.0]),
+    it_moves_into_a_team=([labelled(1, "t"), *UNUSED, team(34, 4, a=ledger(9, 4))], []),
+    it_is_in_its_team=(
+        [labelled(1, "t"), SECOND, team(3, 4, a=ledger(9)), team(34, 4, a=ledger(9, 4))],
+        [31.0],
+    ),
+    another_one_leaves_its_team=(
+        [SECOND, team(3, 4, leaving="b", a=ledger(9, 0), b=ledger(9, 4)), team(34, 4, a=ledger(9, 4))],
+        [],
+    ),
+    it_has_left_its_team=([labelled(0, "t"), labelled(1, ""), *UNUSED, FULL], [31.0]),
+    the_first_one_may_start_or_not=([denied(0, "x-1"), FIRST, SECOND, row(3, 9, 2, waiting=2), FULL], []),
+    the_first_one_has_lost_its_job=(
+        [
+            gang(1, 3),
+            *(pod(1, f"x-{number}", waits=True, owner="train") for number in range(3)),
+            gone_from(2, GANG),
+            pod(2, "x-9", waits=True),
+            row(3, 9, 2, waiting=4),
+            FULL,
+        ],
+        [],
+    ),
+    one_behind_it_may_start_or_not=(
+        [denied(0, "x-2"), pod(1, "x-1", waits=True), SECOND, row(3, 9, 2, waiting=2), FULL],
+        [31.0],
+    ),
+    others_may_pass_it=(
+        [quota(0, "BestEffortFIFO"), denied(0, "x-1"), FIRST, SECOND, row(3, 9, 2, waiting=2), FULL],
+        [31.0],
+    ),
+)
+def test_for_how_long_quota_is_free(steps: list[Step], seconds: list[float]) -> None:
+    assert [spell.seconds for spell in lines.idle(read(*steps))] == seconds
+
+
 def test_what_a_busy_machine_adds_does_not_count() -> None:
     found = read(SECOND, row(3, 1, 0, waiting=1), row(9, 1, waiting=1, _1="x-2/lift"))  # six seconds
     (spell,) = lines.idle(found)
@@ -250,16 +333,16 @@ def closed(waits_for_team: bool, at: float) -> list[Step]:
 )
 def test_who_closes_others(waits_for_team: bool, until: float, unfounded: int) -> None:
     found = read(*closed(waits_for_team, until))
-    denial = lines.Denial("a", "t", 1, 10.0, 10.1)
+    denial = denials.Denial("a", "t", 1, 10.0, 10.1)
 
-    assert len(lines.unfounded(found, [denial], lines.Lookback([]))) == unfounded
+    assert len(denials.unfounded(found, [denial], denials.Lookback([]))) == unfounded
 
 
 def test_a_pod_within_a_guarantee_is_not_denied() -> None:
     found = read(*closed(True, 9.0))
-    within, beyond = lines.Denial("a", "", 2, 9.5, 9.6), lines.Denial("a", "", 3, 9.5, 9.6)
+    within, beyond = denials.Denial("a", "", 2, 9.5, 9.6), denials.Denial("a", "", 3, 9.5, 9.6)
 
-    assert lines.broken_guarantees(found, [within, beyond], lines.Lookback([])) == [within]
+    assert denials.broken_guarantees(found, [within, beyond], denials.Lookback([])) == [within]
 
 
 def spending(until: int, spent: float) -> JSON:

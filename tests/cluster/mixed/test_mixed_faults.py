@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.all_faults import ALL_FAULTS
-from tests.cluster.mixed import amounts, facts, lines
+from tests.cluster.mixed import amounts, denials, facts, lines
 from tests.cluster.mixed.faults import (
     CHANGES,
     FAULTS,
@@ -161,10 +161,10 @@ def test_free_quota_is_used_at_once(run: Run) -> None:
 
 
 def test_denials_have_a_reason(run: Run) -> None:
-    denials = [each for tenant in run.world.tenants.values() for each in tenant.denials]
-    lookback = lines.Lookback(run.faults, run.writes)
-    assert lines.unfounded(run.facts, denials, lookback) == []
-    assert lines.broken_guarantees(run.facts, denials, lookback) == []
+    found = [each for tenant in run.world.tenants.values() for each in tenant.denials]
+    lookback = denials.Lookback(run.faults, run.writes)
+    assert denials.unfounded(run.facts, found, lookback) == []
+    assert denials.broken_guarantees(run.facts, found, lookback) == []
 
 
 UNCOUNTED = kill_the_leader, kill_the_leader_as_it_lifts, stop_the_leader, restart_the_api_server

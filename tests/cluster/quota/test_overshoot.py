@@ -177,7 +177,7 @@ slow = pytest.mark.slow
     ("fault", "churn", "load"),
     [
         pytest.param(nothing, False, FEW, id="none-of-few"),
-        pytest.param(nothing, False, MANY, id="none", marks=slow),
+        pytest.param(nothing, False, MANY, id="none", marks=[slow, longer]),
         pytest.param(nothing, True, MANY, id="pods-end", marks=[slow, longer]),
         pytest.param(kill_the_controller, True, MANY, id="controller-killed", marks=[slow, longer]),
         pytest.param(lower_the_quota, True, MANY, id="quota-lowered", marks=slow),

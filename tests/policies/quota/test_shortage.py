@@ -146,8 +146,8 @@ def test_a_class_is_named_only_where_it_helps(document: JSON, ledger: tuple[Any,
     one_never_and_one_later=(
         COUNTED,
         [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 1, 2, 0, 2)],
-        "request 4 GPUs or fewer; exceeded quota: team/default, 8 GPUs can never fit: the quota grants 4; requested 1 "
-        "nvidia-t4, 2 of 2 used; or ask the platform team to raise spec.hard",
+        "request 4 GPUs or fewer, and wait until that much is free; exceeded quota: team/default, 8 GPUs can never fit: the "
+        "quota grants 4; requested 1 nvidia-t4, 2 of 2 used; or ask the platform team to raise spec.hard",
     ),
     only_what_waits_for_creations_has_a_time=(
         COUNTED,

@@ -2,6 +2,8 @@
 
 import json
 
+import yaml
+
 from tests.cases import cases
 from tests.webhook.commands.checking import GOOD, check, words
 
@@ -88,6 +90,41 @@ TEMPLATE = """\
         "stdin:5: warning: spec.containers: write it into spec.template.spec; is not a field of a Deployment: "
         "the API server refuses or drops it [ineffective-fields]",
     ),
+    the_spec_beside_the_template=(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
+        "  template: {metadata: {labels: {app: chat}}}\n" + TEMPLATE.replace("    ", "  ", 1),
+        "stdin:6: warning: spec.spec: write its fields into spec.template.spec; is not a field of a Deployment: "
+        "the API server refuses or drops it [ineffective-fields]",
+    ),
+    the_template_beside_the_spec=(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\ntemplate:\n" + TEMPLATE,
+        "stdin:5: warning: template.spec: write its fields into spec.template.spec; is not a field of a Deployment: "
+        "the API server refuses or drops it [ineffective-fields]",
+    ),
+    a_cron_job_without_job_template=(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: eval}\nspec:\n  template:\n" + TEMPLATE,
+        "stdin:6: warning: template.spec: write its fields into spec.jobTemplate.spec.template.spec; is not a field of a "
+        "CronJob: the API server refuses or drops it [ineffective-fields]",
+    ),
+    a_pod_with_a_template=(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: eval}\nspec:\n  template:\n" + TEMPLATE,
+        "stdin:6: warning: template.spec: write its fields into spec; is not a field of a Pod: the API server refuses or "
+        "drops it [ineffective-fields]",
+    ),
+    a_replica_set_without_template=(
+        "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: eval}\nspec: {replicas: 1}\n",
+        "stdin:4: warning: containers: must list containers: the API server refuses a ReplicaSet without them "
+        "[ineffective-fields]",
+    ),
+    a_worker_without_template=(
+        WORKER.replace(
+            "{template: {spec: {containers: [{name: pytorch, resources: {nvidia.com/gpu: 1}}]}}}",
+            "{spec: {containers: [{name: pytorch, resources: {limits: {nvidia.com/gpu: 1}}}]}}",
+        )
+        + "    Master: {template: {spec: {containers: [{name: pytorch}]}}}\n",
+        "stdin:7: warning: spec.pytorchReplicaSpecs.Worker.spec.containers[0].resources.limits[nvidia.com/gpu]: write them into "
+        "spec.pytorchReplicaSpecs.Worker.template; no pod of a PyTorchJob has its containers here [workloads]",
+    ),
     a_quota_of_limits=(
         "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec:\n  hard:\n"
         '    requests.nvidia.com/gpu: "4"\n    limits.nvidia.com/gpu: "4"\n',
@@ -100,3 +137,21 @@ def test_a_slip_in_a_document(text: str, said: str) -> None:
     assert said in words(result)
     assert "gpu-admission does not read GPU resources" not in result.stdout
     assert result.exit_code == 0
+
+
+def test_fix_moves_the_spec_below_its_template() -> None:
+    head = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\n"
+    rest = "{restartPolicy: Never, containers: [{name: main, image: train}]}"
+    result = check("--fix", "--yes", "-", stdin=f"{head}spec:\n  spec: {rest}\n")
+
+    fixed = yaml.safe_load(result.stdout)
+    assert fixed["spec"] == {"template": {"spec": yaml.safe_load(rest)}}
+
+
+def test_no_fix_where_both_places_have_containers() -> None:
+    template = "{spec: {containers: [{name: main, image: train}]}}"
+    head = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec:\n"
+    document = f"{head}  containers: [{{name: a}}]\n  template: {template}\n"
+
+    (found,) = json.loads(check("-o", "json", "-", stdin=document).stdout)["objects"]
+    assert [(each["path"], each["fix"]) for each in found["findings"]] == [("spec.containers", [])]

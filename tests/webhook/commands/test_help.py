@@ -28,6 +28,25 @@ def test_summaries_fit(path: tuple[str, ...]) -> None:
     assert [line for line in summaries if line.endswith("...")] == []
 
 
+def test_groups_are_named_by_who_uses_them() -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).stdout
+
+    assert re.findall(r"^(\w.*):$", shown, re.MULTILINE) == [
+        "Options",
+        "For tenants",
+        "For operators",
+        "Processes",
+        "This program",
+    ]
+
+
+def test_the_namespaces_that_are_meant_without_a_name_are_said() -> None:
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["status", "--help"]).stdout
+
+    default = "Namespace. Default: all that you may read, else the context's. Can be repeated."
+    assert default in " ".join(shown.split())
+
+
 def test_every_command_is_in_a_group() -> None:
     folder = ROOT / "webhook" / "commands"
     written = {

@@ -12,8 +12,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from rich.console import Console
+from rich.text import Text
 
 from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering
+from tests.webhook.commands.checked_cluster import cluster
 from webhook.commands import main, output
 from webhook.commands.output import Screen, echo, print_value, progress
 
@@ -135,6 +138,27 @@ def test_a_terminal_shows_within_two_seconds_what_is_being_done(terminal: io.Str
         with progress("reading ") as more:
             more("nodes")
     assert terminal.getvalue().count(SHOWN) == 1, "one line for all problems"
+
+
+@cases(
+    ("arguments", "want"),
+    files=(("check", "-f", "pod.json"), "checking manifests"),
+    logs=(("usage", "pod.json"), "reading audit logs"),
+    a_cluster=(("classes", "-n", "ml", "--kubeconfig", "kubeconfig"), "reading the cluster"),
+    what_is_written_to_it=(
+        ("release", "-n", "ml", "--kubeconfig", "kubeconfig"),
+        "removing the scheduling gates",
+    ),
+)
+def test_what_commands_say_that_they_do(
+    terminal: io.StringIO, tmp_path: Path, arguments: tuple[str, ...], want: str
+) -> None:
+    (tmp_path / "pod.json").write_text(json.dumps(POD))
+    with ApiServer(tmp_path, answering({**cluster(), "/api/v1/namespaces/ml/pods": []})) as server:
+        files = {"pod.json": str(tmp_path / "pod.json"), "kubeconfig": str(server.kubeconfig())}
+        CliRunner().invoke(main, [files.get(each, each) for each in arguments])
+
+    assert f" {want}\n" in Text.from_ansi(terminal.getvalue()).plain
 
 
 @cases(

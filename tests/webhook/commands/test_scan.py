@@ -195,6 +195,14 @@ COLUMNS = "                               GPUs GPU pods     pods  refused  chang
         {"unread": (Remark(subject="Resource x/y", message="is of no class", remedy="name one"),)},
         "Unknown to rules or quotas\n  Resource x/y is of no class\n    fix: name one\n",
     ),
+    limit_ranges=(
+        {
+            "limit_ranges": (
+                Remark(subject="LimitRange/gpus in lab", message="gives GPUs", remedy="set it to 0"),
+            )
+        },
+        "LimitRanges that give GPUs\n  LimitRange/gpus in lab gives GPUs\n    fix: set it to 0\n",
+    ),
     nodes=(
         {"nodes": (Remark(subject="Node a", message="has no taint", remedy=""),)},
         "GPU nodes\n  Node a has no taint\n",

@@ -27,6 +27,8 @@ from webhook.controller.waiting_line import FIRST_PAUSE, LONGEST_PAUSE, WaitingL
 from webhook.quota.counted_records import PodRecord
 
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
+BY_WEBHOOK = errors.Forbidden('admission webhook "pods.example.com" denied the request')
+WITHOUT_ROLES = errors.Forbidden('pods "train" is forbidden: User "controller" cannot patch resource "pods"')
 POD: Any = SimpleNamespace(
     uid="a", namespace="team", name="train", version=7, waiting=SimpleNamespace(gate=0, has_other_gate=False)
 )
@@ -39,6 +41,7 @@ class World:
     def __init__(self) -> None:
         self.again: list[float] = []
         self.denials: list[str] = []
+        self.refusal: errors.ApiError = DENIED
         reports: Any = SimpleNamespace(denied=lambda _pod, problem: self.denials.append(problem))
         api: Any = SimpleNamespace(patch=self._refuse)
         nothing: Any = None
@@ -55,7 +58,7 @@ class World:
         )
 
     def _refuse(self, *_: object, **__: object) -> None:
-        raise DENIED
+        raise self.refusal
 
 
 @pytest.fixture
@@ -71,11 +74,20 @@ def test_a_pod_that_has_changed_meanwhile_is_tried_again(world: World) -> None:
     assert (world.denials, world.again) == ([], [FIRST_PAUSE, FIRST_PAUSE])
 
 
-def test_a_pod_that_an_admission_policy_denies_stands_aside(world: World) -> None:
+def test_a_pod_keeps_its_place_when_the_api_server_has_not_read_the_roles_yet(world: World) -> None:
+    world.refusal = WITHOUT_ROLES
+    world.line._lift(POD)
+    assert world.line._obstacle(POD, None) is None
+    assert (world.denials, world.again) == ([], [FIRST_PAUSE])
+
+
+@pytest.mark.parametrize("refusal", [DENIED, BY_WEBHOOK], ids=["policy", "webhook"])
+def test_a_pod_that_admission_denies_stands_aside(world: World, refusal: errors.ApiError) -> None:
+    world.refusal = refusal
     for _ in range(3):
         world.line._lift(POD)
     assert world.line._obstacle(POD, None) is Standing.DENIED
-    assert world.denials == 2 * [str(DENIED)]
+    assert world.denials == 2 * [str(refusal)]
     passing = 0.0
     assert world.again == [FIRST_PAUSE, passing, passing, 2 * FIRST_PAUSE]
     assert world.line._obstacle(LATER, None) is None

@@ -23,7 +23,8 @@ from policies.quota.fit import demands, existing
 from policies.quota.quota_request import quota_request_for_claim
 from policies.registry import QUOTA_RULE
 from policies.rule import Mode
-from policies.rules.ineffective_fields import GROUPS
+from policies.rules.ineffective_fields import GROUPS, misplaced_containers
+from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
 from webhook.evaluation.creation import evaluate_creation, evaluate_template
@@ -39,7 +40,7 @@ from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import workload_pods
-from webhook.workloads.unread import misplaced_gpus, unread_gpus
+from webhook.workloads.unread import misplaced_gpus, unread_containers, unread_gpus
 
 
 class ManifestVerdict(Enum):
@@ -190,7 +191,9 @@ class Run:
         is_built_in = GROUPS.get(manifest.kind) == manifest.group
         places = [()] if is_built_in else [place.at for place, _ in manifest.pods if not place.is_partial]
         findings = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
-        return Decision.of_findings(policy, findings, Mode.WARN).violations
+        if manifest.is_pod:
+            findings = chain(misplaced_containers(manifest.kind, manifest.data), findings)
+        return Decision.of_findings(policy, findings, Mode.WARN, INEFFECTIVE_FIELDS).violations
 
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
@@ -211,10 +214,14 @@ class Run:
         if run_context.is_quota(manifest):
             said = run_context.quota_findings(manifest, configuration, self._teams, self._kinds)
             decisions.append(Decision.of_findings(policy, said, Mode.ENFORCE))
+        mapping, workload_kind = configuration.resource_mapping, configuration.workload_kinds.get(kind)
+        if workload_kind is not None:
+            places = [place.at for place, _ in manifest.pods]
+            unread = unread_containers(workload_kind, manifest.data, places, mapping)
+            decisions.append(Decision.of_findings(policy, unread, Mode.WARN))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
-        is_unknown = kind not in configuration.workload_kinds and not decisions[0].violations
-        if is_unknown and kind not in ADVISED:
-            unread = unread_gpus(manifest.kind, manifest.data, configuration.resource_mapping)
+        elif kind not in ADVISED and not decisions[0].violations:
+            unread = unread_gpus(manifest.kind, manifest.data, mapping)
             decisions.append(Decision.of_findings(policy, unread, Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
