@@ -5,7 +5,8 @@ from typing import cast
 import msgspec
 
 from policies.finding import Edit, Edits, Finding, Reason, Severity, truncate
-from policies.gpus.resource_mapping import GPUResource
+from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.gpus.vendors import MIG_SLICE
 from policies.pods.patch import ResourceMap
 from policies.pods.pod import ContainerPlace, ResourceList
 from policies.pods.quantity import NANO, Quantity, QuantityText, readable
@@ -67,12 +68,22 @@ class Amount(msgspec.Struct, frozen=True):
         )
 
     def set_to(self, amount: str | float | None) -> Edits:
-        """Return the edits that set the amount, both in limits and in requests; None removes it."""
-        return tuple(Edit(path, amount) for path in self.place.amount_paths(self.resource.name))
+        """Return the edits that set the amount, both in limits and in requests; None removes it.
+
+        A request without a limit gets an equal one, which the API server demands.
+        """
+        name, container = self.resource.name, self.place.container
+        lacks_limit = amount is not None and is_extended(name) and name not in container.limits
+        limit = (f"{self.place.path}.resources.limits[{name}]",) if lacks_limit else ()
+        return tuple(Edit(path, amount) for path in (*limit, *self.place.amount_paths(name)))
 
     def replaced_by(self, name: str, amount: str | float | None = None) -> Edits:
-        """Return the edits that replace the resource by another one, with the same amount if none is given."""
-        amount = str(self.quantity or 1) if amount is None else amount
+        """Return the edits that replace the resource by another one.
+
+        Without an amount, whole cards become as many, and slices as many slices; of anything else, one is enough.
+        """
+        is_same = self.resource.measure is (Measure.SLICES if MIG_SLICE in name else Measure.DEVICES)
+        amount = (str(self.quantity or 1) if is_same else 1) if amount is None else amount
         added = (Edit(path, amount) for path in self.place.amount_paths(self.resource.name, name))
         return (*self.set_to(None), *added)
 

@@ -160,8 +160,10 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
             try:
                 fields[field] = parse(text)
             except EstimateError as error:
-                remedy = f'set for example {key}: "{example}"'
-                bad.append(BadAnnotation(key, text, str(error), remedy, _meant(text, parse), example))
+                near = shapes.near_families(text) if field == "family" else ()
+                instead = next(iter(near), example)
+                remedy = f'set for example {key}: "{instead}"'
+                bad.append(BadAnnotation(key, text, str(error), remedy, _meant(text, parse), instead))
     if bad:
         return tuple(bad)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
@@ -188,7 +190,7 @@ def _meant(text: str, parse: Callable[[str], Any]) -> str:
     candidates = [plain, FLAGS.get(plain, "")]
     if number := _NUMBER.search(plain):
         thousands = str(int(Fraction(number[1]) * 1024)) if number[2] == "k" else ""
-        candidates += [number[0], thousands, number[1]]
+        candidates += [number[0], thousands, number[1], f"int{number[1]}"]
     for each in candidates:
         with suppress(EstimateError):
             parse(each)

@@ -13,6 +13,8 @@ import msgspec
 
 LARGEST_COUNT = 10**9
 """Maximum of every number except the number of parameters. It keeps the arithmetic short."""
+LEAST_PARAMS = 10**6
+"""Less without a unit lacks one, such as 70 for 70b."""
 LARGEST_PARAMS = 10**15
 """Far more than any model has."""
 
@@ -139,6 +141,8 @@ def parse_params(text: str) -> int:
     count: Fraction = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
     if not 0 < count <= LARGEST_PARAMS:
         raise invalid(f"more than 0 and at most {LARGEST_PARAMS:.0e} parameters", text)
+    if count < LEAST_PARAMS and not match[3]:
+        raise invalid("a number of parameters with its unit, such as 70b", text)
     return ceil(count)
 
 
@@ -226,6 +230,10 @@ def parse_family(text: str) -> ModelShape:
     word = text.strip().lower()
     shape = FAMILIES.get(word)
     if shape is None:
-        near = difflib.get_close_matches(word[:_LONGEST_NAME], FAMILIES, n=3) or sorted(FAMILIES)[::7]
-        raise invalid(f"a built-in family such as {', '.join(near)} (others: model-params)", text)
+        near = ", ".join(near_families(text) or sorted(FAMILIES)[::7])
+        raise invalid(f"a built-in family such as {near} (of others, state the number of parameters)", text)
     return shape
+
+
+def near_families(text: str) -> list[str]:
+    return difflib.get_close_matches(text.strip().lower()[:_LONGEST_NAME], FAMILIES, n=3)

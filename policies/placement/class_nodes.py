@@ -60,8 +60,9 @@ def _not_schedulable(
     if states is None or (states and not names <= nodes.on_nodes):  # gpu-requests reports what no node has
         return
     if not any(names <= state.resources for state in states):
+        together = " together" if len(names) > 1 else ""
         has = (
-            f"no schedulable node of it has {' and '.join(sorted(names))} now"
+            f"no schedulable node of it has {' and '.join(sorted(names))}{together} now"
             if states
             else "all its nodes are cordoned now"
         )

@@ -131,7 +131,9 @@ def _given_tolerations(pod: Pod, context: Context, classes: Sequence[GPUClass]) 
 
 def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     mapping = context.resource_mapping
-    resources = {request.resource for request in mapping.requests(pod)}
+    # Rule ineffective-fields says which name a misspelt one means.
+    requests = mapping.requests(pod)
+    resources = {each.resource for each in requests if not mapping.misspelt(each.resource.name)}
     if pod.annotations and mapping.pod_fraction(pod):
         resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
     # Of GPUs of several vendors, rule gpu-requests says which to remove.

@@ -293,6 +293,7 @@ def total_findings(
                 path="spec",
                 message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
                 choices=choices,
+                is_example=True,
                 remedy="" if asks else complaint.remedy.replace(NAME, resource.name),
                 ask="to raise gpu-requests.maxPerPod" if asks else "",
                 asks=asks,
@@ -343,7 +344,8 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
         yield about(
             reason=FRACTION_BESIDE_GPUS,
-            message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
+            message="should not stand beside whole GPUs: schedulers that know the annotation refuse such pods, the others "
+            "ignore it",
             choices=(
                 (Edit(annotation_path(key.key)),),
                 tuple(

@@ -118,6 +118,7 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
         return _ineffective(
             message="has no effect: the pod restarts always, so it may serve",
             choices=together(Edit(annotation_path(MODEL_PHASE), "training")),
+            is_example=True,
             remedy=f'declare {MODEL_PHASE}: "training" where it does not serve',
             ask="for serving: true",
             asks=asks,

@@ -54,6 +54,24 @@ def test_a_fix_by_another_resource_moves_limit_and_request() -> None:
 
 
 @cases(
+    ("resource", "other", "want"),
+    as_many_cards=(GPU, "amd.com/gpu", "4"),
+    as_many_slices=("nvidia.com/mig-1g.5gb", "nvidia.com/mig-1g.10gb", "4"),
+    one_card_for_shares=("nvidia.com/gpu.shared", GPU, 1),
+    one_card_for_slices=("nvidia.com/mig-1g.5gb", GPU, 1),
+    one_card_for_memory=("nvidia.com/gpumem", GPU, 1),
+    as_many_shares_as_cards=(GPU, "nvidia.com/gpu.shared", "4"),
+)
+def test_how_many_of_another_resource(resource: str, other: str, want: object) -> None:
+    [place] = view(pod(container(resources={"limits": {resource: "4"}}))).places
+    known = RESOURCE_MAPPING.resource(resource)
+    assert known
+    [limit] = filter(None, amounts(place, known))
+
+    assert limit.replaced_by(other)[-1].value == want
+
+
+@cases(
     ("limit", "requested", "want"),
     equal=("1", "1000m", "limits"),
     limit=("2", "1", "limits"),

@@ -22,6 +22,10 @@ from tests.policies.rules.class_pods import (
 )
 
 
+def test_a_misspelt_resource_is_left_to_the_rule_that_knows_the_name() -> None:
+    assert reported(asking("nvidia-t4", resource="nvidia.com/gpus")) == []
+
+
 def must_pin(remedy: str) -> str:
     return f"spec: {remedy}; must pin the pod to a GPU class: namespace ml-training may not use every class"
 

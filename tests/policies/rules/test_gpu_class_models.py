@@ -145,13 +145,29 @@ def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUCla
         {"family": "lama-3.1-8b"},
         f'metadata.annotations[{MODEL}family] = "lama-3.1-8b": set for example {MODEL}family: '
         '"llama-3.1-8b"; must be a built-in family such as llama-3.1-8b, llama-3-8b, llama-3.1-70b '
-        '(others: model-params), not "lama-3.1-8b"',
+        '(of others, state the number of parameters), not "lama-3.1-8b"',
+    ),
+    the_nearest_family_is_the_example=(
+        {"family": "Llama-3.1-70B-Instruct"},
+        f'metadata.annotations[{MODEL}family] = "Llama-3.1-70B-Instruct": set for example {MODEL}family: '
+        '"llama-3.1-70b"; must be a built-in family such as llama-3.1-70b, llama-3.3-70b, llama-3.1-405b '
+        '(of others, state the number of parameters), not "Llama-3.1-70B-Instruct"',
+    ),
+    a_number_without_its_unit=(
+        {"params": "70"},
+        f'{PARAMS} = "70": set for example {MODEL}params: "70b"; must be a number of parameters with its unit, '
+        'such as 70b, not "70"',
+    ),
+    bits_of_a_precision=(
+        {"params": "7b", "precision": "4bit"},
+        f'metadata.annotations[{MODEL}precision] = "4bit": set {MODEL}precision: "int4"; must be one of '
+        'fp32, tf32, fp16, bf16, fp8, int8, fp4, int4, not "4bit"',
     ),
     unknown_family=(
         {"family": "clip"},
         f'metadata.annotations[{MODEL}family] = "clip": set for example {MODEL}family: "llama-3.1-8b"; '
         "must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b "
-        '(others: model-params), not "clip"',
+        '(of others, state the number of parameters), not "clip"',
     ),
 )
 def test_invalid_annotation(model: JSON, want: str) -> None:

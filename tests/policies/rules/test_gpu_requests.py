@@ -92,6 +92,30 @@ def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) 
     assert found == [f'{LIMIT} (container "main") = {shown}: {want}']
 
 
+def test_a_request_without_a_limit_gets_both_because_one_alone_is_denied() -> None:
+    [finding] = findings(pod(request_alone("1.5")))
+
+    assert finding.sentence() == (
+        f'spec.containers[0].resources.requests[{GPU}] (container "main") = "1.5": set {GPU}: 1 or 2; must be a whole '
+        "number of GPUs, not 1.5 of them"
+    )
+    assert finding.choices == tuple(
+        (Edit(LIMIT, amount), Edit(f"spec.containers[0].resources.requests[{GPU}]", amount))
+        for amount in (1, 2)
+    )
+
+
+def test_which_of_several_containers_gets_less_is_for_their_author() -> None:
+    containers = [{**gpu_container("8"), "name": "a"}, {**gpu_container("2"), "name": "b"}]
+
+    [finding] = findings(pod(*containers), options=GPURequestsOptions(max_per_pod=8))
+
+    assert finding.sentence() == (
+        f"spec: request {GPU}: 8 or less; the pod needs 10 {GPU} at one time: must be at most 8 per pod by policy"
+    )
+    assert (len(finding.choices), finding.fix) == (1, ())
+
+
 @cases(
     ("resource", "quantity", "message", "remedy"),
     percentage=("nvidia.com/gpucores", "101", "must be at most 100 percent of a GPU", "100 or less"),
@@ -306,7 +330,7 @@ def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         'metadata.annotations[gpu-fraction] = "0.5": remove it, or the whole GPUs of container "main"; should not '
-        "stand beside them: schedulers that know the annotation refuse such pods, the others ignore it"
+        "stand beside whole GPUs: schedulers that know the annotation refuse such pods, the others ignore it"
     )
 
 

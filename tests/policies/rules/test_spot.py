@@ -148,6 +148,14 @@ def test_an_annotation_that_has_no_effect(document: JSON, tweaks: Any, want: str
     assert [(each.severity, each.sentence()) for each in found] == [(Severity.WARNING, sentence)]
 
 
+def test_only_the_author_knows_whether_the_pod_serves() -> None:
+    server = pod(gpu_container(), annotations={SPOT: "true"})
+
+    [found] = check(view(server), ANNOTATED, context())
+
+    assert (len(found.choices), found.fix) == (1, ())
+
+
 @cases(
     ("text", "advice"),
     yes=("yes", '"true"'),

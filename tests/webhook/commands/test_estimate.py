@@ -110,7 +110,7 @@ WHOLE_NUMBER = "a whole number from 1 to 1000000000"
     family=(
         ("--family", "clip"),
         "Invalid value for '--family': must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, "
-        'qwen3-235b-a22b (others: model-params), not "clip".',
+        'qwen3-235b-a22b (of others, state the number of parameters), not "clip".',
     ),
     layers=((*B7, "--layers", "32"), "--layers, --kv-heads and --head-size must stand together."),
     params=(
