@@ -2,10 +2,14 @@
 
 from msgspec.structs import replace
 
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.annotations import DOMAIN
+from policies.pods.injected import INJECTION_MISSING, WOULD_INJECT
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_pod
+from policies.quota.waiting import waits
 from policies.rule import Mode, Phase
 from webhook.evaluation.decision import Decision, Outcome, not_repeated
 from webhook.evaluation.evaluator import Evaluator
@@ -54,3 +58,22 @@ def evaluate_template(
     refused = by.refused(policy, pod, is_partial=is_partial)
     refused = by.tried(refused, Phase.TEMPLATE, pod, by_daemonset=by_daemonset, owner=owner)
     return decision.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
+
+
+def is_reviewed(pod: Pod, resource_mapping: ResourceMapping) -> bool:
+    """Whether the API server sends the webhook a new pod: the matchConditions of the chart, `asksForAnAccelerator`."""
+    amounts = (of for place in pod.places for of in (place.container.limits, place.container.requests))
+    keys = {each.key for each in resource_mapping.fraction_annotations}
+    return (
+        any("/" in name for of in amounts for name in of)
+        or bool(pod.spec.resource_claims)
+        or waits(pod)
+        or any(key in keys or key.startswith(DOMAIN) for key in pod.annotations)
+    )
+
+
+def unreviewed(decision: Decision, pod: Pod) -> Decision:
+    """Return the decision on a pod that the webhook never sees: nothing is added to it."""
+    about_changes = {WOULD_INJECT, INJECTION_MISSING}
+    found = (each for each in decision.violations if each.finding.reason not in about_changes)
+    return replace(decision, changes=(), note=None, pod=pod, violations=tuple(found))
