@@ -84,7 +84,7 @@ BESIDE = ", {name: side, resources: {limits: {nvidia.com/gpu: 1}}}]}"
     a_network_card=(CPU.replace("image: web", "resources: {limits: {example.com/nic: 1}}"), True),
     our_annotation=(CPU.replace("{name: web}", "{name: web, annotations: {gpu-admission.dev/gpu-class: nvidia-a10}}"), True),
     a_fraction=(CPU.replace("{name: web}", "{name: web, annotations: {gpu-fraction: '0.5'}}"), True),
-    a_claim=(CPU.replace("spec: {", "spec: {resourceClaims: [{name: gpu, resourceClaimName: gpu}], "), False),
+    a_claim=(CPU.replace("spec: {", "spec: {resourceClaims: [{name: gpu, resourceClaimName: gpu}], "), True),
     our_gate=(CPU.replace("spec: {", "spec: {schedulingGates: [{name: gpu-admission.dev/quota}], "), True),
 )  # fmt: skip
 def test_a_pod_that_the_api_server_does_not_send_gets_nothing(
