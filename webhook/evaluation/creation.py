@@ -9,10 +9,11 @@ from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_pod
-from policies.quota.waiting import waits
+from policies.quota.waiting import waits, without_gate
 from policies.rule import Mode, Phase
 from webhook.evaluation.decision import Decision, Outcome, not_repeated
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.gate import without_line
 
 
 def evaluate_creation(
@@ -24,7 +25,11 @@ def evaluate_creation(
     """
     if too_long := by.too_long(policy, pod):
         return [too_long]
+    submitted, is_unwanted = pod, waits(pod) and by.lets_wait(policy) is False
+    pod = without_gate(pod) if is_unwanted else pod
     mutated = replace(by.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
+    if is_unwanted:
+        mutated = without_line(mutated, submitted, Phase.MUTATE)
     final = by.as_given(policy, mutated.pod or pod)
     validated = by.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
     if counted:

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from tests.cases import cases
@@ -94,6 +95,19 @@ def test_a_pod_that_the_api_server_does_not_send_gets_nothing(
 
     assert (VOID in words(check("-f", "-", stdin=text))) is is_isolated
     assert (VOID in words(check("-f", "-", "--config", enforced, stdin=text))) is is_isolated
+
+
+def test_our_gate_goes_where_pods_do_not_wait() -> None:
+    gated = GOOD.replace(
+        "spec:\n", "spec:\n  schedulingGates: [{name: other}, {name: gpu-admission.dev/quota}]\n", 1
+    )
+
+    assert (
+        'warning: spec.schedulingGates = "gpu-admission.dev/quota": is removed: pods of this namespace do not wait in line '
+        "for quota [gpu-quota]"
+    ) in words(check("-f", "-", stdin=gated))
+    (pod,) = yaml.safe_load_all(check("-f", "-", "-o", "yaml", stdin=gated).stdout)
+    assert pod["spec"]["schedulingGates"] == [{"name": "other"}]
 
 
 @cases(
