@@ -64,7 +64,7 @@ def rules(name: str | None, output: str) -> None:
         print_as(output, document(rule), lambda screen: _print_rule(screen, rule))
         return
     if name in OF_NO_RULE:
-        text = f"{OF_NO_RULE[name][0].upper()}{OF_NO_RULE[name][1:]}. This is no rule: it has no mode and no options."
+        text = f"{OF_NO_RULE[name][0].upper()}{OF_NO_RULE[name][1:]}. It belongs to no rule: it has no mode and no options."
         print_as(
             output, {"id": name, "summary": OF_NO_RULE[name]}, lambda screen: _print_other(screen, name, text)
         )

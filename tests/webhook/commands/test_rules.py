@@ -46,7 +46,7 @@ def test_one_rule_with_its_contract_and_options(rule: Rule) -> None:
     assert max(len(line) for line in shown) <= 80
 
 
-NO_RULE = "This is no rule: it has no mode and no options."
+NO_RULE = "It belongs to no rule: it has no mode and no options."
 
 
 @cases(
