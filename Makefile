@@ -9,7 +9,7 @@ PORT ?= 8443
 METRICS_PORT ?= 9443
 READY := .venv/.installed
 # In so many processes: more than cores where tests run on a real API server, since these wait most of the time; each process costs
-# 6 s to collect all tests. How tests are shared out: tests/conftest.py.
+# 3 s to collect all tests. How tests are shared out: tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --numprocesses
 # Without bytecode every process that a test starts compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -108,14 +108,14 @@ def enough_cards(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...
     return tuple(each.gpus for each in class_fit(need.estimate, classes, need.gpus).in_one_node[-MAX_WAYS:])
 
 
-def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
-    """Return a remedy: a larger slice, or a number of cards, on which the model fits. "" if there is none."""
+def enough_in_words(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
+    """Return a larger slice, or a number of cards, on which the model fits: `8 GPUs of 141 GiB`. "" if there is none."""
     fit = class_fit(need.estimate, classes, need.gpus)
     counts = fit.in_one_node[-MAX_WAYS:]
     ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GiB" for each in counts]
     if need.profile is not None and fit.slices:
         ways.insert(0, f"a slice {fit.slices[0].profile}")
-    return f"request {' or '.join(ways)}" if ways else ""
+    return " or ".join(ways)
 
 
 def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple[BadAnnotation, ...] | None:

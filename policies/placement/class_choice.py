@@ -11,7 +11,7 @@ from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, eith
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
-from policies.models.memory import ModelNeed, advice, enough_cards
+from policies.models.memory import ModelNeed, enough_cards, enough_in_words
 from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import LabelKeys, chosen_hardware
@@ -186,7 +186,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             allowed = tuple(filter(self._surely_has_nodes, allowed))
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.catalogue if self.may_offer(each)]
-        names = [each.name for each in offering]
+        names = [each.name for each in [*filter(self._surely_has_nodes, offering)] or offering]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         choices = tuple(self._edits_to_resource(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
         advice = ClassAdvice(choices, remedy)
@@ -317,15 +317,19 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         in_words = chosen[0].name if len(chosen) == 1 else "that holds the weights"
         return _chosen(selection, tuple(chosen), in_words, need.words)
     key, value = need.declared
+    choices = tuple(filter(None, map(selection.edits_to_count, enough_cards(need, usable))))
+    enough = enough_in_words(need, usable)
+    # Of several containers, the author knows which loads the model.
+    but = f"; {enough} would do" if enough and not choices else ""
     return Finding(
         reason=MODEL_TOO_LARGE,
         path=annotation_path(key),
         value=value,
-        message=f"must fit on a class that the pod may use: {need.weights_words}",
-        choices=tuple(filter(None, map(selection.edits_to_count, enough_cards(need, usable)))),
-        remedy=(ways := advice(need, usable)),
-        ask="" if ways else "for larger cards",
-        asks=() if ways else (Asked("Node"),),
+        message=f"must fit on a class that the pod may use: {need.weights_words}{but}",
+        choices=choices,
+        remedy=f"request {enough}" if choices else "",
+        ask="" if choices else "for larger cards",
+        asks=() if choices else (Asked("Node"),),
     )
 
 

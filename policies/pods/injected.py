@@ -61,8 +61,8 @@ def as_submitted(pod: Pod, *, author_set_node: bool = False, injected: Words | N
     return submitted
 
 
-def names_its_node(document: bytes) -> bool:
-    """Whether the pod, in JSON, was created with its nodeName. Who writes a field owns it, and a binding owns no field.
+def author_wrote_node_name(document: bytes) -> bool:
+    """Whether the pod, in JSON, was created with its nodeName. Who writes a field owns it, and a Binding owns no field.
 
     (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Without managedFields, the scheduler is assumed.
     """

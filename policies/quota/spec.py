@@ -10,6 +10,7 @@ import msgspec
 
 from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.pod import ResourceList
 from policies.quota.amounts import CLASSES, Hard, Vector, limits_of, unreadable
 from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
@@ -117,25 +118,29 @@ def budget_field(key: str) -> str:
     )
 
 
-def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMapping) -> Iterator[Finding]:
-    """Yield a warning for every key of `spec.hard` that names a GPU resource and has no effect."""
-    keys = frozenset(hard)
-    for key in sorted(keys):
+def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield a warning for every key of `spec.hard` that names a GPU resource and has no effect.
+
+    The key that has an effect gets an amount that its author wrote. Nothing writes 0 unasked, which would stop every pod.
+    """
+    for key in sorted(hard):
         resource = key.removeprefix(LIMITS)
         if key.startswith(REQUESTS) or "/" not in resource or resource_mapping.resource(resource) is None:
             continue
-        meant = REQUESTS + resource
-        remedy = f"remove it, {meant} is set as well" if meant in keys else f"set {meant}"
-        added = () if meant in keys else (Edit(f"spec.hard[{meant}]", 0),)
-        edits = (Edit(f"spec.hard[{key}]"), *added)
+        meant, removed = REQUESTS + resource, Edit(f"spec.hard[{key}]")
+        same = (each for each in (key, resource, LIMITS + resource) if each in hard)
+        amounts = {str(hard[each] or 0): hard[each] or 0 for each in same}
+        is_set = meant in hard
+        moved = tuple((removed, Edit(f"spec.hard[{meant}]", amount)) for amount in amounts.values())
         yield Finding(
             rule=RESOURCE_QUOTA,
             reason=INEFFECTIVE_QUOTA,
             severity=Severity.WARNING,
-            path=f"spec.hard[{key}]",
+            path=removed.path,
             message="has no effect: a ResourceQuota counts only requests of extended resources",
-            choices=together(*edits),
-            remedy=remedy,
+            choices=together(removed) if is_set else moved,
+            is_example=not is_set and "0" in amounts,
+            remedy=f"remove it, {meant} is set as well" if is_set else "",
         )
 
 

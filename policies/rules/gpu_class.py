@@ -23,7 +23,7 @@ from policies.gpus.cards import requested_of_nodes, vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
-from policies.models.memory import advice, enough_cards
+from policies.models.memory import enough_cards, enough_in_words
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import ClassAdvice
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
@@ -292,19 +292,21 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         usable = filter(case.selection.offers_whole, case.selection.usable())
         fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, catalogue)]
         named = case.naming(fitting) if fitting else ClassAdvice()
-        ways, words = list(filter(None, (advice(need, classes), named.remedy))), need.words
+        more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
+        enough, words = enough_in_words(need, classes), need.words
+        ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (named.remedy,))]
         ask = "" if ways else "for larger cards"
-        choices = (*map(case.selection.edits_to_count, enough_cards(need, classes)), *named.choices)
         if not need.weights_fit(largest, catalogue):
             words = need.weights_words
         elif not need.estimate.knows_cache:
             words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
+        words += f"; {enough} would do" if enough and not more_cards else ""
         yield warning(
             reason=MODEL_TOO_LARGE,
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, catalogue)}): {words}",
-            choices=tuple(filter(None, choices)),
+            choices=(*more_cards, *named.choices),
             remedy=", or ".join(ways),
             ask=ask,
             asks=(Asked("Node"),) if ask else (),

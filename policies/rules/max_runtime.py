@@ -149,7 +149,7 @@ def _bound(
             choices=together(Edit(annotation_path(MAX_RUNTIME), duration_text(maximum))),
         )
     elif owner.name:  # of a template, `check_workload` names the field
-        message = f"{owner.path} of {owner.name} must be at most {maximum} ({duration_text(maximum)}), not {seconds}"
+        message = f"{owner.deadline_path} of {owner.name} must be at most {maximum} ({duration_text(maximum)}), not {seconds}"
         yield Finding(reason=EXCEEDS_MAX_RUNTIME, message=message)
 
 
@@ -171,11 +171,11 @@ def check_workload(workload: Workload, options: MaxRuntimeOptions, context: Cont
     known: set[str] = set()
     for pods in workload.pods:
         owner = pods.owner
-        is_new = owner.deadline is not None and owner.path not in known
+        is_new = owner.deadline is not None and owner.deadline_path not in known
         if is_new and owner.kind not in options.exempt.kinds and context.surely_requests_gpus(pods.pod):
-            known.add(owner.path)
+            known.add(owner.deadline_path)
             maximum = options.of(pods.admitted, context.classes)[1]
-            for found in _above(owner.deadline, maximum, owner.path):
+            for found in _above(owner.deadline, maximum, owner.deadline_path):
                 yield msgspec.structs.replace(found, severity=Severity.WARNING)
 
 

@@ -1,7 +1,7 @@
 """Compare the processes that a container starts, one for each GPU, with the GPUs that it requests.
 
 Reads:   the flags of vLLM, SGLang, TGI, torchrun, accelerate, Ray and DeepSpeed in command and args, with variables whose numbers
-         are in env, GPUs of the container, the pods that share a model (`Owner.shared`); the fields in
+         are in env, GPUs of the container, the pods that share a model (`Owner.model_pods`); the fields in
          `policies/pods/process_fields.py`, GPUs of their pods.
 Warns:   about more processes than GPUs, which fail or wait forever, and about fewer, which leave GPUs idle; about several MIG
          slices in one container.
@@ -130,7 +130,7 @@ def _of_command(
         flags = [(flag, count, 1)]
     if not flags:
         return
-    pods = owner.shared if owner.is_whole or not _SEVERAL_NODES.search(text) else None
+    pods = owner.model_pods if owner.model_pods_are_all or not _SEVERAL_NODES.search(text) else None
     for counted in (flags[0][0], *(flag for flag, _ in times)):
         text = text.replace(counted, "")
     has_other_users = len(flags) > 1 or _OTHER_GPU_USERS.search(text) is not None

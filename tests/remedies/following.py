@@ -16,6 +16,7 @@ from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
 from policies.rules.ineffective_fields import UNKNOWN_RESOURCE_NAME
 from tests.oracle import JSON
+from tests.remedies.asking import granted
 from tests.remedies.situations import CLASS, OWNER, Situation, released
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.stored_objects import Evaluation
@@ -135,6 +136,10 @@ class Subject:
             if why := self.wrong(violation, where, edited(self.document, edits)):
                 said = " and ".join(f"{edit.path}: {edit.value}" for edit in edits)
                 yield failed("choice", f"{said} → {why}")
+        # Of a workload, one thing is asked at a time: what stands in its way first.
+        then = granted(self.situation, finding.asks) if self.document["kind"] == "Pod" else None
+        if then is not None and (why := self.wrong(violation, then, self.document)):
+            yield failed("ask", why)
         if finding.awaits is None or is_beside:
             return
         if why := self.wrong(violation, awaited(self.situation, self.document, finding), self.document):

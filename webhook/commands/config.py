@@ -55,29 +55,29 @@ def config(
 
     The documents are those in DIRECTORY, or of a cluster.
 
-    Exit codes: 0 the documents are valid, 2 they are not, or could not be read. Of a cluster it shows what is in force anyway.
+    Exit codes: 0 the documents are valid, 2 they are not, or could not be read. Of a cluster it still prints what is in force.
     """
     if directory is not None and cluster.is_named:
         raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
     labels: dict[str, Labels] = {name: default_labels(name) for name in namespaces}
     problems: tuple[LocatedProblem, ...] = ()
-    wrong: tuple[LocatedProblem, ...] = ()
+    path_problems: tuple[LocatedProblem, ...] = ()
     try:
         if directory is not None:
             configuration = load_directory(directory)
         else:
             with cluster.client() as api:
                 chosen = read_chosen(api)
-                wrong = tuple(read_path_problems(api, chosen.configuration))
+                path_problems = tuple(read_path_problems(api, chosen.configuration))
                 paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
                 labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
             configuration, problems = chosen.configuration, chosen.problems
     except ConfigurationError as error:
         end_with(error.problems, "; the configuration is not valid")
-    content = document(configuration, labels, now, (*problems, *wrong))
+    content = report(configuration, labels, now, (*problems, *path_problems))
     print_as(output, content, lambda screen: _print(screen, content))
-    if wrong:
-        end_with([*problems, *wrong], "; pods at wrong paths are not seen")
+    if path_problems:
+        end_with([*problems, *path_problems], "; pods at these paths of workload kinds are not seen")
     if problems:
         end_with(problems, "; the stored documents are not in force; the last valid ones are shown")
 
@@ -85,7 +85,7 @@ def config(
 # ---- plain data, from which the text is printed
 
 
-def document(
+def report(
     configuration: Configuration,
     labels: Mapping[str, Labels],
     now: datetime,

@@ -75,8 +75,8 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 class WaitingLine:
     """Thread-safe, but only one thread at a time may take the turn of a namespace, or of the namespaces of a team.
 
-    `queue_of` returns `spec.queue` of the quota of a namespace, and `queues` says whether its pods may wait. `requeue` is called
-    with a namespace whose line needs another turn, and after how many seconds.
+    `line_spec_of` returns `spec.queue` of the quota of a namespace, and `lets_wait` says whether its pods may wait.
+    `reconcile_later` is called with a namespace whose line needs another turn, and after how many seconds.
 
     Hears: ends of pods and claims that held quota.
     """
@@ -88,12 +88,13 @@ class WaitingLine:
         gangs: Gangs,
         owners: Owners,
         reports: WaitingReports,
-        queue_of: Callable[[str], QueueSpec],
-        queues: Callable[[str], bool],
-        requeue: Callable[[str, float], object],
+        line_spec_of: Callable[[str], QueueSpec],
+        lets_wait: Callable[[str], bool],
+        reconcile_later: Callable[[str, float], object],
     ) -> None:
         self._api, self._usage_cache, self._gangs, self._owners = api, usage_cache, gangs, owners
-        self._reports, self._queue_of, self._queues, self._requeue = reports, queue_of, queues, requeue
+        self._reports, self._line_spec_of, self._lets_wait = reports, line_spec_of, lets_wait
+        self._reconcile_later = reconcile_later
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
         self._lock = threading.Lock()
         self._lifting: set[str] = set()
@@ -126,10 +127,10 @@ class WaitingLine:
         `former` has the credits of earlier ends, perhaps from another process.
         """
         ended, in_team = self._ended_between(namespace, former, counted), counted.team_state is not None
-        if not ended or not self._queue_of(namespace).prefer_replacements:
+        if not ended or not self._line_spec_of(namespace).prefer_replacements:
             return counted
         demand_of = self._demand_of(counted)
-        if demand_of is None or not (self.has_waiting(namespace) or self._queues(namespace)):
+        if demand_of is None or not (self.has_waiting(namespace) or self._lets_wait(namespace)):
             return counted
         # Without the lock: the demand needs that of the informers, which hold theirs while they call `ended`.
         owner_of = self._owners_of(namespace)
@@ -204,7 +205,7 @@ class WaitingLine:
         owner_of = self._credited_owner(namespace, ledger)
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
-            self._requeue(namespace, AGAIN_SECONDS)
+            self._reconcile_later(namespace, AGAIN_SECONDS)
         waiters = [
             Waiter(
                 uid=pod.uid,
@@ -218,9 +219,9 @@ class WaitingLine:
             for pod in pods
         ]
         waiters += mark_waiters(ledger)
-        line = line_up(ledger, waiters, gangs, self._queue_of(namespace), _now(), in_team=in_team)
+        line = line_up(ledger, waiters, gangs, self._line_spec_of(namespace), _now(), in_team=in_team)
         if line.matching and line.matching.held_for_replacements:
-            self._requeue(namespace, line.matching.held_for_ms / 1000)
+            self._reconcile_later(namespace, line.matching.held_for_ms / 1000)
         return _Waiting(pods, demands, line)
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
@@ -319,7 +320,7 @@ class WaitingLine:
         aside, now = self._aside.get(pod.uid), monotonic()
         if aside is None or aside.version < pod.version or aside.until <= now:
             return None
-        self._requeue(pod.namespace, aside.until - now)  # another event may have come before
+        self._reconcile_later(pod.namespace, aside.until - now)  # another event may have come before
         return Standing.DENIED
 
     def _lift(self, pod: PodRecord, unless: Callable[[], object] = bool) -> None:
@@ -346,7 +347,8 @@ class WaitingLine:
                 self._lifted.setdefault(pod.namespace, {})[pod.uid] = pod.version
             self._reports.started(pod)
         except (errors.Conflict, errors.NotFound):
-            self._requeue(pod.namespace, FIRST_PAUSE)  # it has changed or gone, and the watch will show it
+            # It has changed or gone, and the watch will show it.
+            self._reconcile_later(pod.namespace, FIRST_PAUSE)
         except (errors.Invalid, errors.Forbidden) as error:
             # The pod has changed, or the API server just started and knows no roles yet. What admission denies, it denies twice.
             before = self._aside.get(pod.uid)
@@ -355,17 +357,17 @@ class WaitingLine:
             else:
                 with self._lock:
                     self._aside[pod.uid] = _Aside(pod.version, 0.0, monotonic())
-                self._requeue(pod.namespace, FIRST_PAUSE)
+                self._reconcile_later(pod.namespace, FIRST_PAUSE)
         except (errors.Unreachable, errors.Unavailable) as error:
             # Nobody denied it: the API server or a webhook does not answer. The pod keeps its place, and what is held for it.
             log.warning("%s/%s: its scheduling gate is not removed yet: %s", pod.namespace, pod.name, error)
             self._reports.delayed(pod)
-            self._requeue(pod.namespace, FIRST_PAUSE)
+            self._reconcile_later(pod.namespace, FIRST_PAUSE)
         except errors.ApiError as error:
             self._stand_aside(pod, str(error), pod.version)
         except Exception:  # a bug, which the pool would not log
             log.exception("%s/%s: its scheduling gate was not removed", pod.namespace, pod.name)
-            self._requeue(pod.namespace, LONGEST_PAUSE)
+            self._reconcile_later(pod.namespace, LONGEST_PAUSE)
         finally:
             with self._lock:
                 self._lifting.discard(pod.uid)
@@ -381,7 +383,7 @@ class WaitingLine:
             self._aside[pod.uid] = _Aside(version, pause, now + pause)
         self._reports.denied(pod, problem)
         log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, problem)
-        self._requeue(pod.namespace, 0.0)  # what is held for it goes to those behind it
+        self._reconcile_later(pod.namespace, 0.0)  # what is held for it goes to those behind it
 
 
 def _now() -> int:

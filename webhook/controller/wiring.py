@@ -84,7 +84,8 @@ def make_manager(
     clock = clock or anchored_clock()
     informers = SharedInformers(api, configuration, options.namespace, observed or ObservedLedgers(), clock)
     manager = Manager(api, elector, informers, metrics)
-    is_ready_leader, events, usage_cache = manager.is_ready_leader, manager.events, informers.usage
+    is_ready_leader, events = manager.is_ready_leader, manager.events
+    usage_cache = informers.usage
     gpu_use: GPUUse | None = None
     if options.measuring is not None:
         gpu_use = GPUUse(options.measuring, usage_cache, informers.quotas, events, metrics)
@@ -101,7 +102,8 @@ def make_manager(
             replica=gethostname(),
         )
         manager.add("usage audit", usage_log.run)
-    unmapped, sizes = UnmappedResourcesWatch(usage_cache, informers.configuration), TeamSizes()
+    unmapped = UnmappedResourcesWatch(usage_cache, informers.configuration)
+    sizes = TeamSizes()
     _add_reconcilers(
         manager,
         api,
@@ -159,7 +161,7 @@ def _add_reconcilers(
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
-    LedgerChanges(informers, gpu_use, manager.queue, metrics)
+    LedgerChanges(informers, gpu_use, manager.queue, metrics)  # lives by what it subscribes to
     enforcement = Enforcement(configuration, informers.namespaces)
     line = WaitingLine(
         api=api,
@@ -167,9 +169,9 @@ def _add_reconcilers(
         gangs=Gangs(api, configuration),
         owners=Owners(api, configuration),
         reports=reports,
-        queue_of=informers.queue_spec,
-        queues=enforcement.lets_wait,
-        requeue=manager.queue.add,
+        line_spec_of=informers.queue_spec,
+        lets_wait=enforcement.lets_wait,
+        reconcile_later=manager.queue.add,
     )
     store = ClusterStore(api, namespace, partial(team_listed_now, api), informers.team_objects)
     membership = informers.membership
@@ -190,6 +192,7 @@ def _add_reconcilers(
         gpu_use=gpu_use,
     )
     teams = TeamReconciler(store, observed, membership, sizes, moves, quotas, line, metrics)
+    # Also namespaces without a team: each is a group of its own.
     manager.add_workers(teams.reconcile_group)
 
 
@@ -198,7 +201,7 @@ def _register_collectors(
 ) -> None:
     ledgers, usage_cache = informers.observed.ledgers, informers.usage
     if gpu_use is not None:
-        registry.register(gpu_use)
+        registry.register(gpu_use)  # it has the metrics of what it measures
     registry.register(LedgerCollector(ledgers, informers.statuses))
     registry.register(TeamCollector(informers.observed.teams))
     granted = partial(granted_and_allocatable, usage_cache, informers.membership, informers.quotas)

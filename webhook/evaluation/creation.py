@@ -30,7 +30,7 @@ def evaluate_creation(
     mutated = replace(by.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
     if is_unwanted:
         mutated = without_line(mutated, submitted, Phase.MUTATE)
-    final = by.as_given(policy, mutated.pod or pod)
+    final = by.with_limit_range_defaults(policy, mutated.pod or pod)
     validated = by.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
     if counted:
         line = by.line_of(policy, final, by_daemonset=by_daemonset)

@@ -28,6 +28,7 @@ from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range
 from policies.pods.limits import excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
+from policies.pods.quantity import QuantityText
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
@@ -58,6 +59,7 @@ from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
+_AMOUNT: msgspec.json.Decoder[QuantityText] = msgspec.json.Decoder(QuantityText)
 """Keys of a ResourceQuota that are read."""
 
 
@@ -229,7 +231,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Iterator[tuple[Violation, ...]]:
         """Yield what each phase finds of a pod that is created now, or of a template. quota: None for the unused one."""
         evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
-        pod = self.as_given(policy, pod)
+        pod = self.with_limit_range_defaults(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
         yield self.refused(policy, first.pod or pod).violations
@@ -251,7 +253,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             Decision(policy=policy), demand
         )
 
-    def as_given(self, policy: EffectivePolicy, pod: Pod) -> Pod:
+    def with_limit_range_defaults(self, policy: EffectivePolicy, pod: Pod) -> Pod:
         """Return a new pod, as its author wrote it, with what LimitRanges give it before webhooks see it."""
         limits = self.facts.limits_of(policy.namespace)
         return as_admitted(pod, limits) if limits is not None else pod
@@ -295,13 +297,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
                 rules.check_claim_template(template)
                 return rules.decision()
-            keys = list(islice(fields_of(document, "spec", "hard"), MAX_KEYS))
+            fields = islice(fields_of(document, "spec", "hard").items(), MAX_KEYS)
+            hard = {key: _AMOUNT.decode(amount) for key, amount in fields}
         except msgspec.ValidationError:
             return Decision(policy=policy)
         mapping = self.configuration.resource_mapping
-        findings = [*resource_quota_findings(keys, mapping)]
+        findings = [*resource_quota_findings(hard, mapping)]
         if self.lets_wait(policy) and self._ledger(policy) is not None:
-            findings += charged_while_waiting(keys, mapping)
+            findings += charged_while_waiting(hard, mapping)
         return Decision.of_findings(policy, findings, Mode.WARN)
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:

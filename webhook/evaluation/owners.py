@@ -38,4 +38,4 @@ def owner_of(
         return replace(owner, name=name, deadline_is_known=False, problem=str(unread))
     if deadline is None:
         return owner  # without its name, which would keep equal pods from one decision
-    return replace(owner, name=name, deadline=deadline, path=row.deadline)
+    return replace(owner, name=name, deadline=deadline, deadline_path=row.deadline)

@@ -130,7 +130,7 @@ def _templates(
 
 def given(by: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod) -> tuple[PodPlace, Pod]:
     """Return a pod as its author wrote it with what LimitRanges give it; of a part of a pod, what it gets is not known."""
-    if place.is_partial or (admitted := by.as_given(policy, pod)) is pod:
+    if place.is_partial or (admitted := by.with_limit_range_defaults(policy, pod)) is pod:
         return place, pod
     amounts: list[tuple[Parts, Any]] = [
         (path_parts(f"{new.path}.resources.{kind}[{name}]"), amount)

@@ -69,7 +69,7 @@ class ReviewResult(msgspec.Struct, frozen=True):
 Handler = Callable[[Review], ReviewResult]
 
 
-def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None:
+def check_uid_and_name(request: AdmissionRequest, metadata: Metadata | None) -> None:
     """Refuse a uid or name that no stored object has: both become part of the ledger. Raises UnreadableObject.
 
     At /validate the API server has set the one and checked the other; a dry run without it has no uid.

@@ -8,13 +8,13 @@ from policies.rule import Mode
 from webhook.evaluation.decision import Decision
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionResponse
-from webhook.serving.handler import Review, ReviewResult, check_identity, shown_name
+from webhook.serving.handler import Review, ReviewResult, check_uid_and_name, shown_name
 
 
 def review_claim(review: Review) -> ReviewResult:
     request, evaluator = review.request, review.evaluator
     claim = review.decode(decode_claim, request.object)
-    check_identity(request, claim.metadata)
+    check_uid_and_name(request, claim.metadata)
     name, username = shown_name(request, claim.metadata), request.user_info.username
     if (forged := forged_mark(None, claim.metadata, username)) is not None:
         return _refused_claim(review, name, [forged])

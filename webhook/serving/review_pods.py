@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.cards import too_many_resources
-from policies.pods.injected import as_submitted, injected_changes, names_its_node, restore
+from policies.pods.injected import as_submitted, author_wrote_node_name, injected_changes, restore
 from policies.pods.limits import excesses
 from policies.pods.owner import NO_OWNER
 from policies.pods.pod import Pod, decode_pod
@@ -22,15 +22,18 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.gate import without_line
 from webhook.evaluation.owners import owner_of
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
-from webhook.serving.handler import Review, ReviewResult, allow, check_identity, shown_name
+from webhook.serving.handler import Review, ReviewResult, allow, check_uid_and_name, shown_name
 from webhook.workloads import creators
 
-LONGEST_COMPARED = 64 * 1024
-"""Bytes of a pod that is compared with those before it: with managedFields four times what rules read."""
+LONGEST_CACHED = 64 * 1024
+"""A pod with more bytes skips the cache of decisions. JSON with managedFields has some four times the bytes that rules read."""
 
 
 def review_pod(review: Review) -> ReviewResult:
-    """Mutate or validate a pod; an update is validated with the pod as it is stored."""
+    """Mutate or validate a pod; an update is validated with the pod as it is stored.
+
+    A pod over quota that may wait gets our scheduling gate at /mutate (`queue`), and the controller removes it (`Line.LIFTS`).
+    """
     request, evaluator, phase = review.request, review.evaluator, review.phase
     pod = review.decode(decode_pod, request.object)
     before = review.decode(decode_pod, request.old_object) if request.operation == "UPDATE" else None
@@ -40,15 +43,16 @@ def review_pod(review: Review) -> ReviewResult:
     policy = review.policy()
     cache = evaluator.cache
     by_daemonset = made_by_daemonset(pod, request)
-    submitted, is_unwanted = pod, before is None and waits(pod) and evaluator.lets_wait(policy) is False
-    if is_unwanted and phase is Phase.MUTATE:
+    submitted = pod
+    has_unwanted_gate = before is None and waits(pod) and evaluator.lets_wait(policy) is False
+    if has_unwanted_gate and phase is Phase.MUTATE:
         pod = without_gate(pod)
-    is_compared = memoryview(request.object).nbytes <= LONGEST_COMPARED
-    fingerprint = cache.fingerprints.of(pod) if is_compared else None
-    decision = too_long = evaluator.too_long(policy, pod, before)
+    is_cached = memoryview(request.object).nbytes <= LONGEST_CACHED
+    fingerprint = cache.fingerprints.of(pod) if is_cached else None
+    decision = oversize = evaluator.too_long(policy, pod, before)
     if decision is None:
         if phase is Phase.VALIDATE:
-            check_identity(request, pod.metadata)
+            check_uid_and_name(request, pod.metadata)
         owner = NO_OWNER  # no rule that reads one checks updates
         if before is None:
             owner = owner_of(
@@ -63,7 +67,7 @@ def review_pod(review: Review) -> ReviewResult:
             owner=owner,
             fingerprint=fingerprint,
         )
-        if is_unwanted:
+        if has_unwanted_gate:
             decision = without_line(decision, submitted, phase)
         if phase is Phase.MUTATE:
             decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
@@ -72,16 +76,15 @@ def review_pod(review: Review) -> ReviewResult:
             if before is None:
                 line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
             nodes = evaluator.facts.named_nodes()
-            demands = cache.demands(pod, fingerprint) if is_compared and before is None else None
+            demands = cache.demands(pod, fingerprint) if is_cached and before is None else None
             demand = quota_request_for_pod(
                 request.uid, pod, before, cache.configuration, nodes, demands, line=line
             )
             decision = evaluator.reserve(decision, demand)
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
-    title, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
-    response = decided(request.uid, [decision], subject=title, patch=patch, trace=trace)
-    seen = None if too_long else pod
-    return ReviewResult(response, [decision], name, pod.metadata, seen)
+    subject, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
+    response = decided(request.uid, [decision], subject=subject, patch=patch, trace=trace)
+    return ReviewResult(response, [decision], name, pod.metadata, pod=None if oversize else pod)
 
 
 def restore_pod(review: Review) -> ReviewResult:
@@ -95,16 +98,16 @@ def restore_pod(review: Review) -> ReviewResult:
         stored = decode_pod(review.document(request.old_object))
         name, injected = shown_name(request, pod.metadata), injected_changes(stored)
         mapping = evaluator.configuration.resource_mapping
-        is_kept = waits(stored) and not waits(pod) and not review.by_controller
+        lost_gate = waits(stored) and not waits(pod) and not review.by_controller
         if excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
             return ReviewResult(allowed(request.uid), name=name)
-        if not injected and not is_kept:
+        if not injected and not lost_gate:
             return ReviewResult(allowed(request.uid), name=name)
-        author_set_node = bool(pod.spec.node_name) and names_its_node(request.old_object)
+        author_set_node = bool(pod.spec.node_name) and author_wrote_node_name(request.old_object)
         submitted = as_submitted(pod, author_set_node=author_set_node, injected=injected)
         documents = request.old_object, request.object
         decision = restored(evaluator, review.policy(), submitted, stored, injected, documents)
-        if is_kept:
+        if lost_gate:
             decision = evaluator.keep_gate(decision, pod)
     except (msgspec.ValidationError, NamespaceUnknown, DeadlineExceeded):
         return allow(review)

@@ -71,6 +71,7 @@ def read_prices(path: Path) -> Prices:
         for document in documents:
             problems: list[Problem] = []
             decoded = decode(_File, document.data, (), problems)
+            # Beside unknown fields, the values are checked, too.
             decoded = decoded or decode(_File, document.data, (), [], strict=False)
             if decoded is not None:
                 prices.append(_checked(decoded, problems))

@@ -1,5 +1,7 @@
 """Evaluation of stored objects as if they were created now, without a reservation. In this process, without HTTP.
 
+Rules on a whole workload treat it as stored (`is_update`), so that it does not compete with itself.
+
 A stored pod is evaluated without its injected fields (`policies.pods.injected`): first by the rules of /mutate, then, with their
 changes, by those of /validate.
 """
@@ -11,7 +13,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.pods.injected import as_submitted, names_its_node
+from policies.pods.injected import as_submitted, author_wrote_node_name
 from policies.pods.limits import check_size
 from policies.pods.pod import decode_pod
 from webhook.cluster.objects import decode_owned
@@ -95,9 +97,11 @@ def _pod(namespace: str, document: msgspec.Raw, evaluator: Evaluator) -> Evaluat
     if MIRROR_ANNOTATION in stored.annotations and has_controller(stored, "Node", "v1"):
         return EvaluatedPod(PodPlace.of_pod(), stored, [Decision(policy=evaluator.policy(namespace))])
     # managedFields tell whether the author or the scheduler set it.
-    author_set_node = bool(stored.spec.node_name) and names_its_node(document)
+    author_set_node = bool(stored.spec.node_name) and author_wrote_node_name(document)
     policy = evaluator.policy(namespace)
-    submitted = evaluator.as_given(policy, as_submitted(stored, author_set_node=author_set_node))
+    submitted = evaluator.with_limit_range_defaults(
+        policy, as_submitted(stored, author_set_node=author_set_node)
+    )
     made_by_daemonset = has_controller(stored, "DaemonSet", "apps/")
     decisions = evaluate_creation(evaluator, policy, submitted, by_daemonset=made_by_daemonset)
     return EvaluatedPod(PodPlace.of_pod(), submitted, decisions)

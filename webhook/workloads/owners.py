@@ -12,15 +12,20 @@ from webhook.workloads.counts import bound, plain_number, shared_pods, values
 
 def owner_of_template(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> Owner:
     """Return the object `data` as the owner of the pods of its template at `at`."""
-    shared = shared_pods(workload_kind, form, data, at)
+    model_pods = shared_pods(workload_kind, form, data, at)
     gangs = (steps(each.path) for each in workload_kind.pods if each.gang)
-    is_whole = shared != 1 and all(map(BRANCHES.isdisjoint, gangs))
-    owner = Owner(workload_kind.kind, workload_kind.runs_to_completion, shared=shared, is_whole=is_whole)
+    are_all = model_pods != 1 and all(map(BRANCHES.isdisjoint, gangs))
+    owner = Owner(
+        kind=workload_kind.kind,
+        completes=workload_kind.runs_to_completion,
+        model_pods=model_pods,
+        model_pods_are_all=are_all,
+    )
     for path, value in (
         values(data, bound(form, at, workload_kind.deadline)) if workload_kind.deadline else ()
     ):
         if deadline := plain_number(value):
-            return replace(owner, deadline=deadline, path=field_path(path))
+            return replace(owner, deadline=deadline, deadline_path=field_path(path))
     return owner
 
 

@@ -191,8 +191,9 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
             continue
         origins = {inner: (*at, *origin) for inner, origin in place.origins.items()}
         owner = place.owner
-        if owner.path:
-            owner = msgspec.structs.replace(owner, path=field_path((*at, *path_parts(owner.path))))
+        if owner.deadline_path:
+            path = field_path((*at, *path_parts(owner.deadline_path)))
+            owner = msgspec.structs.replace(owner, deadline_path=path)
         count = _times(outer, place.count)
         inner_place = PodPlace((*at, *place.at), place.data, origins, place.is_partial, count, owner)
         yield _decided_place(inner_place)

@@ -106,7 +106,7 @@ def _waits_for_team(facts: Facts, write: Write, besides: str) -> bool:
         while name != besides and (head := line.head()) is not None:
             held = {**dict.fromkeys(team.guaranteed, 0), **together(lines)}
             taken = team.taken(held)
-            if sum(taken.values()) - taken[name] + line.together + head.lacks(line.held) > team.hard:
+            if not team.has_room(sum(taken.values()) - taken[name] + line.together + head.lacks(line.held)):
                 return True
             line.units.pop(0)
     return False

@@ -166,12 +166,16 @@ def _entry(each: str, head: str) -> Entry:
 
 @dataclass(frozen=True)
 class TeamRow:
-    """`hard` and `guaranteed` of GPUs, and the rows of the namespaces that it decides about."""
+    """`hard` and `guaranteed` of GPUs, and the rows of the namespaces that it decides about.
+
+    `leaving`: what others hold that leave it. It is free once their ledgers are elsewhere.
+    """
 
     name: str
     hard: int | None
     guaranteed: Mapping[str, int]
     rows: Mapping[str, Row]
+    leaving: int
 
     def held(self, without: Iterable[str] = ()) -> dict[str, int]:
         """Return what each namespace holds, by name, also of those that hold nothing and have a guarantee."""
@@ -181,6 +185,10 @@ class TeamRow:
 
     def taken(self, held: Mapping[str, int]) -> dict[str, int]:
         return {name: max(gpus, self.guaranteed.get(name, 0)) for name, gpus in held.items()}
+
+    def has_room(self, taken: int) -> bool:
+        """Whether its namespaces may take so much together, beside those that leave it."""
+        return self.hard is None or taken + self.leaving <= self.hard
 
 
 class Write(NamedTuple):
@@ -334,14 +342,15 @@ def _write(name: str, revision: int, at: float, text: Any) -> Write:
         return Write(revision, at, {}, None)
     if not name.startswith(TEAM):
         return Write(revision, at, {} if text.get("movedTo") else {name: Row(text)}, None)
-    rows = {
-        each: Row(row) for each, row in text.get("ledgers", {}).items() if each not in text.get("leaving", ())
-    }
+    every = {each: Row(row) for each, row in text.get("ledgers", {}).items()}
+    rows = {each: row for each, row in every.items() if each not in text.get("leaving", ())}
+    gone = (row for each, row in every.items() if each not in rows and row.is_counted)
+    leaving = sum(row.used + row.reserved() for row in gone)
     team, hard = text["team"], text["team"]["hard"].get("gpus")
     guaranteed = {each: int(of.get("gpus", 0)) for each, of in team.get("guaranteed", {}).items()}
     return Write(
         revision,
         at,
         rows,
-        TeamRow(name.removeprefix(TEAM), None if hard is None else int(hard), guaranteed, rows),
+        TeamRow(name.removeprefix(TEAM), None if hard is None else int(hard), guaranteed, rows, leaving),
     )

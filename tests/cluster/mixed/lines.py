@@ -214,7 +214,7 @@ def _turn(team: TeamRow | None, lines: Mapping[str, Place]) -> dict[str, set[str
         line, unit = lines[name], heads[name]
         after = line.together + unit.lacks(line.held)
         is_guaranteed = team is not None and after <= team.guaranteed.get(name, 0)
-        has_room = team is None or team.hard is None or sum(taken.values()) - taken[name] + after <= team.hard
+        has_room = team is None or team.has_room(sum(taken.values()) - taken[name] + after)
         if has_room and (is_guaranteed or not is_blocked):
             wanted[name] |= {pod.uid for pod in unit.pods if pod.uid not in line.held}
             line.hold(unit)

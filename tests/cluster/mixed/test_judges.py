@@ -70,10 +70,14 @@ def row(at: float, *given: Any, **more: Any) -> Step:
     return at, f"{LEDGERS}/a", {"ledger": json.dumps(ledger(*given, **more))}
 
 
-def team(at: float, hard: int, guaranteed: JSON | None = None, **ledgers: JSON) -> Step:
+def team(at: float, hard: int, guaranteed: JSON | None = None, leaving: str = "", **ledgers: JSON) -> Step:
     named = {name: {"gpus": str(gpus)} for name, gpus in (guaranteed or {}).items()}
     spec = {"name": "t", "hard": {"gpus": str(hard)}, "guaranteed": named}
-    return at, f"{LEDGERS}/{TEAM}t", {"ledger": json.dumps({"team": spec, "ledgers": ledgers})}
+    return (
+        at,
+        f"{LEDGERS}/{TEAM}t",
+        {"ledger": json.dumps({"team": spec, "ledgers": ledgers, "leaving": [leaving]})},
+    )
 
 
 def read(*steps: Step) -> Facts:
@@ -269,6 +273,10 @@ def labelled(at: float, team: str) -> Step:
     it_is_in_its_team=(
         [labelled(1, "t"), SECOND, team(3, 4, a=ledger(9)), team(34, 4, a=ledger(9, 4))],
         [31.0],
+    ),
+    another_one_leaves_its_team=(
+        [SECOND, team(3, 4, leaving="b", a=ledger(9, 0), b=ledger(9, 4)), team(34, 4, a=ledger(9, 4))],
+        [],
     ),
     it_has_left_its_team=([labelled(0, "t"), labelled(1, ""), *UNUSED, FULL], [31.0]),
     the_first_one_may_start_or_not=([denied(0, "x-1"), FIRST, SECOND, row(3, 9, 2, waiting=2), FULL], []),

@@ -1,7 +1,7 @@
 """The model that a pod declares: read whole, and measured against what the pod asks for."""
 
 from policies.finding import Edit
-from policies.models.memory import ModelNeed, advice, model_need, model_shape
+from policies.models.memory import ModelNeed, enough_in_words, model_need, model_shape
 from policies.models.shapes import Attention, ModelPhase, ModelShape, Precision
 from policies.pods.annotations import BadAnnotation
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
@@ -193,23 +193,23 @@ def test_need_that_nobody_can_tell(containers: list[JSON]) -> None:
 @cases(
     ("params", "sizes", "want"),
     more_than_eight=("70b", (16,), ""),
-    each_size=("70b", (40, 80), "request 8 GPUs of 40 GiB or 4 GPUs of 80 GiB"),
-    smallest_of_those_that_take_as_many=("70b", (80, 94, 96), "request 4 GPUs of 80 GiB"),
+    each_size=("70b", (40, 80), "8 GPUs of 40 GiB or 4 GPUs of 80 GiB"),
+    smallest_of_those_that_take_as_many=("70b", (80, 94, 96), "4 GPUs of 80 GiB"),
     at_most_three=(
         "70b",
         (40, 48, 80, 141, 192),
-        "request 8 GPUs of 40 GiB or 4 GPUs of 80 GiB or 2 GPUs of 141 GiB",
+        "8 GPUs of 40 GiB or 4 GPUs of 80 GiB or 2 GPUs of 141 GiB",
     ),
 )
 def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:
     need = model_need(view(declaring(gpu_container(), params=params)), RESOURCE_MAPPING)
 
     assert isinstance(need, ModelNeed)
-    assert advice(need, [gpu_class(f"of-{size}", "some", size) for size in sizes]) == want
+    assert enough_in_words(need, [gpu_class(f"of-{size}", "some", size) for size in sizes]) == want
 
 
 def test_a_larger_slice_is_advised_in_place_of_a_slice() -> None:
     need = model_need(view(declaring(sliced("1g.10gb"), params="7b")), RESOURCE_MAPPING)
 
     assert isinstance(need, ModelNeed)
-    assert advice(need, CLASSES).startswith("request a slice 3g.20gb or 2 ")
+    assert enough_in_words(need, CLASSES).startswith("a slice 3g.20gb or 2 ")

@@ -1,6 +1,6 @@
 """gpu-requests: the most of a resource by number, by name, by class, and what a node of the class has."""
 
-from policies.finding import Finding
+from policies.finding import Edit, Finding
 from policies.gpus.classes import ClassCatalogue
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
@@ -126,6 +126,13 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
             f"spec: request {GPU}: 6 or less; the pod needs 8 {GPU} at one time: must be at most 6 per pod by policy"
         ],
     ),
+    the_overhead_alone=(
+        pod(container("a"), overhead={GPU: "7"}),
+        [
+            f"spec: the pod needs 7 {GPU} at one time: must be at most 6 per pod by policy; ask the platform team to raise "
+            "gpu-requests.maxPerPod"
+        ],
+    ),
     init_steps_run_before=(pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]), []),
     each_by_itself=(pod(gpu_container("4", "a", resource="google.com/tpu"), gpu_container("4", "b")), []),
     memory_is_not_counted=(pod(gpu_container("90000", resource="nvidia.com/gpumem")), []),
@@ -140,6 +147,16 @@ POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
 )
 def test_more_than_the_policy_allows(document: JSON, want: list[str]) -> None:
     assert sentences(document, GPURequestsOptions(max_per_container=4, max_per_pod=6)) == want
+
+
+def test_where_no_container_alone_can_request_enough_less_each_requests_its_part() -> None:
+    document = pod(*(gpu_container("4", name) for name in "abc"))
+
+    [found] = findings(document, GPURequestsOptions(max_per_container=4, max_per_pod=6))
+
+    assert found.choices == (
+        tuple(Edit(f"spec.containers[{each}].resources.limits[{GPU}]", 2) for each in range(3)),
+    )
 
 
 MOST_6 = f"request {GPU}: 6 or less; must be at most 6 per pod by policy"

@@ -1,3 +1,5 @@
+from policies.pods.pod import ResourceList
+from policies.pods.quantity import QuantityText
 from policies.quota.amounts import Hard
 from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
@@ -17,29 +19,56 @@ RESOURCE_MAPPING = load_directory(None).resource_mapping
 WHY = "has no effect: a ResourceQuota counts only requests of extended resources"
 
 
+BARE, OF_LIMITS, COUNTED = "nvidia.com/gpu", "limits.nvidia.com/gpu", "requests.nvidia.com/gpu"
+
+
+def says(key: str, remedy: str) -> str:
+    return f"spec.hard[{key}]: {remedy}; {WHY} [resource-quota]"
+
+
 @cases(
-    ("hard", "want"),
-    what_is_enforced=(["requests.nvidia.com/gpu", "cpu", "pods"], []),
-    bare_name=(
-        ["nvidia.com/gpu"],
-        [f"spec.hard[nvidia.com/gpu]: set requests.nvidia.com/gpu; {WHY} [resource-quota]"],
-    ),
+    ("hard", "want", "fixed"),
+    what_is_enforced=({COUNTED: "4", "cpu": "4", "pods": "4"}, [], []),
+    bare_name=({BARE: 4}, [says(BARE, f"remove {BARE} and set {COUNTED}: 4")], [4]),
+    limits=({OF_LIMITS: "4"}, [says(OF_LIMITS, f"remove {OF_LIMITS} and set {COUNTED}: 4")], ["4"]),
     limits_beside_requests=(
-        ["limits.nvidia.com/gpu", "requests.nvidia.com/gpu"],
+        {OF_LIMITS: "8", COUNTED: "4"},
+        [says(OF_LIMITS, f"remove it, {COUNTED} is set as well")],
+        [],
+    ),
+    both_with_one_amount=(
+        {BARE: "4", OF_LIMITS: "4"},
+        [says(key, f"remove {key} and set {COUNTED}: 4") for key in (OF_LIMITS, BARE)],
+        ["4", "4"],
+    ),
+    two_amounts_are_a_choice=(
+        {BARE: "4", OF_LIMITS: "8"},
         [
-            f"spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well; {WHY} "
-            "[resource-quota]"
+            says(OF_LIMITS, f"remove {OF_LIMITS} and set {COUNTED}: 8 or 4"),
+            says(BARE, f"remove {BARE} and set {COUNTED}: 4 or 8"),
         ],
+        [],
     ),
+    nothing_writes_zero_unasked=({BARE: 0}, [says(BARE, f"remove {BARE} and set {COUNTED}: 0")], []),
+    nor_for_an_empty_key=({BARE: None}, [says(BARE, f"remove {BARE} and set {COUNTED}: 0")], []),
     mig_slice=(
-        ["nvidia.com/mig-1g.10gb"],
-        [f"spec.hard[nvidia.com/mig-1g.10gb]: set requests.nvidia.com/mig-1g.10gb; {WHY} [resource-quota]"],
+        {"nvidia.com/mig-1g.10gb": "14"},
+        [
+            says(
+                "nvidia.com/mig-1g.10gb",
+                "remove nvidia.com/mig-1g.10gb and set requests.nvidia.com/mig-1g.10gb: 14",
+            )
+        ],
+        ["14"],
     ),
-    no_gpu=(["example.com/dongle", "limits.cpu", "count/pods"], []),
-    dra_devices=(["gpu.nvidia.com.deviceclass.resource.k8s.io/devices"], []),
+    no_gpu=({"example.com/dongle": "1", "limits.cpu": "1", "count/pods": "1"}, [], []),
+    dra_devices=({"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "1"}, [], []),
 )
-def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
-    assert [finding.sentence() for finding in resource_quota_findings(hard, RESOURCE_MAPPING)] == want
+def test_keys_that_limit_nothing(hard: ResourceList, want: list[str], fixed: list[QuantityText]) -> None:
+    found = list(resource_quota_findings(hard, RESOURCE_MAPPING))
+
+    assert [finding.sentence() for finding in found] == want
+    assert [edit.value for finding in found for edit in finding.fix if edit.value is not None] == fixed
 
 
 @cases(

@@ -71,6 +71,12 @@ def test_class(
         f'{PARAMS} = "70b": request 8 GPUs of 40 GiB or 4 GPUs of 80 GiB; must fit on a class that the pod may use: the '
         "weights of 70b bf16 serving take 130.4 GiB",
     ),
+    more_gpus_in_one_of_two_containers=(
+        pod(gpu_container(name="a"), gpu_container(name="b"), annotations={MODEL + "params": "34b"}),
+        T4_ONLY,
+        f'{PARAMS} = "34b": must fit on a class that the pod may use: the weights of 34b bf16 serving take '
+        "63.4 GiB over 2 GPUs = 31.7 GiB each; 8 GPUs of 16 GiB would do; ask the platform team for larger cards",
+    ),
     more_gpus_of_what_is_allowed=(
         modelled({"params": "13b"}),
         T4_ONLY,

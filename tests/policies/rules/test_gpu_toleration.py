@@ -243,6 +243,12 @@ def having(amount: int) -> NodeState:
             "a taint that it does not tolerate, such as reserved:NoSchedule, so the pod stays pending"
         ],
     ),
+    no_node_has_both_resources=(
+        pod({**gpu_container(), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}),
+        [NodeState(resources=frozenset({"nvidia.com/gpu"})), NodeState(resources=frozenset({"amd.com/gpu"}))],
+        {},
+        ["spec: no schedulable node has amd.com/gpu and nvidia.com/gpu together, so the pod stays pending"],
+    ),
     no_node_has_as_many=(
         pod(gpu_container("8")),
         [having(2), having(4)],

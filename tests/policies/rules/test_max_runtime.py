@@ -143,7 +143,7 @@ def test_a_claim(claimed: tuple[str, ...], want: int | None) -> None:
     ),
     the_deadline_of_its_job=(
         run(), BOTH,
-        Owner("Job", completes=True, deadline=360_000, path="spec.activeDeadlineSeconds", name="Job/train"),
+        Owner("Job", completes=True, deadline=360_000, deadline_path="spec.activeDeadlineSeconds", name="Job/train"),
         "spec.activeDeadlineSeconds of Job/train must be at most 259200 (72h), not 360000",
     ),
     an_annotation_that_is_no_duration=(

@@ -89,5 +89,5 @@ def test_config_ends_with_a_wrong_path(tmp_path: Path) -> None:
 
     assert (result.exit_code, result.stderr) == (
         2,
-        f"error: GPUResourceMapping/ours {WRONG}\n1 problem; pods at wrong paths are not seen\n",
+        f"error: GPUResourceMapping/ours {WRONG}\n1 problem; pods at these paths of workload kinds are not seen\n",
     )

@@ -40,6 +40,13 @@ def test_groups_are_named_by_who_uses_them() -> None:
     ]
 
 
+def test_the_namespaces_that_are_meant_without_a_name_are_said() -> None:
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["status", "--help"]).stdout
+
+    default = "Namespace. Default: all that you may read, else the context's. Can be repeated."
+    assert default in " ".join(shown.split())
+
+
 def test_every_command_is_in_a_group() -> None:
     folder = ROOT / "webhook" / "commands"
     written = {

@@ -184,7 +184,8 @@ def template(count: int) -> JSON:
 QUOTA_KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
 SILENT = {"spec": {"hard": {"nvidia.com/gpu": "4"}}}
 NO_EFFECT = (
-    "ResourceQuota ml-training/: spec.hard[nvidia.com/gpu]: set requests.nvidia.com/gpu; has no effect: a "
+    "ResourceQuota ml-training/: spec.hard[nvidia.com/gpu]: remove nvidia.com/gpu and set requests.nvidia.com/gpu: 4; "
+    "has no effect: a "
     "ResourceQuota counts only requests "
     "of extended resources [resource-quota]"
 )
@@ -199,6 +200,7 @@ NO_EFFECT = (
     the_last_key_that_is_read=({"spec": {"hard": keyed(999) | SILENT["spec"]["hard"]}}, {}, (NO_EFFECT,)),
     one_more=({"spec": {"hard": keyed(1000) | SILENT["spec"]["hard"]}}, {}, None),
     unreadable_is_the_api_servers_to_refuse=({"spec": {"hard": 3}}, {}, None),
+    an_unreadable_amount_as_well=({"spec": {"hard": {"nvidia.com/gpu": [4]}}}, {}, None),
 )
 def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str, ...] | None) -> None:
     response = admission().validate(request(document, kind=QUOTA_KIND, **tweaks), monotonic() + 20)

@@ -1,8 +1,8 @@
 """One run of the fetcher: waits for other runs, lists, checks free space, fetches in parallel, retries, verifies and installs.
 
 Beside the directory of a model is the directory `.NAME.warming` with its state: lock, marker and partial files. The marker is
-written last. A model is complete if its files have the sizes in the marker. Partial files are named by path, size and tag, so no
-run resumes the file of another version.
+written last. A model is complete if its files have the sizes in the marker. Partial files are named by path, size and tag (what
+the source says of the version: an ETag, a digest), so no run resumes the file of another version.
 """
 
 import concurrent.futures
@@ -135,7 +135,7 @@ class ModelCache:
         sizes_and_tags = {file.path: (self.fetched([file]), file.tag) for file in files}
         for file in files:
             target = self.directory / file.path
-            if self.directory.resolve() not in (target.parent / "-").resolve().parents:
+            if not target.parent.resolve().is_relative_to(self.directory.resolve()):
                 raise PermanentError(f"would have {file.path} written through a link")
             target.parent.mkdir(parents=True, exist_ok=True)
             self.partial_file(file).replace(target)

@@ -159,11 +159,11 @@ class _Case:
     def _template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
         """Return the first GPU pod that the object would make, as it would be admitted."""
         evaluated = self.evaluation.pods if self.evaluation else ()
-        pods = [each.admitted for each in evaluated] or self._as_given(places)
+        pods = [each.admitted for each in evaluated] or self._with_limit_range_defaults(places)
         is_gpu_pod = self.configuration.resource_mapping.pod_requests_gpus
         return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
 
-    def _as_given(self, places: Sequence[tuple[PodPlace, Pod]]) -> list[Pod]:
+    def _with_limit_range_defaults(self, places: Sequence[tuple[PodPlace, Pod]]) -> list[Pod]:
         limits = self.reader.limits_of(self.namespace) or NO_LIMITS
         return [pod if place.is_partial else as_admitted(pod, limits) for place, pod in places]
 

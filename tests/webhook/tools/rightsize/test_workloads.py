@@ -84,6 +84,7 @@ def test_pods_of_an_owner_are_one_workload_with_their_largest_peaks(tmp_path: Pa
         2,
         1,
     )
+    assert workload.title == "ml Deployment/chat: 2 pods with nvidia.com/gpu: 1"
     assert (round(float(workload.peaks.memory_gib), 3), float(workload.peaks.use)) == (9.2, 0.1)
     assert workload.gpu_hours == 2 * 730
     assert (found.fitting, found.unjudged, found.by_hour) == (1, {}, True)

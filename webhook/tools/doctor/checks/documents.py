@@ -83,7 +83,7 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         metadata, hard = quota["metadata"], quota.get("spec", {}).get("hard") or {}
         where = f"ResourceQuota/{metadata['name']} in {metadata['namespace']}"
         for found in resource_quota_findings(hard, resource_mapping):
-            yield warning("resource-quota-key", where, f"{found.path} {found.message}", found.remedy)
+            yield warning("resource-quota-key", where, f"{found.path} {found.message}", found.advice)
         if metadata["namespace"] in with_quota and cluster.lets_wait(metadata["namespace"]):
             for found in charged_while_waiting(hard, resource_mapping):
                 yield warning("resource-quota-waiting", where, f"{found.path}: {found.message}", found.remedy)
