@@ -75,6 +75,8 @@ _POD_SPECS = {
 }
 """Where the spec of their pods is, if not in spec.template."""
 API_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
+_GONE = "extensions"
+"""The API group in which no API server has had these kinds since Kubernetes 1.16."""
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 _ANOTHER = re.compile(r"hugepages-|.*[{$]")
@@ -130,14 +132,14 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
         yield from _metadata_findings(workload.metadata)
     if group is None:
         return
-    if workload.group == group:
+    served = API_VERSIONS[group]
+    written = workload.data.get("apiVersion") or API_VERSIONS.get(workload.group, _GONE)
+    if written == served:
         yield from _misplaced_annotations(workload)
         yield from misplaced_containers(workload.kind, workload.data)
-    elif workload.group in API_VERSIONS:
-        value, choices = API_VERSIONS[workload.group], together(Edit("apiVersion", API_VERSIONS[group]))
-        yield _misplaced(
-            path="apiVersion", value=value, message=f"has no kind {workload.kind}", choices=choices
-        )
+    elif workload.group in {*API_VERSIONS, _GONE}:
+        message, choices = f"has no kind {workload.kind}", together(Edit("apiVersion", served))
+        yield _misplaced(path="apiVersion", value=written, message=message, choices=choices)
 
 
 def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:

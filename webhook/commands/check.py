@@ -334,6 +334,8 @@ def _what_becomes_of(result: ManifestResult) -> str:
     kind = result.manifest.kind
     if is_quota(result.manifest):
         return f"the API server rejects the {kind}: by its schema, or because the webhook denies it"
+    if any(violation.finding.path == "apiVersion" for violation in result.warnings):
+        return f"the API server refuses the {kind} itself: {result.manifest.api_version} has no such kind"
     if any(pod.is_refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
         return f"the {kind} itself is denied (policy: templates: enforce)"
     reasons = {violation.finding.reason for pod in result.pods for violation in pod.violations}

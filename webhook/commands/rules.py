@@ -13,10 +13,15 @@ import click
 import msgspec
 
 from policies.finding import Reason
+from policies.gpus.default_gpus import ID as LIMIT_RANGE
+from policies.pods.limits import ID as LIMITS
+from policies.quota.spec import RESOURCE_QUOTA
 from policies.registry import RULES, RULES_BY_ID, RULES_BY_REASON
 from policies.rule import Rule
 from webhook.commands.options import completed, output_option
 from webhook.commands.output import Screen, as_yaml, print_as
+from webhook.configuration.documents import CONFIGURATION
+from webhook.workloads.unread import ID as WORKLOADS
 
 MAX_MATCHES = 3
 """Names that a misspelt one may mean."""
@@ -32,7 +37,15 @@ TYPE_NAMES: dict[Any, str] = {
 }
 
 
-NAMES = (*RULES_BY_ID, *(reason.name for reason in RULES_BY_REASON))
+OF_NO_RULE = {
+    LIMITS: "lists and texts of an object are no longer than a review can read; no policy changes that",
+    LIMIT_RANGE: "a LimitRange of the namespace gives the pod GPUs, or refuses it; whoever may write it can change that",
+    RESOURCE_QUOTA: "a key of a ResourceQuota limits no GPU, or counts pods that wait in line",
+    WORKLOADS: "an object names GPUs where gpu-admission finds no pods",
+    CONFIGURATION: "an object of gpu-admission.dev is valid and in force",
+}
+"""What else stands in brackets behind a message, and what it is about."""
+NAMES = (*RULES_BY_ID, *OF_NO_RULE, *(reason.name for reason in RULES_BY_REASON))
 
 
 @click.command()
@@ -50,12 +63,23 @@ def rules(name: str | None, output: str) -> None:
         rule = RULES_BY_ID[name]
         print_as(output, document(rule), lambda screen: _print_rule(screen, rule))
         return
+    if name in OF_NO_RULE:
+        text = f"{OF_NO_RULE[name][0].upper()}{OF_NO_RULE[name][1:]}. It belongs to no rule: it has no mode and no options."
+        print_as(
+            output, {"id": name, "summary": OF_NO_RULE[name]}, lambda screen: _print_other(screen, name, text)
+        )
+        return
     if name is not None and reason is None:
         raise click.UsageError(_unknown(name))
     chosen = tuple(RULES_BY_ID[each] for each in RULES_BY_REASON[reason]) if reason else RULES
     about = {"reason": reason.name, "meaning": reason.meaning} if reason else {}
     listed = {**about, "rules": [document(rule) for rule in chosen]}
     print_as(output, listed, lambda screen: _print_catalogue(screen, chosen, reason))
+
+
+def _print_other(screen: Screen, name: str, text: str) -> None:
+    screen.line(name, "bold")
+    screen.paragraph(text, hanging=0)
 
 
 def _unknown(name: str) -> str:

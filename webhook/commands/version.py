@@ -32,15 +32,23 @@ def version(*, client: bool, install_namespace: str, output: str, cluster: Clust
     Exit codes: 0, also if they differ; 2 if the cluster cannot be used.
     """
     shown: dict[str, Any] = {"client": {"version": VERSION, "commit": commit()}}
-    if output == "text":
-        Screen().line(f"client        {VERSION}, commit {commit()}")
-    if not client:
-        with cluster.client() as api:
-            shown["kubernetes"] = decode_version(api.get("/version")).git_version
-            labels = {name: _label(api, install_namespace, *what) for name, what in PARTS.items()}
-        shown["installation"] = {name: label for name, label in labels.items() if label}
-        shown["skew"] = not {VERSION}.issuperset(shown["installation"].values())
-    print_as(output, shown, lambda screen: None if client else _print(screen, shown, install_namespace))
+    try:
+        if not client:
+            with cluster.client() as api:
+                shown |= _of_cluster(api, install_namespace)
+    finally:
+        # Without a cluster, too, what is known stands before the error.
+        print_as(output, shown, lambda screen: _print(screen, shown, install_namespace))
+
+
+def _of_cluster(api: ApiClient, install_namespace: str) -> dict[str, Any]:
+    labels = {name: _label(api, install_namespace, *what) for name, what in PARTS.items()}
+    installation = {name: label for name, label in labels.items() if label}
+    return {
+        "kubernetes": decode_version(api.get("/version")).git_version,
+        "installation": installation,
+        "skew": not {VERSION}.issuperset(installation.values()),
+    }
 
 
 def _label(api: ApiClient, namespace: str, group: str, plural: str, name: str) -> str:
@@ -53,6 +61,9 @@ def _label(api: ApiClient, namespace: str, group: str, plural: str, name: str) -
 
 
 def _print(screen: Screen, shown: dict[str, Any], namespace: str) -> None:
+    screen.line(f"client        {VERSION}, commit {shown['client']['commit']}")
+    if "installation" not in shown:
+        return
     parts = ", ".join(f"{name} {label}" for name, label in shown["installation"].items())
     screen.line(f"installation  {parts or f'none in namespace {namespace} that you may read'}")
     screen.line(f"Kubernetes    {shown['kubernetes']}")

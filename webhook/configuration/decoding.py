@@ -6,7 +6,7 @@ those of Kubernetes' field errors where it has one.
 
 import types
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from difflib import get_close_matches
 from enum import Enum
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -24,6 +24,10 @@ _KINDS: dict[type, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
+}
+_MOMENTS = {
+    datetime: "a time with its zone, such as 2027-01-31T18:00:00Z",
+    date: "a date, such as 2027-01-31",
 }
 REQUIRED = "Required value"
 
@@ -56,7 +60,10 @@ class _Decoder:
         options = [option for option in _options(kind) if option not in {type(None), msgspec.UnsetType}]
         if data is None and type(None) in _options(kind):
             return None
-        return self._one(options[0], data, at) if len(options) == 1 else self._leaf(kind, data, at)
+        # Of several, a map or a list is read by the one that is of its kind.
+        fitting = [each for each in options if isinstance(data, dict | list) and _plain(each) is type(data)]
+        chosen = fitting or options
+        return self._one(chosen[0], data, at) if len(chosen) == 1 else self._leaf(kind, data, at)
 
     def _one(self, kind: Any, data: Any, at: Parts) -> Any:
         plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
@@ -116,6 +123,16 @@ def _options(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
 
 
+def _plain(kind: Any) -> Any:
+    """Return the type of the plain data that is read as this type."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _plain(get_args(kind)[0])
+    if origin in {dict, Mapping} or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return dict
+    return list if origin is tuple else kind
+
+
 def _message(kind: Any, data: Any, error: str) -> str:
     options = [option for option in _options(kind) if option is not type(None)]
     enums = [option for option in options if isinstance(option, type) and issubclass(option, Enum)]
@@ -131,10 +148,11 @@ def _message(kind: Any, data: Any, error: str) -> str:
     if isinstance(data, int | float) and not isinstance(data, bool) and str in options:
         what = "a whole number or text" if int in options else "text"
         return f"must be {what}; YAML reads {data} as a number: quote it"
-    if datetime in options:
-        return "must be a time with its zone, such as 2027-01-31T18:00:00Z"
-    if all(option in _KINDS for option in options):
-        return f"must be {' or '.join(_KINDS[option] for option in options)}, not {_describe(data)}"
+    if moment := next((_MOMENTS[option] for option in options if option in _MOMENTS), ""):
+        return f"must be {moment}"
+    plain = [_plain(option) for option in options]
+    if all(each in _KINDS for each in plain) and (type(data) not in plain):
+        return f"must be {' or '.join(_KINDS[each] for each in plain)}, not {_describe(data)}"
     return error[:1].lower() + error[1:]
 
 

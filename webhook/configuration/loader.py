@@ -188,7 +188,9 @@ def _files(directory: Path, problems: list[LocatedProblem]) -> Iterator[tuple[st
             else sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
         )
     if paths == []:
-        message = "must contain a .yaml, .yml or .json file; omit the option to use the built-in defaults"
+        message = (
+            "must contain a .yaml, .yml or .json file; the built-in defaults hold where no directory is named"
+        )
         problems.append(LocatedProblem.of_file(str(directory), message))
     for path in paths or ():
         with reading(path.name, problems):

@@ -2,13 +2,18 @@
 
 from msgspec.structs import replace
 
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.annotations import DOMAIN
+from policies.pods.injected import INJECTION_MISSING, WOULD_INJECT
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_pod
+from policies.quota.waiting import waits, without_gate
 from policies.rule import Mode, Phase
 from webhook.evaluation.decision import Decision, Outcome, not_repeated
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.gate import without_line
 
 
 def evaluate_creation(
@@ -20,7 +25,11 @@ def evaluate_creation(
     """
     if too_long := by.too_long(policy, pod):
         return [too_long]
+    submitted, is_unwanted = pod, waits(pod) and by.lets_wait(policy) is False
+    pod = without_gate(pod) if is_unwanted else pod
     mutated = replace(by.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
+    if is_unwanted:
+        mutated = without_line(mutated, submitted, Phase.MUTATE)
     final = by.with_limit_range_defaults(policy, mutated.pod or pod)
     validated = by.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
     if counted:
@@ -54,3 +63,22 @@ def evaluate_template(
     refused = by.refused(policy, pod, is_partial=is_partial)
     refused = by.tried(refused, Phase.TEMPLATE, pod, by_daemonset=by_daemonset, owner=owner)
     return decision.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
+
+
+def is_reviewed(pod: Pod, resource_mapping: ResourceMapping) -> bool:
+    """Whether the API server sends the webhook a new pod: the matchConditions of the chart, `asksForAnAccelerator`."""
+    amounts = (of for place in pod.places for of in (place.container.limits, place.container.requests))
+    keys = {each.key for each in resource_mapping.fraction_annotations}
+    return (
+        any("/" in name for of in amounts for name in of)
+        or bool(pod.spec.resource_claims)
+        or waits(pod)
+        or any(key in keys or key.startswith(DOMAIN) for key in pod.annotations)
+    )
+
+
+def unreviewed(decision: Decision, pod: Pod) -> Decision:
+    """Return the decision on a pod that the webhook never sees: nothing is added to it."""
+    about_changes = {WOULD_INJECT, INJECTION_MISSING}
+    found = (each for each in decision.violations if each.finding.reason not in about_changes)
+    return replace(decision, changes=(), note=None, pod=pod, violations=tuple(found))

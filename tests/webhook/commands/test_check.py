@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from tests.cases import cases
@@ -69,6 +70,44 @@ def test_what_a_rule_only_audits_is_reported_as_that(tmp_path: Path) -> None:
     assert "stdin:9: audit only: spec.containers[0]" in words(
         check("-f", "-", "--config", audited, stdin=HALF)
     )
+
+
+CPU = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: web}]}\n"
+VOID = "env NVIDIA_VISIBLE_DEVICES=void"
+BESIDE = ", {name: side, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+
+
+@cases(
+    ("text", "is_isolated"),
+    no_gpu=(CPU, False),
+    in_a_template=(DEPLOYMENT.replace("nvidia.com/gpu: COUNT", "cpu: 1"), False),
+    beside_a_gpu=(CPU.replace("]}", BESIDE), True),
+    a_network_card=(CPU.replace("image: web", "resources: {limits: {example.com/nic: 1}}"), True),
+    our_annotation=(CPU.replace("{name: web}", "{name: web, annotations: {gpu-admission.dev/gpu-class: nvidia-a10}}"), True),
+    a_fraction=(CPU.replace("{name: web}", "{name: web, annotations: {gpu-fraction: '0.5'}}"), True),
+    a_claim=(CPU.replace("spec: {", "spec: {resourceClaims: [{name: gpu, resourceClaimName: gpu}], "), True),
+    our_gate=(CPU.replace("spec: {", "spec: {schedulingGates: [{name: gpu-admission.dev/quota}], "), True),
+)  # fmt: skip
+def test_a_pod_that_the_api_server_does_not_send_gets_nothing(
+    tmp_path: Path, text: str, is_isolated: bool
+) -> None:
+    enforced = configuration(tmp_path, "{rules: {gpu-isolation: {mode: enforce}}}")
+
+    assert (VOID in words(check("-f", "-", stdin=text))) is is_isolated
+    assert (VOID in words(check("-f", "-", "--config", enforced, stdin=text))) is is_isolated
+
+
+def test_our_gate_goes_where_pods_do_not_wait() -> None:
+    gated = GOOD.replace(
+        "spec:\n", "spec:\n  schedulingGates: [{name: other}, {name: gpu-admission.dev/quota}]\n", 1
+    )
+
+    assert (
+        'warning: spec.schedulingGates = "gpu-admission.dev/quota": is removed: pods of this namespace do not wait in line '
+        "for quota [gpu-quota]"
+    ) in words(check("-f", "-", stdin=gated))
+    (pod,) = yaml.safe_load_all(check("-f", "-", "-o", "yaml", stdin=gated).stdout)
+    assert pod["spec"]["schedulingGates"] == [{"name": "other"}]
 
 
 @cases(

@@ -84,6 +84,15 @@ TEMPLATE = """\
         "apiVersion: apps/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE,
         'stdin:1: warning: apiVersion = "apps/v1": set apiVersion: batch/v1; has no kind Job [ineffective-fields]',
     ),
+    a_group_that_is_gone=(
+        "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: train}\nspec:\n  template:\n"
+        + TEMPLATE.replace("gpu: 4", "gpu: 0.5"),
+        "the API server refuses the Deployment itself: extensions/v1beta1 has no such kind",
+    ),
+    a_version_that_is_gone=(
+        "apiVersion: batch/v1beta1\nkind: CronJob\nmetadata: {name: train}\nspec: {}\n",
+        'stdin:1: warning: apiVersion = "batch/v1beta1": set apiVersion: batch/v1; has no kind CronJob [ineffective-fields]',
+    ),
     containers_below_spec=(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
         + TEMPLATE.replace("    spec:\n    ", "").replace("\n    ", "\n"),
@@ -136,7 +145,7 @@ def test_a_slip_in_a_document(text: str, said: str) -> None:
 
     assert said in words(result)
     assert "gpu-admission does not read GPU resources" not in result.stdout
-    assert result.exit_code == 0
+    assert result.exit_code == ("gpu: 0.5" in text)
 
 
 def test_fix_moves_the_spec_below_its_template() -> None:

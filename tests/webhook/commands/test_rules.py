@@ -1,6 +1,7 @@
 import json
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,8 @@ from policies.rule import Rule
 from tests.cases import cases
 from webhook.commands import main
 from webhook.commands.rules import blocks, phases, type_name
+
+ROOT = Path(__file__).parents[3]
 
 
 def rules(*arguments: str) -> Result:
@@ -41,6 +44,30 @@ def test_one_rule_with_its_contract_and_options(rule: Rule) -> None:
     for field in msgspec.structs.fields(rule.options):
         assert any(line.startswith(f"  {field.encode_name} ") for line in shown)
     assert max(len(line) for line in shown) <= 80
+
+
+NO_RULE = "It belongs to no rule: it has no mode and no options."
+
+
+@cases(
+    ("name", "want"),
+    limits=("limits", "Lists and texts of an object are no longer than a review can read; no policy changes that."),
+    limit_range=("limit-range",
+        "A LimitRange of the namespace gives the pod GPUs, or refuses it; whoever may write it can change that."),
+    resource_quota=("resource-quota", "A key of a ResourceQuota limits no GPU, or counts pods that wait in line."),
+    workloads=("workloads", "An object names GPUs where gpu-admission finds no pods."),
+    configuration=("configuration", "An object of gpu-admission.dev is valid and in force."),
+)  # fmt: skip
+def test_what_else_stands_in_brackets(name: str, want: str) -> None:
+    result = rules(name)
+
+    assert " ".join(result.stdout.split()) == f"{name} {want} {NO_RULE}"
+    assert result.exit_code == 0
+    assert json.loads(rules(name, "-o", "json").stdout) == {
+        "id": name,
+        "summary": want[0].lower() + want[1:-1],
+    }
+    assert f"`{name}` (" in (ROOT / "docs" / "reference" / "rules" / "README.md").read_text()
 
 
 def test_options_of_a_rule_have_their_types_and_defaults() -> None:

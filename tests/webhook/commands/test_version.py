@@ -87,3 +87,17 @@ def test_without_a_cluster_the_client_is_shown(tmp_path: Path) -> None:
 
     assert (result.exit_code, result.stdout) == (2, f"client        {VERSION}, commit c0ffee\n")
     assert result.stderr == f"error: kubeconfig {tmp_path / 'none'}: No such file or directory\n"
+
+
+@cases(
+    ("form", "want"),
+    text=((), f"client        {VERSION}, commit c0ffee\n"),
+    json=(("-o", "json"), f'{{"client": {{"version": "{VERSION}", "commit": "c0ffee"}}}}'),
+    yaml=(("-o", "yaml"), f"client: {{version: {VERSION}, commit: c0ffee}}"),
+)
+def test_without_a_cluster_it_shows_the_client(tmp_path: Path, form: tuple[str, ...], want: str) -> None:
+    result = CliRunner().invoke(main, ["version", "--kubeconfig", str(tmp_path / "none"), *form])
+
+    assert result.stdout == want if not form else yaml.safe_load(result.stdout) == yaml.safe_load(want)
+    assert result.stderr == f"error: kubeconfig {tmp_path / 'none'}: No such file or directory\n"
+    assert result.exit_code == 2

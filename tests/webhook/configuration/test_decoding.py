@@ -37,6 +37,7 @@ class Outer(msgspec.Struct, frozen=True, rename="camel"):
     until: date | None = None
     at: datetime | None = None
     amount: str | int | float | None = None
+    limits: int | dict[str, int] | None = None
     raw: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -109,10 +110,13 @@ BOOLEANS = "YAML reads off, no and n as false, and on, yes and y as true"
     text_for_number=({"share": "20%"}, ['share: must be a number, not text "20%"']),
     quoted_yes=({"flag": "yes"}, ['flag: must be true or false, not text "yes"']),
     too_small=({"positive": 0}, ["positive: expected `int` >= 1"]),
-    no_date=({"until": "soon"}, ["until: invalid RFC3339 encoded date"]),
+    no_date=({"until": "soon"}, ["until: must be a date, such as 2027-01-31"]),
     no_moment=({"at": "soon"}, ["at: must be a time with its zone, such as 2027-01-31T18:00:00Z"]),
     number_for_a_moment=({"at": 5}, ["at: must be a time with its zone, such as 2027-01-31T18:00:00Z"]),
     map_for_amount=({"amount": {"a": 1}}, ["amount: must be text or a whole number or a number, not a map"]),
+    text_in_a_map_of_numbers=({"limits": {"x": "8"}}, ['limits.x: must be a whole number, not text "8"']),
+    list_for_a_number_or_a_map=({"limits": [8]}, ["limits: must be a whole number or a map, not a list"]),
+    text_for_a_number_or_a_map=({"limits": "8"}, ['limits: must be a whole number or a map, not text "8"']),
     raw_takes_anything=({"raw": {"any": ["thing"]}}, []),
 )
 def test_every_problem_has_its_path(data: Any, want: list[str]) -> None:

@@ -281,7 +281,7 @@ def test_no_directory(tmp_path: Path) -> None:
 
 def test_an_empty_directory_is_no_configuration(tmp_path: Path) -> None:
     assert problems_of(tmp_path) == [
-        f"{tmp_path}: must contain a .yaml, .yml or .json file; omit the option to use the built-in defaults"
+        f"{tmp_path}: must contain a .yaml, .yml or .json file; the built-in defaults hold where no directory is named"
     ]
 
 

@@ -27,7 +27,7 @@ from policies.rules.ineffective_fields import GROUPS, misplaced_containers
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
-from webhook.evaluation.creation import evaluate_creation, evaluate_template
+from webhook.evaluation.creation import evaluate_creation, evaluate_template, is_reviewed, unreviewed
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
@@ -302,6 +302,8 @@ class Run:
                         by, policy, manifest.kind, pod, place.owner, is_partial=place.is_partial
                     )
                 ]
+            if not is_reviewed(pod, self._configuration.resource_mapping):
+                decisions = [unreviewed(each, pod) for each in decisions]
             located = (_as_known(each.located(place.located), quota) for each in decisions)
             yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
