@@ -189,6 +189,9 @@ class ClassCatalogue:
         )
 
     def nearest(self, word: str) -> str | None:
+        """Return the class or family that the word seems to mean. A list means none: its author has to choose."""
+        if "," in word:
+            return None
         word = word.strip().lower()[:_LONGEST_WORD]
         if word in self._named_by_label:
             return self._named_by_label[word]

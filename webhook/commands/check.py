@@ -220,11 +220,12 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
         for line in unified_diff(before, after, file, file, lineterm=""):
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
     for repair in fixes.repaired:
-        place = _place(repair.manifest, repair.violation.finding.path)
+        # Of the file as the user knows it, which edits before this one have moved.
+        place = _place(fixes.manifests[repair.position], repair.violation.finding.path)
         taken = (repair.chosen or repair.violation.finding.fix,)
         finding = msgspec.structs.replace(repair.violation.finding, remedy="", choices=taken)
         remarks.paragraph(f"fix: {place}: {finding.brief(VALUE_LENGTH)}", style="green")
-    _print_left(remarks, fixes)
+    _print_left(remarks, fixes, written=yes)
     _print_input(fixes.found)
     remarks.paragraph(_summary_of_fixes(fixes), hanging=0, style="bold")
     texts = dict(fixes.texts)
@@ -243,10 +244,11 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
     return True
 
 
-def _print_left(remarks: Screen, fixes: Fixes) -> None:
+def _print_left(remarks: Screen, fixes: Fixes, *, written: bool) -> None:
     for repair, why in fixes.left():
         finding = repair.violation.finding
-        line = f"left: {_place(repair.manifest, finding.path)}: {why}: {finding.sentence()}"
+        manifest = repair.manifest if written else fixes.manifests[repair.position]
+        line = f"left: {_place(manifest, finding.path)}: {why}: {finding.sentence()}"
         remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
         if number := fixes.open.get(repair.key):
             for index, edits in enumerate(finding.choices, 1):

@@ -26,6 +26,14 @@ def test_a_misspelt_resource_is_left_to_the_rule_that_knows_the_name() -> None:
     assert reported(asking("nvidia-t4", resource="nvidia.com/gpus")) == []
 
 
+def test_a_list_of_classes_is_a_choice() -> None:
+    [(severity, sentence)] = reported(asking("nvidia-t4,nvidia-a100"))
+
+    assert severity is Severity.DENIAL
+    assert sentence.endswith("; must be a GPU class or a family of classes")
+    assert "did you mean" not in sentence
+
+
 def must_pin(remedy: str) -> str:
     return f"spec: {remedy}; must pin the pod to a GPU class: namespace ml-training may not use every class"
 

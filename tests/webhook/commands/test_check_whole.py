@@ -34,8 +34,55 @@ FIXED = (
 )
 
 
+UNREAD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: a
+  annotations:
+    gpu-admission.dev/model-size: 140GB
+    gpu-admission.dev/skip: "true"
+    gpu-admission.dev/gpu-memory: 40Gi
+    gpu-admission.dev/fabric: fast
+spec:
+  containers:
+  - {name: main, image: trainer, resources: {limits: {nvidia.com/gpu: 1}}}
+"""
+GIVING = """\
+apiVersion: v1
+kind: LimitRange
+metadata: {name: gpus}
+spec:
+  limits:
+  - {type: Container, default: {nvidia.com/gpu: "1"}}
+"""
+
+
 @cases(
     ("text", "arguments", "code", "said"),
+    lines_of_the_file_as_it_is=(
+        UNREAD,
+        (),
+        0,
+        "".join(
+            f"fix: a.yaml:{line}: metadata.annotations[gpu-admission.dev/{key}]: remove gpu-admission.dev/{key} "
+            "[ineffective-fields]\n"
+            for line, key in ((7, "skip"), (8, "gpu-memory"), (9, "fabric"))
+        )
+        + "left: a.yaml:6: its edit would be denied (metadata.annotations[gpu-admission.dev/model-head-size] = "
+        '"140GB": must be a head size, a whole number from 1 to 1000000000, not "140GB" [gpu-class]): '
+        "metadata.annotations[gpu-admission.dev/model-size]: did you mean gpu-admission.dev/model-head-size? No rule "
+        "reads an annotation of this name [ineffective-fields]\n"
+        "3 findings can be fixed in 1 file, 0 denials left\nnothing is written: add --yes\n",
+    ),
+    a_warning_for_its_author=(
+        GIVING,
+        (),
+        0,
+        'left: a.yaml:6: for you to decide: spec.limits[0].default[nvidia.com/gpu] = "1": set '
+        "default[nvidia.com/gpu] and defaultRequest[nvidia.com/gpu] to 0; each container that requests none gets it, "
+        "also sidecars and init containers [limit-range]\nnothing to fix, 0 denials left\n",
+    ),
     shown=(HALF, (), 1, FIXED + "nothing is written: add --yes\n"),
     written=(HALF, ("--yes",), 0, FIXED + "1 file written\n"),
     nothing_to_fix=(GOOD, ("--yes",), 0, "nothing to fix, 0 denials left\n"),

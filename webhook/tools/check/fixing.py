@@ -74,12 +74,13 @@ def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> 
 class Fixes(msgspec.Struct):
     """The new text of each changed file, and the repairs made.
 
-    `results` and `found` come from the last check, `originals` and `sources` from the first.
+    `results` and `found` come from the last check, `originals`, `manifests` and `sources` from the first.
     """
 
     results: Sequence[ManifestResult]
     found: Manifests
     originals: dict[str, str]
+    manifests: Sequence[Manifest]
     sources: Mapping[str, Source]
     texts: dict[str, str] = {}
     repaired: list[Repair] = []
@@ -89,11 +90,11 @@ class Fixes(msgspec.Struct):
     """The number of each finding with several choices of which none was taken, by its key."""
 
     def left(self) -> Iterator[tuple[Repair, str]]:
-        """Yield each remaining denial, and each fix that could not be made, with the reason."""
+        """Yield each remaining denial and warning, with the reason."""
         for repair in _repairs(self.results):
             if repair.key in self.open:
                 yield repair, NO_CHOICE
-            elif repair.violation.outcome is Outcome.DENIED or repair.violation.finding.fix:
+            else:
                 why = INEFFECTIVE if repair.edits else NO_EDIT
                 yield repair, self.reasons.get(repair.key, why)
 
@@ -119,7 +120,7 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
     """
     results, found = checked
     originals = {result.manifest.file: result.manifest.text for result in results}
-    fixes = Fixes(results, found, originals, found.sources)
+    fixes = Fixes(results, found, originals, [each.manifest for each in results], found.sources)
     with_several = (each for each in _repairs(results) if len(each.violation.finding.choices) > 1)
     several = dict(enumerate(with_several, 1))
     for number, choice in taken.items():
