@@ -5,8 +5,8 @@ Reads:   names of resources of every container and of the pod as a whole, annota
 Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
          of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.36.3).
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
-         annotations that are misspelt, written as labels, or on a Deployment instead of its pods, or whose rule is off; of a Job
-         in API group apps.
+         annotations that are misspelt, written as labels, on a Deployment instead of its pods, or on a pod that requests no GPU,
+         or whose rule is off; of a Job in API group apps.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
 """
@@ -49,6 +49,10 @@ READ = frozenset(
     if isinstance(value, str) and value.startswith(DOMAIN) and value != DOMAIN
 )
 """Every annotation that some rule reads."""
+FOR_GPU_PODS = frozenset(
+    key for key in READ if key in READ_BY or key.startswith((annotations.GPU_CLASS, f"{DOMAIN}model-"))
+)
+"""Annotations by whose value a rule places or changes a GPU pod."""
 NEARLY_OURS = "gpu-admission"
 """Prefixes of keys that may be misspelt annotations of gpu-admission."""
 MAX_UNREAD = 10
@@ -112,6 +116,27 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         yield from _metadata_findings(pod.metadata)
     if context.surely_requests_gpus(pod):
         yield from _of_rules_that_are_off(pod, context)
+    elif not context.resource_mapping.pod_requests_gpus(pod):
+        yield from _without_gpus(pod, context)
+
+
+def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Warn of annotations for GPU pods on a pod that requests none, unless a resource is misspelt."""
+    names = [
+        name for place in pod.places for _, name in _names(place.container.limits, place.container.requests)
+    ]
+    if any(context.resource_mapping.misspelt(name) or _MEANS_A_GPU.search(name) for name in names):
+        return
+    requested = [Edit(f"{place.path}.resources.limits[{NVIDIA_GPU}]", 1) for place in pod.apps[:1]]
+    for key in islice((key for key in pod.annotations if key in FOR_GPU_PODS), MAX_UNREAD):
+        yield _warning(
+            reason=INEFFECTIVE_ANNOTATION,
+            path=annotation_path(key),
+            value=pod.annotations[key],
+            message="has no effect: the pod requests no GPU",
+            choices=(*((each,) for each in requested), (Edit(annotation_path(key)),)),
+            remedy=f"request a GPU in resources.limits, such as {NVIDIA_GPU}: 1, or remove it",
+        )
 
 
 def _of_rules_that_are_off(pod: Pod, context: Context) -> Iterator[Finding]:

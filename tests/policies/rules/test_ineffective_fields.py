@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Severity
+from policies.finding import Edit, Severity
 from policies.pods.annotations import READ_BY
 from policies.pods.workload import Workload
 from policies.registry import RULES
@@ -99,6 +99,7 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
     assert findings(document) == [(Severity.DENIAL, f"spec.resources.limits[{name}]: {WHOLE_POD}")]
 
 
+CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 OFF = "has no effect: rule {} is off in namespace ml-training"
 
 
@@ -121,9 +122,39 @@ def test_an_annotation_whose_rule_is_off(name: str, value: str, rule: str) -> No
     assert READ_BY[f"gpu-admission.dev/{name}"] in {each.id for each in RULES}
 
 
-def test_a_pod_without_gpus_needs_no_rule_for_its_annotations() -> None:
-    document = pod(container(), annotations={"gpu-admission.dev/max-runtime": "8h"})
-    assert list(check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))) == []
+NO_GPU = "request a GPU in resources.limits, such as nvidia.com/gpu: 1, or remove it; has no effect: the pod requests no GPU"
+
+
+@cases(
+    ("name", "value"),
+    a_class=("gpu-class", "nvidia-a100"),
+    a_deadline=("max-runtime", "8h"),
+    a_model=("model-params", "70b"),
+    a_model_to_fetch=("model-uri", "s3://models/llama"),
+)
+def test_an_annotation_for_gpus_on_a_pod_that_requests_none(name: str, value: str) -> None:
+    key = f"gpu-admission.dev/{name}"
+    document = pod(container(), annotations={key: value})
+
+    (found,) = check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))
+
+    assert (found.severity, found.sentence()) == (
+        Severity.WARNING,
+        f'metadata.annotations[{key}] = "{value}": {NO_GPU}',
+    )
+    assert found.choices == (
+        (Edit("spec.containers[0].resources.limits[nvidia.com/gpu]", 1),),
+        (Edit(f"metadata.annotations[{key}]"),),
+    )
+
+
+@cases(
+    "document",
+    a_claim=pod(container(), annotations=CLASS, resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}]),
+    a_gpu_that_no_mapping_names=pod(gpu_container(resource="example.org/gpu"), annotations=CLASS),
+)
+def test_a_pod_that_may_request_a_gpu_keeps_its_annotations(document: JSON) -> None:
+    assert findings(document) == []
 
 
 @cases(
