@@ -3,14 +3,16 @@
 What is DENIED there would be denied to its pods. Raises DeadlineExceeded, or msgspec.ValidationError for what cannot be read.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from policies.finding import plain
 from policies.pods.field_paths import Parts, path_parts, with_edits
 from policies.pods.limit_ranger import KINDS
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
@@ -18,6 +20,7 @@ from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT
 from policies.rule import Mode
 from webhook.evaluation.creation import evaluate_template
 from webhook.evaluation.decision import MAX_FINDINGS, Decision, Outcome, Violation
@@ -82,6 +85,9 @@ def evaluate_workload(
         is_one_gang=workload_kind is not None and starts_together(workload_kind, data),
     )
     advice = [by.check_workload(policy, workload, is_update=is_update)]
+    if by.tries_choices and len(pods) <= MAX_TRIED:
+        templates_of = partial(_templates_of, replace(by, tries_choices=False), policy, key)
+        advice = [_with_admitted_pods(each, pods, data, templates_of) for each in advice]
     mapping = configuration.resource_mapping
     if workload_kind is None:
         advice.append(Decision.of_findings(policy, unread_gpus(kind, data, mapping), Mode.WARN))
@@ -89,6 +95,42 @@ def evaluate_workload(
         unread = unread_containers(workload_kind, data, [place.at for place, _ in places], mapping)
         advice.append(Decision.of_findings(policy, unread, Mode.WARN))
     return pods, advice
+
+
+def _templates_of(
+    by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any
+) -> list[EvaluatedPod]:
+    """Return the templates of a workload, as plain data, with the decision on each."""
+    document = msgspec.Raw(msgspec.json.encode(data))
+    _, places = workload_pods(by.configuration.workload_kinds, *key, document)
+    return _templates(by, policy, key[1], places)
+
+
+def _with_admitted_pods(
+    decision: Decision,
+    pods: Sequence[EvaluatedPod],
+    data: Any,
+    templates_of: Callable[[Any], Sequence[EvaluatedPod]],
+) -> Decision:
+    """Return the decision without those choices of pods that fit the quota, and that rules would deny."""
+    before = _denials(pods)
+
+    def tried(violation: Violation) -> Violation:
+        finding = violation.finding
+        if finding.reason is not QUOTA_CAN_NEVER_FIT or not finding.choices:
+            return violation
+        for edits in finding.choices:
+            edited = with_edits(data, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
+            if _denials(templates_of(edited)) - before:
+                return replace(violation, finding=replace(finding, choices=(), awaits=None, remedy=""))
+        return violation
+
+    return replace(decision, violations=tuple(map(tried, decision.violations)))
+
+
+def _denials(pods: Iterable[EvaluatedPod]) -> Counter[tuple[str, str]]:
+    found = (each for pod in pods for each in pod.violations if each.outcome is Outcome.DENIED)
+    return Counter((each.finding.reason.name, each.finding.path) for each in found)
 
 
 def evaluate_autoscaler(
