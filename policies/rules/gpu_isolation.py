@@ -202,7 +202,7 @@ def _request_instead(
     place = of or next(iter(pod.apps), None)
     has_gpus = place is None or context.resource_mapping.container_requests_gpus(place.container)
     requested = () if place is None or has_gpus else _requesting(place)
-    return {"choices": ((*requested, *removed),), "remedy": "" if has_gpus else REQUEST_INSTEAD}
+    return {"choices": ((*requested, *removed),), "remedy": REQUEST_INSTEAD}
 
 
 def _named(pod: Pod, container: str) -> ContainerPlace | None:

@@ -52,13 +52,14 @@ TEXT = """\
 43 pods (28 with GPUs) and 7 workloads, evaluated by the built-in defaults
 
                             refused  changed   warned   logged
-  pods                            2       28        ·       15
+  pods                            2       28        2       15
   workloads                       ·        4        ·        3
 
 Pods by rule
   gpu-class                       2        ·        ·        ·
   gpu-isolation                   ·        ·        ·       15
   gpu-toleration                  ·       28        ·        ·
+  ineffective-fields              ·        ·        2        ·
 
 Would be refused
 """
