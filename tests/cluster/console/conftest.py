@@ -16,7 +16,9 @@ from webhook.tools.console.app import console_server
 
 Address = str
 WAIT = 30_000
-"""Milliseconds; a page is answered in some tens, is read anew every five seconds, and the first one waits for doctor's checks."""
+"""Milliseconds; a page is answered in some tens, and is read anew every five seconds."""
+FIRST_PAGE = 120_000
+"""Milliseconds; the first page waits for doctor's checks, of which each may wait for a busy API server."""
 
 
 @pytest.fixture(scope="package")

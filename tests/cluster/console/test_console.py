@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.cluster.console.conftest import WAIT, Address, served
+from tests.cluster.console.conftest import FIRST_PAGE, WAIT, Address, served
 from tests.cluster.console.world import HOME, QUOTAS
 from tests.controlplane import ControlPlane
 
@@ -51,6 +51,7 @@ def page(browser: Browser) -> Iterator[Page]:
     complaints: list[str] = []
     context = browser.new_context()
     context.set_default_timeout(WAIT)
+    context.set_default_navigation_timeout(FIRST_PAGE)
     opened = context.new_page()
     opened.on("console", lambda message: complaints.append(message.text))
     opened.on("pageerror", lambda error: complaints.append(str(error)))
