@@ -87,6 +87,8 @@ _ANOTHER = re.compile(r"hugepages-|.*[{$]")
 """Huge pages, and names that a parameter fills in."""
 _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
 _LISTS = ("containers", "initContainers")
+MAX_MISPLACED = 8
+"""Misplaced lists that are named: each is written as an edit, and one may contain the next one."""
 _WITHOUT_FIELDS = frozenset({"metadata", "status"})
 """Maps of every object in which no author writes containers."""
 
@@ -291,7 +293,8 @@ def misplaced_containers(kind: str, data: Any) -> Iterator[Finding]:
     `kind`: one of Kubernetes, which knows no such fields.
     """
     steps = _POD_SPECS.get(kind, ("spec", "template", "spec"))
-    misplaced = [at for at in _lists_of_containers(data) if at[:-1] != steps]
+    outside = (at for at in _lists_of_containers(data) if at[:-1] != steps)
+    misplaced = [*islice(outside, MAX_MISPLACED)]
     # Above the pod spec only the list is misplaced, elsewhere all that stands beside it, too.
     fields = dict.fromkeys(at if at[:-1] == steps[: len(at) - 1] else at[:-1] for at in misplaced)
     for field in fields:

@@ -177,7 +177,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules.check_template()
         decision = rules.decision()
         if self.tries_choices:
-            trial = self._trial()
+            trial = self.trial()
             # Without time for trials, the decision stands, and its choices are offered as the rules made them.
             with suppress(DeadlineExceeded):
                 evaluate = partial(trial.evaluate, phase, policy)
@@ -195,7 +195,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             self.cache.cache_decision(key, decision, rules.context.nodes)
         return decision
 
-    def _trial(self) -> Self:
+    def trial(self) -> Self:
         """Return what tries choices, in at most half of the time that is left."""
         return replace(self, tries_choices=False, deadline=(monotonic() + self.deadline) / 2)
 
@@ -213,7 +213,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if not self.tries_choices:
             return decision
         phases_of = partial(
-            self._trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset, owner=owner
+            self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset, owner=owner
         )
         with suppress(DeadlineExceeded):
             return with_tried_choices(decision, pod, phases_of, others)
@@ -393,7 +393,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             return True
         quota = ReadOnlyQuota(ledger, self.configuration, is_unused=once_unused)
         phases_of = partial(
-            self._trial().findings_by_phase,
+            self.trial().findings_by_phase,
             Phase.VALIDATE,
             policy,
             by_daemonset=False,

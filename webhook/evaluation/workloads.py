@@ -5,6 +5,7 @@ What is DENIED there would be denied to its pods. Raises DeadlineExceeded, or ms
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
@@ -23,8 +24,9 @@ from policies.policy import EffectivePolicy, Exemption
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT
 from policies.rule import Mode
 from webhook.evaluation.creation import evaluate_template
-from webhook.evaluation.decision import MAX_FINDINGS, Decision, Outcome, Violation
+from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.tried_choices import MOST_BYTES
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
@@ -85,8 +87,8 @@ def evaluate_workload(
         is_one_gang=workload_kind is not None and starts_together(workload_kind, data),
     )
     advice = [by.check_workload(policy, workload, is_update=is_update)]
-    if by.tries_choices and len(pods) <= MAX_TRIED:
-        templates_of = partial(_templates_of, replace(by, tries_choices=False), policy, key)
+    if by.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MOST_BYTES:
+        templates_of = partial(_templates_of, by.trial(), policy, key)
         advice = [_with_admitted_pods(each, pods, data, templates_of) for each in advice]
     mapping = configuration.resource_mapping
     if workload_kind is None:
@@ -119,10 +121,12 @@ def _with_admitted_pods(
         finding = violation.finding
         if finding.reason is not QUOTA_CAN_NEVER_FIT or not finding.choices:
             return violation
-        for edits in finding.choices:
-            edited = with_edits(data, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
-            if _denials(templates_of(edited)) - before:
-                return replace(violation, finding=replace(finding, choices=(), awaits=None, remedy=""))
+        # Without time for the trial, the choices are offered untried.
+        with suppress(DeadlineExceeded):
+            for edits in finding.choices:
+                edited = with_edits(data, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
+                if _denials(templates_of(edited)) - before:
+                    return replace(violation, finding=replace(finding, choices=(), awaits=None, remedy=""))
         return violation
 
     return replace(decision, violations=tuple(map(tried, decision.violations)))
