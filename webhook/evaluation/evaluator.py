@@ -213,7 +213,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if not self.tries_choices:
             return decision
         phases_of = partial(
-            self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset, owner=owner
+            self.trial().findings_by_phase,
+            phase,
+            decision.policy,
+            by_daemonset=by_daemonset,
+            owner=owner,
+            asks_quota=decision.allowed,
         )
         with suppress(DeadlineExceeded):
             return with_tried_choices(decision, pod, phases_of, others)
@@ -228,8 +233,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         by_daemonset: bool,
         owner: Owner | None,
         quota: ReadOnlyQuota | None = None,
+        asks_quota: bool = True,
     ) -> Iterator[tuple[Violation, ...]]:
-        """Yield what each phase finds of a pod that is created now, or of a template. quota: None for the unused one."""
+        """Yield what each phase finds of a pod that is created now, or of a template.
+
+        quota: None for the unused one. asks_quota: false for a pod that rules deny, whose review reads no ledger.
+        """
         evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
         pod = self.with_limit_range_defaults(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
@@ -240,8 +249,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         admitted = first.pod or pod
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
-        quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
-        yield self._by_quota(policy, quota, admitted).violations
+        if asks_quota:
+            quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
+            yield self._by_quota(policy, quota, admitted).violations
 
     def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
         """Return the decision of this quota alone on a new pod, whatever rules find of it."""

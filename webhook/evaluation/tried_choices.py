@@ -17,7 +17,6 @@ from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.injected import INJECTION_REASONS
 from policies.pods.pod import Pod, decode_pod
-from policies.quota.shortage import QUOTA_EXCEEDED
 from policies.registry import PLACING
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation, not_repeated
 
@@ -103,8 +102,6 @@ class _Trials:
         self._left = min(MAX_TRIED, MOST_BYTES // len(text))
         self._before = _kinds([decision.violations]) | _kinds(phases_of(pod) if self._left else ())
         self._after: dict[Edits, Kinds | None] = {}
-        # Nothing asks the quota about a pod that rules deny, so a denial that passes with time is nothing new.
-        self._passing = () if decision.allowed else (QUOTA_EXCEEDED.name,)
 
     def helpful(self, finding: Finding) -> tuple[Edits, ...] | None:
         """Return those choices of the finding that help most; None if not all can be tried."""
@@ -130,11 +127,7 @@ class _Trials:
         now, same = self._kinds_after(edits), _kind(finding)
         if now is None or _number(now, same) >= _number(self._before, same):
             return Effect.NO_HELP
-        new = {
-            key
-            for key, number in now.items()
-            if number > self._before[key] and key[0][1] not in self._passing
-        }
+        new = {key for key, number in now.items() if number > self._before[key]}
         outcomes = {outcome for _, outcome in new}
         if Outcome.DENIED in outcomes and not finding.reason.uncovers:
             return Effect.NO_HELP

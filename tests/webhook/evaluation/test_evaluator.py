@@ -179,6 +179,18 @@ def test_how_often_choices_are_tried(is_update: bool, want: int, monkeypatch: py
     assert len(calls) == want
 
 
+def test_no_ledger_is_read_for_choices_of_a_pod_that_rules_deny() -> None:
+    asked: list[str] = []
+
+    def quota_of(namespace: str) -> None:
+        asked.append(namespace)
+
+    denied = Evaluator(cache=CACHE, now=NOW, quota_of=quota_of).evaluate(Phase.MUTATE, GOVERNING, HALF)
+
+    assert [each.finding.choices for each in denied.violations if each.outcome is Outcome.DENIED] != [()]
+    assert asked == []
+
+
 def test_no_quota_is_asked_after_the_deadline() -> None:
     quota = Quota()
     with pytest.raises(DeadlineExceeded):
