@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import Edit, Severity
-from policies.gpus.classes import ClassCatalogue, HostShare
+from policies.gpus.classes import GPUClasses, HostShare
 from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, namespace_limits
 from policies.pods.patch import PodPatch
 from policies.rule import Mode, Phase
@@ -20,7 +20,7 @@ LISTED = "kubernetes.io/limit-ranger"
 A100, A100_SMALL, T4 = (
     {"accelerator": name} for name in ("nvidia-a100-80gb", "nvidia-a100-40gb", "nvidia-t4")
 )
-SHARES = ClassCatalogue(
+SHARES = GPUClasses(
     [
         *CLASSES,
         replace(CLASSES.named(("nvidia-a100-80gb",))[0], gpus_per_node=8),  # 12 CPUs and 120Gi for each GPU
