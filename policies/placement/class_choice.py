@@ -16,7 +16,7 @@ from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import admits, pinning
+from policies.placement.pinning import allows_label, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod, Toleration
@@ -110,7 +110,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             for each in classes
         )
         values = label_values(classes, None, self.label_key)
-        can_be_pinned = bool(values) and admits(self.pod, self.label_key, values)
+        can_be_pinned = bool(values) and allows_label(self.pod, self.label_key, values)
         return (
             can_be_pinned
             and has_nodes
