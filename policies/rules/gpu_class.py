@@ -300,7 +300,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         ask = "" if ways else "for larger cards"
         if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words
-        elif not need.estimate.knows_cache:
+        elif not need.estimate.knows_kv_cache:
             words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
         words += f"; {enough} would do" if enough and not more_cards else ""
         yield warning(

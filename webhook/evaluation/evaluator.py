@@ -18,7 +18,7 @@ from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     DeviceClassNames,
     decode_claim_template,
-    requested_by,
+    device_classes_by_claim,
     with_accelerator_claims_only,
 )
 from policies.pods.injected import as_submitted
@@ -94,7 +94,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the DeviceClasses of those claims of the pod that are known."""
         if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
-        return requested_by(pod, namespace, self.facts.claims)
+        return device_classes_by_claim(pod, namespace, self.facts.claims)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""

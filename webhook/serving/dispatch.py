@@ -20,7 +20,7 @@ from webhook.serving.handler import Handler, Review, ReviewResult, UnreadableObj
 from webhook.serving.review_claims import review_changed_claim, review_claim
 from webhook.serving.review_documents import review_document
 from webhook.serving.review_pods import restore_pod, review_pod
-from webhook.serving.review_workloads import review_advised, review_autoscaler, review_templates
+from webhook.serving.review_workloads import review_autoscaler, review_for_warnings, review_templates
 from webhook.workloads.autoscalers import AUTOSCALERS
 
 
@@ -82,11 +82,11 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM, "CREATE"): review_claim,
     (*CLAIM, "UPDATE"): review_changed_claim,
     (*CLAIM, "DELETE"): release,
-    (*CLAIM_TEMPLATE, "CREATE"): review_advised,
-    (*RESOURCE_QUOTA, "CREATE"): review_advised,
-    (*RESOURCE_QUOTA, "UPDATE"): review_advised,
-    (*LIMIT_RANGE, "CREATE"): review_advised,
-    (*LIMIT_RANGE, "UPDATE"): review_advised,
+    (*CLAIM_TEMPLATE, "CREATE"): review_for_warnings,
+    (*RESOURCE_QUOTA, "CREATE"): review_for_warnings,
+    (*RESOURCE_QUOTA, "UPDATE"): review_for_warnings,
+    (*LIMIT_RANGE, "CREATE"): review_for_warnings,
+    (*LIMIT_RANGE, "UPDATE"): review_for_warnings,
     **{(*kind, operation): review_autoscaler for kind in AUTOSCALERS for operation in ("CREATE", "UPDATE")},
 }
 

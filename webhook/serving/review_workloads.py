@@ -61,7 +61,7 @@ def review_autoscaler(review: Review) -> ReviewResult:
     return advised(request, [decision])
 
 
-def review_advised(review: Review) -> ReviewResult:
+def review_for_warnings(review: Review) -> ReviewResult:
     """Advise on an object that is always admitted."""
     request = review.request
     try:
