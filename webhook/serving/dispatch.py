@@ -44,7 +44,8 @@ class Admission(msgspec.Struct, frozen=True):
         review = Review(request, phase, self.cluster, evaluator)
         try:
             result = handler_of(phase, request)(review)
-            while not evaluator.answer_holds():  # a stopped process goes on much later
+            # A process that stood still (SIGSTOP, a frozen VM) may have decided by a quota that changed meanwhile.
+            while not evaluator.answer_holds():
                 result = handler_of(phase, request)(review)
         except NamespaceUnknown as unknown:
             what = (
@@ -64,7 +65,7 @@ def _rejected(request: AdmissionRequest, code: int, reason: str, problem: str) -
 
 
 def release(review: Review) -> ReviewResult:
-    """Give back what a deleted object holds, where no controller counts."""
+    """Give back what a deleted object holds, if the ledgers are in this process: `serve` without a cluster has no controller."""
     request, quota = review.request, review.cluster.quota
     if quota is not None and quota.release is not None and not request.dry_run:
         quota.release(request.namespace, responses.metadata_of(request.old_object).uid)

@@ -62,7 +62,7 @@ def review_autoscaler(review: Review) -> ReviewResult:
 
 
 def review_for_warnings(review: Review) -> ReviewResult:
-    """Advise on an object that is always admitted."""
+    """Review an object that is always admitted, at most with warnings."""
     request = review.request
     try:
         document = review.document(request.object)
