@@ -88,7 +88,7 @@ Surface = Callable[[ApiServer, JSON], str]
     console=(proposed, "+      - key: nvidia.com/gpu"),
 )
 def test_every_surface_counts_them(tmp_path: Path, surface: Surface, want: str) -> None:
-    said = []
+    said: list[str] = []
     for gpus, limit_ranges in (("", [LIMIT_RANGE]), ("2", []), ("", [])):
         objects: dict[str, Any] = {
             **cluster(),
