@@ -4,7 +4,7 @@ Reads:   limits and requests of GPU resources of every app and init container, f
          pod is pinned, the variables by which containers choose among GPUs.
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
-Warns:   of an amount that is left empty, of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are
+Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are
          known and none has them), of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU
          beside whole ones, and of parts that count as more than they are; of more GPUs than any machine has; of a DaemonSet that
          holds whole GPUs on every node.
@@ -153,12 +153,6 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         for resource in context.resource_mapping.named_resources(place.container):
             limit, request = amounts(place, resource)
             counted = larger(limit, request)
-            if counted.raw is None:
-                message, ways = (
-                    "is empty, which the API server reads as 0",
-                    (counted.set_to(1), counted.set_to(None)),
-                )
-                yield counted.finding(INVALID_QUANTITY, message, "", Severity.WARNING, choices=ways)
             if counted.value and resource.measure.is_count:
                 requests.setdefault(resource, []).append(counted)
             # If limit and request are equal, only the limit is reported.

@@ -220,7 +220,7 @@ def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     container = place.container
     in_name = _IN_NAME.search(name)
     amounts = (
-        int(in_name[1]) if in_name and of[name] is None else of[name]
+        int(in_name[1]) if in_name and not of[name] else of[name]
         for of in (container.limits, container.requests)
         if name in of
     )

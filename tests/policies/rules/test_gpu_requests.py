@@ -92,18 +92,6 @@ def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) 
     assert found == [f'{LIMIT} (container "main") = {shown}: {want}']
 
 
-@pytest.mark.parametrize("kinds", [("limits",), ("limits", "requests")], ids=" ".join)
-def test_an_amount_that_is_left_empty(kinds: tuple[str, ...]) -> None:
-    document = pod(container(resources={kind: {GPU: None} for kind in kinds}))
-    (found,) = check(view(document), GPURequestsOptions(), context())
-
-    at = f'spec.containers[0].resources.limits[{GPU}] (container "main") = "null"'
-    assert (
-        found.sentence() == f"{at}: set {GPU}: 1, or remove {GPU}; is empty, which the API server reads as 0"
-    )
-    assert (found.severity, found.fix) == (Severity.WARNING, ())
-
-
 def test_a_request_without_a_limit_gets_both_because_one_alone_is_denied() -> None:
     [finding] = findings(pod(request_alone("1.5")))
 
