@@ -82,7 +82,7 @@ def test_a_name_that_a_pattern_fits_and_the_api_server_refuses() -> None:
 
 def test_a_near_name_that_a_node_has() -> None:
     state = NodeState(resources=frozenset({"nvidia.com/gpu-shared"}))
-    nodes = NodeFacts(keys=(), states={frozenset(): frozenset({state})})
+    nodes = NodeFacts(keys=(), states={(): frozenset({state})})
     document = pod(gpu_container(resource="nvidia.com/gpu-shared"))
 
     without = check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))
