@@ -122,7 +122,7 @@ def parse_share(raw: int | str) -> Fraction:
     raise ValueError(f'must be {known}, not "{text[:40]}"')
 
 
-class ClassCatalogue:
+class GPUClasses:
     """All classes, sorted by name. A later class replaces an earlier one of the same name."""
 
     def __init__(self, classes: Iterable[GPUClass]) -> None:

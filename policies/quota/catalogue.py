@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.quota.demand import Catalogues, UnclassifiedPods
 
@@ -23,7 +23,7 @@ class CatalogueError(ValueError):
 class PublishedCatalogue(msgspec.Struct, frozen=True):
     """A catalogue that was read from its document. It implements `Catalogues`."""
 
-    classes: ClassCatalogue
+    classes: GPUClasses
     resource_mapping: ResourceMapping
 
 
@@ -79,4 +79,4 @@ def read_catalogue(digest: str, document: str) -> PublishedCatalogue:
         mappings = _MAPPINGS.decode(read.resource_mappings)
     except msgspec.MsgspecError as error:
         raise CatalogueError(f"catalogue {digest} cannot be read: {error}") from None
-    return PublishedCatalogue(ClassCatalogue(classes), ResourceMapping(mappings))
+    return PublishedCatalogue(GPUClasses(classes), ResourceMapping(mappings))

@@ -34,7 +34,7 @@ from policies.gpus.cards import (
     container_amounts,
     is_limit,
 )
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.named_nodes import NO_NODES, NodeIndex
@@ -87,7 +87,7 @@ class Catalogues(Protocol):
     """What demand depends on besides the pod, the node and the quota. A rule's Context and a Configuration have these fields."""
 
     @property
-    def classes(self) -> ClassCatalogue: ...
+    def classes(self) -> GPUClasses: ...
     @property
     def resource_mapping(self) -> ResourceMapping: ...
 

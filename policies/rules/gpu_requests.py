@@ -33,7 +33,7 @@ from policies.gpus.amount import (
     number,
 )
 from policies.gpus.cards import gpu_requests
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.default_gpus import GPUS_BY_DEFAULT, warnings
 from policies.gpus.fraction_annotations import (
     FRACTION_CONTAINER,
@@ -126,9 +126,9 @@ class GPURequestsOptions(RuleOptions, frozen=True):
         if self.gpus_per_node < 1:
             yield "gpusPerNode", f"must be 1 or more, not {self.gpus_per_node}"
 
-    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+    def class_problems(self, gpu_classes: GPUClasses) -> Iterator[tuple[str, str]]:
         for name, limits in self._limits():
-            yield from unknown_names(limits, catalogue, name)
+            yield from unknown_names(limits, gpu_classes, name)
 
     def _limits(self) -> tuple[tuple[str, ResourceLimits], ...]:
         return ("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)

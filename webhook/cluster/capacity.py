@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from policies.gpus.cards import amounts, is_limit, weight
-from policies.gpus.classes import ClassCatalogue, GPUClass, HostShare
+from policies.gpus.classes import GPUClass, GPUClasses, HostShare
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.placement.named_nodes import HOSTNAME, NamedNode
@@ -211,7 +211,7 @@ class CountedNode(NamedNode, frozen=True):
     resources: frozenset[str] = frozenset()
 
 
-def published_keys(classes: ClassCatalogue) -> LabelKeys:
+def published_keys(classes: GPUClasses) -> LabelKeys:
     """Return the keys of the labels that tenants may see: those of classes, and of hardware, zone and architecture."""
     return known_keys(classes.label_keys - {HOSTNAME}, HARDWARE)
 

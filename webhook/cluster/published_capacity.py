@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue, HostShare
+from policies.gpus.classes import GPUClasses, HostShare
 from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.placement.pinning import classes_of_label
@@ -114,7 +114,7 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
             for alike in published.alike
         )
 
-    def facts(self, pools: tuple[NodeOffer, ...], classes: ClassCatalogue) -> NodeFacts:
+    def facts(self, pools: tuple[NodeOffer, ...], classes: GPUClasses) -> NodeFacts:
         """Return the facts about the nodes by the labels that are published; other labels are not known."""
         labelled = ((alike.labels, alike.state) for each in self.classes.values() for alike in each.alike)
         return node_facts(published_keys(classes), labelled, pools)
@@ -139,7 +139,7 @@ def decode(config_map: bytes) -> PublishedCapacity | None:
 
 
 def published_classes(
-    nodes: Iterable[GPUNode], pending: Mapping[str, Fraction], classes: ClassCatalogue
+    nodes: Iterable[GPUNode], pending: Mapping[str, Fraction], classes: GPUClasses
 ) -> dict[str, PublishedClass]:
     """Return what to publish of these nodes. `pending`: GPUs of pods without a node by the class that they pin."""
     members = defaultdict[str, list[GPUNode]](list)
@@ -167,7 +167,7 @@ def published_classes(
     return published
 
 
-def _kinds(nodes: Iterable[GPUNode], classes: ClassCatalogue) -> tuple[AlikeNodes, ...]:
+def _kinds(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNodes, ...]:
     groups = defaultdict[tuple[Labels, tuple[Toleration, ...], bool, bool], list[GPUNode]](list)
     for node in nodes:
         # A value of a label of classes that names no class may name a node, or a tenant.

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from policies.gpus.claims import decode_claim
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.pods.fingerprint import Fingerprints
 from policies.quota.amounts import texts
@@ -31,7 +31,7 @@ OLD = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 _SPOT = ResourceMappingSpec(resources=(ResourcePattern(pattern="example.com/spot", measure=Measure.DEVICES),))
 _SHARED_T4 = msgspec.structs.replace(CLASSES.named([T4])[0], equivalents={"nvidia.com/gpu": "1/2"})
 _SPECS = (_SPOT, *RESOURCE_MAPPING.specs)
-NEW = PublishedCatalogue(ClassCatalogue([*CLASSES, _SHARED_T4]), ResourceMapping(_SPECS))
+NEW = PublishedCatalogue(GPUClasses([*CLASSES, _SHARED_T4]), ResourceMapping(_SPECS))
 """A T4 weighs half as much, and there is one more resource."""
 PUBLISHED = {catalogue_digest(each): each for each in (OLD, NEW)}
 
