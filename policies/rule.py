@@ -78,7 +78,7 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
         yield from ()
 
     def class_problems(self, gpu_classes: GPUClasses) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for subclasses
-        """Yield likewise the GPU classes that the catalogue does not know."""
+        """Yield likewise the GPU classes that do not exist."""
         yield from ()
 
 

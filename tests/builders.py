@@ -106,7 +106,7 @@ NOW = datetime(2026, 11, 21, 10, 42, tzinfo=UTC)
 
 
 def context(phase: Phase = Phase.VALIDATE, **tweaks: Any) -> Context:
-    """Return what a rule may look at besides the pod: a catalogue of four classes, a small resource mapping, no LimitRange."""
+    """Return what a rule may look at besides the pod: four classes, a small resource mapping, no LimitRange."""
     fields = {"namespace": "ml-training", "now": NOW, "resource_mapping": RESOURCE_MAPPING}
     fields["limit_ranges"] = NamespaceLimits()
     return Context(phase=phase, **{**fields, "classes": CLASSES, **tweaks})

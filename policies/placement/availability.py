@@ -154,7 +154,7 @@ class Availability:
             return None
         count_labels = self._slice_count_labels
         is_on_nodes = f"{resource.name}{_COUNT_SUFFIX}" in count_labels
-        if is_on_nodes and not with_profile:  # a profile that the catalogue does not know yet
+        if is_on_nodes and not with_profile:  # a profile that no GPUClass lists yet
             return None
         # A class without a list of profiles may have any. A class with a list does not have the profiles of other classes.
         is_of_others = bool(with_profile) and all(gpu_class in with_list for gpu_class in self.classes)

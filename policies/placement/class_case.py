@@ -143,8 +143,8 @@ class ClassCase:
             severity=Severity.WARNING,
             path=annotation_path(key),
             value=value,
-            message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}), the largest card of the nodes, or the pod "
-            f"stays pending: {need.words}",
+            message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}), the largest card of the nodes, or the "
+            f"pod stays pending: {need.words}",
             choices=tuple(map(self.selection.edits_to_count, more)),
         )
 

@@ -21,7 +21,7 @@ from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod, Toleration
 
-UNKNOWN_CLASS = Reason("UnknownClass", "a pod names a GPU class that the catalogue does not have")
+UNKNOWN_CLASS = Reason("UnknownClass", "a pod names a GPU class that does not exist")
 CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resources that the pod requests")
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
@@ -341,7 +341,7 @@ def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUCla
         return weights_fit  # the estimate may be too high; gpu-class warns about it
     memory = min(gpu_class.memory_gib for gpu_class in fitting)
     smallest = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == memory]
-    # The catalogue has cards that most clusters lack: of equal cards, take the first with nodes.
+    # GPUClasses describe cards that most clusters lack: of equal cards, take the first with nodes.
     first = next(filter(selection.has_own_nodes, smallest), smallest[0])
     if need.estimate.knows_cache or selection.has_own_nodes(first):
         return [first]
@@ -387,11 +387,11 @@ def label_values(classes: Sequence[GPUClass], family: str | None, key: str) -> t
 
 
 def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:
-    """Whether nodes of the class can have the resource, according to the catalogue."""
+    """Whether nodes of the class can have the resource, according to the GPUClasses."""
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return gpu_classes.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        # The catalogue does not know which cards are shared, nor what a DeviceClass selects, but only their vendor.
+        # A GPUClass does not say which cards are shared, nor what a DeviceClass selects. Only the vendor is known.
         of_class, of_resource = vendor(gpu_class.resource), vendor(resource.name)
         return of_resource == of_class or all(vendor(each.resource) != of_resource for each in gpu_classes)
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents

@@ -42,11 +42,11 @@ def pinning(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex = NO_NODES) -> P
     """Return the classes to which the pod is pinned. None if it is not pinned."""
     if nodes is not NO_NODES:
         return _pinning(pod, gpu_classes, nodes)
-    # Several rules need the result, and the pod never changes: cache the result on the pod, with its catalogue.
+    # Several rules need the result, and the pod never changes: cache the result on the pod, with its GPUClasses.
     attributes = pod.__dict__
-    if attributes.get("pinning_catalogue") is not gpu_classes:
+    if attributes.get("pinning_gpu_classes") is not gpu_classes:
         attributes["pinning"] = _pinning(pod, gpu_classes, NO_NODES)
-        attributes["pinning_catalogue"] = gpu_classes
+        attributes["pinning_gpu_classes"] = gpu_classes
     cached: Pinning | None = attributes["pinning"]
     return cached
 
@@ -199,7 +199,7 @@ class CandidateClasses(msgspec.Struct, frozen=True):
 def candidate_classes(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> CandidateClasses:
     """Return the class of the pod's node if it is known, or else the classes to which the pod is pinned.
 
-    `nodeName` takes precedence over constraints, which a scheduler alone reads. If `nodes` lacks label keys of the catalogue,
+    `nodeName` takes precedence over constraints, which a scheduler alone reads. If `nodes` lacks label keys of the GPUClasses,
     all nodes count as unknown.
     """
     named, name = named_nodes(pod), pod.spec.node_name

@@ -199,7 +199,7 @@ def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> It
 
 
 def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
-    """Warn of constraints that no class in the catalogue meets."""
+    """Warn of constraints that no class meets."""
     gpu_classes, key = case.selection.gpu_classes, case.selection.label_key
     value = case.pod.node_selector.get(key)
     known = case.selection.nodes.values_of(key) if case.selection.nodes else ()
@@ -266,7 +266,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
             reason=CLASS_NOT_PINNED,
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
-            message=f"{choice.in_words} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
+            message=f"{choice.in_words} ({choice.because}) must have node label {key} in its GPUClass to pin a pod",
             ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
             asks=(
                 Asked("GPUClass", "spec.nodeLabels[-]", key),

@@ -1,4 +1,4 @@
-"""GPU classes: documents, look-ups, weights; and laws over the whole built-in catalogue."""
+"""GPU classes: documents, look-ups, weights; and laws over all built-in classes."""
 
 from fractions import Fraction
 from typing import Any
@@ -265,7 +265,7 @@ def test_digest_depends_on_content_only() -> None:
     assert len({t4, l4, gpu_class("nvidia-t4", "nvidia-t4", 16)}) == 2
 
 
-# Laws of the built-in catalogue
+# Laws of the built-in classes
 
 
 PROMISED = """

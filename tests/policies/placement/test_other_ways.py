@@ -170,7 +170,7 @@ MANY = 20
 
 
 @cases(
-    ("document", "catalogue", "facts", "most"),
+    ("document", "gpu_classes", "facts", "most"),
     classes=(
         pod(),
         GPUClasses(tuple(gpu_class(f"c{number}", f"c{number}", 16) for number in range(MANY))),

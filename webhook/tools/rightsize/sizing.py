@@ -1,7 +1,7 @@
 """The sizes that would do for a workload, by its peaks, with the arithmetic: a pure calculation.
 
 Memory and compute must each hold the peak times HEADROOM. Compute is compared within a card and within a family only: no
-catalogue says how fast a class is. Of another family, a card is taken to be as much slower as its memory is smaller.
+GPUClass says how fast a class is. Of another family, a card is taken to be as much slower as its memory is smaller.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
