@@ -18,7 +18,7 @@ from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration
 from policies.quota.amounts import NOTHING, parse_amount
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from webhook.cluster.capacity import (
     NO_CAPACITY,
     ClassCapacity,
@@ -106,10 +106,10 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
         """Whether no controller has counted for so long that the figures may be wrong."""
         return now - self.observed > OLD
 
-    def nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...]:
+    def nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...]:
         """Return a node without a name for each kind of nodes, which has as much as the one with the most."""
         return tuple(
-            _stand_in(kind, published, alike, catalogues)
+            _stand_in(kind, published, alike, catalogue)
             for kind, published in self.classes.items()
             for alike in published.alike
         )
@@ -207,8 +207,8 @@ def _most(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
     }
 
 
-def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogues: Catalogues) -> GPUNode:
-    named = catalogues.classes.resolve(kind) if kind else ()
+def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogue: Catalogue) -> GPUNode:
+    named = catalogue.classes.resolve(kind) if kind else ()
     return GPUNode(
         name="",
         classes=tuple(each.name for each in named),
@@ -222,5 +222,5 @@ def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogue
         weights={},
         stands_for=ClassTotals(published.capacity, published.share),
         number=alike.nodes,
-        known=published_keys(catalogues.classes),
+        known=published_keys(catalogue.classes),
     )

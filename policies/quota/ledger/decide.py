@@ -46,7 +46,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     reservation: Reservation
-    catalogues: frozenset[str]
+    catalogue_versions: frozenset[str]
     denials: tuple[Finding, ...] = ()
     because: str = ""
     line: Line = Line.BEHIND
@@ -209,7 +209,7 @@ class _Batch:
         """Return the reason that does not depend on what is free; None if that decides."""
         ledger, reservations = self._ledger, self._ledger.reservations
         reservation = request.reservation
-        is_counted = ledger.catalogue_versions <= request.catalogues
+        is_counted = ledger.catalogue_versions <= request.catalogue_versions
         if request.denials:
             return VerdictReason.REFUSED
         if is_counted and not reservation.demand and request.line is not Line.JOINS:

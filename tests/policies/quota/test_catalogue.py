@@ -27,7 +27,7 @@ from policies.quota.catalogue import (
     read_catalogue,
     write_catalogue,
 )
-from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from tests.builders import JSON, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
@@ -71,7 +71,7 @@ GENERATED = st.builds(
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 
 
-def published(catalogue: Catalogues) -> PublishedCatalogue:
+def published(catalogue: Catalogue) -> PublishedCatalogue:
     return read_catalogue(catalogue_digest(catalogue), write_catalogue(catalogue))
 
 
@@ -86,7 +86,7 @@ def test_every_catalogue_can_be_published(catalogue: PublishedCatalogue) -> None
 
 @given(PODS, st.sampled_from(UnclassifiedPods))
 def test_a_published_catalogue_counts_alike(document: JSON, mode: UnclassifiedPods) -> None:
-    def counted(by: Catalogues) -> object:
+    def counted(by: Catalogue) -> object:
         return pod_demand(view(document), by, mode)
 
     assert counted(published(OURS)) == counted(OURS)

@@ -66,7 +66,7 @@ class Counter:
     """Stands for the counter of a catalogue."""
 
     def __init__(self, digest: str, *, synced: bool = True) -> None:
-        self.digest, self.synced, self.catalogues = digest, synced, OURS
+        self.digest, self.synced, self.catalogue = digest, synced, OURS
         self.called: list[tuple[object, ...]] = []
 
     def __getattr__(self, name: str) -> Callable[..., frozenset[str]]:
