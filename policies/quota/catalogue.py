@@ -21,7 +21,7 @@ class CatalogueError(ValueError):
 
 
 class PublishedCatalogue(msgspec.Struct, frozen=True):
-    """A catalogue that was read from its document. It implements `Catalogues`."""
+    """A catalogue that was read from its document. It implements `Catalogue`."""
 
     classes: GPUClasses
     resource_mapping: ResourceMapping

@@ -41,7 +41,7 @@ class Line(Enum):
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to reserve demand in a ledger.
 
-    `catalogues` are the catalogue versions (`catalogue.CatalogueVersion`) by which the demand was computed; each key has the
+    catalogue_versions: each a `CatalogueVersion` as text, by which the demand was computed; each key has the
     largest amount among them. `denials` deny the request even if it fits. `because`: why it counts for a class.
     """
 
