@@ -195,8 +195,6 @@ class Availability:
         )
         if not resource.measure.is_count or is_claimed or not self._is_missing(name):
             return None
-        if resource_mapping.misspelt(name):  # rule ineffective-fields says which name is meant
-            return None
         nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
         offered = nearest or sorted(
             each for each in self._gpus_on_nodes if not self.pinned or vendor(each) == vendor(name)
@@ -383,6 +381,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
+        if self.resource_mapping.misspelt(resource.name):  # rule ineffective-fields says which name is meant
+            return None
         complaint = self.availability.other_vendor(resource)
         complaint = complaint or self.availability.unknown_slice(
             resource, known_profiles_only=self.known_profiles_only

@@ -5,7 +5,7 @@ from fractions import Fraction
 from policies.finding import Severity
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.availability import Availability, Complaint
+from policies.placement.availability import Availability, Bounds, Complaint
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
 from policies.placement.named_nodes import NodeState
@@ -162,14 +162,22 @@ def test_a_profile_that_a_class_lists_and_no_node_has(
     ("name", "is_said"),
     one_that_rule_ineffective_fields_corrects=("nvidia.com/gpus", False),
     a_slice_without_its_dash=("nvidia.com/mig1g.5gb", False),
+    a_slice_without_its_dot=("nvidia.com/mig-3g40gb", False),
     one_of_another_vendor=("amd.com/gpu", True),
 )
 def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
-    found = Availability(view(pod()), CLASSES, nodes=SHARING)
     mapping = load_objects([]).resource_mapping
     known = mapping.resource(name)
     assert known is not None
-    assert (found.without_node(known, mapping) is not None) is is_said
+    bounds = Bounds(
+        availability=Availability(view(pod()), CLASSES, nodes=SHARING),
+        resource_mapping=mapping,
+        max_per_container=None,
+        max_per_pod=None,
+        gpus_per_node=8,
+        known_profiles_only=False,
+    )
+    assert (bounds.check_resource(known, 1) is not None) is is_said
 
 
 @cases(
