@@ -114,8 +114,8 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     counted = list(_with_gpus(pod.places, context.resource_mapping))
     texts = _command_lines(place.container for place, _, _ in counted)
     for (place, resource, gpus), text in zip(counted, texts, strict=True):
-        found = _of_command(place, resource, gpus, text, context.owner)
-        yield from islice(found, 1)
+        findings = _of_command(place, resource, gpus, text, context.owner)
+        yield from islice(findings, 1)
 
 
 def _of_command(
@@ -149,7 +149,7 @@ def _of_command(
 
 
 def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    found = [
+    compared = [
         (pods, counted, each)
         for pods in workload.pods
         if (counted := list(_with_gpus(pods.pod.apps, context.resource_mapping)))
@@ -157,8 +157,8 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         if not _is_set_elsewhere(each, pods)
     ]
     known: set[str] = set()
-    for pods, counted, each in found:
-        same = [(others, of_others) for others, of_others, other in found if other.path == each.path]
+    for pods, counted, each in compared:
+        same = [(others, of_others) for others, of_others, other in compared if other.path == each.path]
         by = partial(_field_set_to, each), partial(_request_in, same)
         gpus, whose = sum(gpus for _, _, gpus in counted), f"a pod of {pods.path}"
         is_script = each.field.torchrun and not _any_command_has(_TORCHRUN, [pods])
@@ -329,9 +329,11 @@ def _multipliers(text: str) -> list[tuple[str, int]]:
     if not _SERVERS.search(text):
         return []
     patterns = (_PIPELINE, _DATA) if _VLLM.search(text) else (_PIPELINE,)
-    found = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
+    by_pattern = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
     return [
-        (matches[0][1], int(matches[0][2])) for matches in found if len(matches) == 1 and int(matches[0][2])
+        (matches[0][1], int(matches[0][2]))
+        for matches in by_pattern
+        if len(matches) == 1 and int(matches[0][2])
     ]
 
 
