@@ -242,8 +242,8 @@ def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> 
     return next(filter(None, largest), "")
 
 
-def _left(each: Shortfall) -> Fraction:
-    return max(each.hard - each.used - each.reserved, NOTHING)
+def _left(shortfall: Shortfall) -> Fraction:
+    return max(shortfall.hard - shortfall.used - shortfall.reserved, NOTHING)
 
 
 def _cheaper_class(

@@ -150,26 +150,26 @@ def _of_command(
 
 def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     compared = [
-        (pods, counted, each)
+        (pods, counted, stated)
         for pods in workload.pods
         if (counted := list(_with_gpus(pods.pod.apps, context.resource_mapping)))
-        for each in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
-        if not _is_set_elsewhere(each, pods)
+        for stated in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
+        if not _is_set_elsewhere(stated, pods)
     ]
     known: set[str] = set()
-    for pods, counted, each in compared:
-        same = [(others, of_others) for others, of_others, other in compared if other.path == each.path]
-        by = partial(_field_set_to, each), partial(_request_in, same)
+    for pods, counted, stated in compared:
+        same = [(others, of_others) for others, of_others, other in compared if other.path == stated.path]
+        by = partial(_field_set_to, stated), partial(_request_in, same)
         gpus, whose = sum(gpus for _, _, gpus in counted), f"a pod of {pods.path}"
-        is_script = each.field.torchrun and not _any_command_has(_TORCHRUN, [pods])
+        is_script = stated.field.torchrun and not _any_command_has(_TORCHRUN, [pods])
         may_be_fewer = is_script or _any_command_has(_MPI_LAYOUT, workload.pods)
-        mismatch = _mismatch(each.count, each.times, gpus, 1, whose, *by, may_be_fewer=may_be_fewer)
-        if mismatch is None or each.path in known:
+        mismatch = _mismatch(stated.count, stated.times, gpus, 1, whose, *by, may_be_fewer=may_be_fewer)
+        if mismatch is None or stated.path in known:
             continue
-        known.add(each.path)
-        if each.field.before and each.count == 1:
-            mismatch = replace(mismatch, message=f"{mismatch.message} before {each.field.before}")
-        yield replace(mismatch, path=each.path, value=str(each.count))
+        known.add(stated.path)
+        if stated.field.before and stated.count == 1:
+            mismatch = replace(mismatch, message=f"{mismatch.message} before {stated.field.before}")
+        yield replace(mismatch, path=stated.path, value=str(stated.count))
 
 
 def _is_set_elsewhere(stated: StatedProcesses, pods: WorkloadPods) -> bool:

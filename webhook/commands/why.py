@@ -123,15 +123,15 @@ def show_problems(screen: Screen, listing: Problems) -> None:
     screen.limits_of_view(listing.omitted)
 
 
-def _extent(each: Problem) -> str:
-    if each.answer is not Answer.REFUSED:
-        return f"{counted(each.count, 'pod')} {each.answer.value} since {timestamp(each.first)}"
-    if not each.count:
-        return f"denied since {timestamp(each.first)}"
-    times = "once" if each.count == 1 else f"{each.count} times"
-    if each.first == each.last:
-        return f"denied {times}, at {timestamp(each.last)}"
-    return f"denied {times}, from {timestamp(each.first)} to {timestamp(each.last)}"
+def _extent(problem: Problem) -> str:
+    if problem.answer is not Answer.REFUSED:
+        return f"{counted(problem.count, 'pod')} {problem.answer.value} since {timestamp(problem.first)}"
+    if not problem.count:
+        return f"denied since {timestamp(problem.first)}"
+    times = "once" if problem.count == 1 else f"{problem.count} times"
+    if problem.first == problem.last:
+        return f"denied {times}, at {timestamp(problem.last)}"
+    return f"denied {times}, from {timestamp(problem.first)} to {timestamp(problem.last)}"
 
 
 def show(screen: Screen, explained: Explanation) -> None:

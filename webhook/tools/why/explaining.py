@@ -135,13 +135,13 @@ class _Case:
         If the next pod fits then, its author only has to wait for the end of these pods.
         """
         held: dict[str, str] = {}
-        for each in terminating[:MAX_PODS]:
+        for stored in terminating[:MAX_PODS]:
             try:
-                pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, each.metadata.name)))
+                pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, stored.metadata.name)))
             except (errors.Forbidden, errors.NotFound):
                 continue
             requested = requested_gpus(pod, self.configuration.resource_mapping)
-            held[each.metadata.name] = format_requests(requested)
+            held[stored.metadata.name] = format_requests(requested)
             if self.limits is not None:
                 counts_as = self.limits.unclassified_pods
                 demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
@@ -223,14 +223,14 @@ class _Case:
         names_class = has_nodes and any(each.path == annotation_path(GPU_CLASS) for each in denied.fix)
         yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
 
-    def _denied_by_quota(self, each: EvaluatedPod) -> Finding | None:
+    def _denied_by_quota(self, evaluated: EvaluatedPod) -> Finding | None:
         by = self._evaluator
-        request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
+        request = quota_request_for_pod("why", evaluated.admitted, None, self.configuration, self.index)
         request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
-        decision = by.demand(each.policy, request)
+        decision = by.demand(evaluated.policy, request)
         denials = (one.finding for one in decision.violations if one.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
-        return next((one for one in denials if not each.is_refused or one.reason in OUTLOOKS), None)
+        return next((one for one in denials if not evaluated.is_refused or one.reason in OUTLOOKS), None)
 
     @cached_property
     def _node_facts(self) -> NodeFacts | None:
