@@ -149,27 +149,45 @@ def _of_command(
 
 
 def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
+    mapping = context.resource_mapping
+    with_gpus = [(pods, list(_with_gpus(pods.pod.apps, mapping))) for pods in workload.pods]
+    all_counted = all(counted or not mapping.pod_requests_gpus(pods.pod) for pods, counted in with_gpus)
     found = [
         (pods, counted, each)
-        for pods in workload.pods
-        if (counted := list(_with_gpus(pods.pod.apps, context.resource_mapping)))
+        for pods, counted in with_gpus
+        if counted
         for each in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
         if not _is_set_elsewhere(each, pods)
     ]
     known: set[str] = set()
     for pods, counted, each in found:
-        same = [(others, of_others) for others, of_others, other in found if other.path == each.path]
+        field, gpus, same = each.field, _gpus(counted), [(pods, counted)]
+        nodes = pods.owner.model_pods if field.shared else 1
+        if nodes is None or (field.anywhere and not (all_counted and _have_most(gpus, found))):
+            continue
+        if not field.anywhere:
+            same = [(others, of_others) for others, of_others, other in found if other.path == each.path]
         by = partial(_field_set_to, each), partial(_request_in, same)
-        gpus, whose = sum(gpus for _, _, gpus in counted), f"a pod of {pods.path}"
-        is_script = each.field.torchrun and not _any_command_has(_TORCHRUN, [pods])
-        may_be_fewer = is_script or _any_command_has(_MPI_LAYOUT, workload.pods)
-        mismatch = _mismatch(each.count, each.times, gpus, 1, whose, *by, may_be_fewer=may_be_fewer)
+        whose = f"a pod of {pods.path}" if nodes == 1 else f"{nodes} pods with {gpus} each"
+        is_script = field.torchrun and not _any_command_has(_TORCHRUN, [pods])
+        is_partial = is_script or field.anywhere or field.shared
+        may_be_fewer = is_partial or _any_command_has(_MPI_LAYOUT, workload.pods)
+        mismatch = _mismatch(each.count, each.times, gpus, nodes, whose, *by, may_be_fewer=may_be_fewer)
         if mismatch is None or each.path in known:
             continue
         known.add(each.path)
-        if each.field.before and each.count == 1:
-            mismatch = replace(mismatch, message=f"{mismatch.message} before {each.field.before}")
+        if field.before and each.count == 1:
+            mismatch = replace(mismatch, message=f"{mismatch.message} before {field.before}")
         yield replace(mismatch, path=each.path, value=str(each.count))
+
+
+def _have_most(gpus: int, found: Sequence[tuple[WorkloadPods, Sequence[Counted], StatedProcesses]]) -> bool:
+    """Whether no pod has more GPUs than these, or states that it has."""
+    return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in found)
+
+
+def _gpus(counted: Sequence[Counted]) -> int:
+    return sum(gpus for _, _, gpus in counted)
 
 
 def _is_set_elsewhere(stated: StatedProcesses, pods: WorkloadPods) -> bool:

@@ -247,6 +247,20 @@ def ray(params: str, gpus: int, **group: Any) -> JSON:
     return job("RayCluster", {"headGroupSpec": head, "workerGroupSpecs": [worker]}, "ray.io/v1")
 
 
+def ray_job(entrypoint: float, head: int, worker: int, params: str = "", **head_: Any) -> JSON:
+    groups = {
+        "headGroupSpec": {"template": template(head, **head_)},
+        "workerGroupSpecs": [{"rayStartParams": {"num-gpus": params}, "template": template(worker)}],
+    }
+    return job("RayJob", {"entrypointNumGpus": entrypoint, "rayClusterSpec": groups}, "ray.io/v1")
+
+
+def model_booster(gpus: int, pods: int, **config: int) -> JSON:
+    named = {key.replace("_", "-"): value for key, value in config.items()}
+    worker = {"resources": {"limits": {"nvidia.com/gpu": gpus}}, "pods": pods, "config": named}
+    return job("ModelBooster", {"backend": {"workers": [worker]}}, "workload.serving.volcano.sh/v1alpha1")
+
+
 def wrapped(document: JSON) -> JSON:
     return job("AppWrapper", {"components": [{"template": document}]}, "workload.codeflare.dev/v1beta2")
 
@@ -331,6 +345,36 @@ MPI_POLICY = {"mpi": {"numProcPerNode": 1}}
     vllm_runtime_with_more=(
         vllm_runtime(2, "1"),
         'spec.vllmConfig.tensorParallelSize = "2": ' + more(2, 1, "a pod of spec.deploymentConfig"),
+    ),
+    ray_entrypoint_with_more_than_any_pod=(
+        ray_job(8, head=1, worker=4),
+        'spec.entrypointNumGpus = "8": '
+        + more(8, 4, "a pod of spec.rayClusterSpec.workerGroupSpecs[0].template"),
+    ),
+    ray_entrypoint_with_more_than_the_head=(
+        ray_job(2, head=1, worker=0),
+        'spec.entrypointNumGpus = "2": ' + more(2, 1, "a pod of spec.rayClusterSpec.headGroupSpec.template"),
+    ),
+    model_booster_with_more=(
+        model_booster(1, 1, tensor_parallel_size=2),
+        'spec.backend.workers[0].config.tensor-parallel-size = "2": '
+        + more(2, 1, "a pod of spec.backend.workers[0].resources"),
+    ),
+    model_booster_with_more_than_all_pods=(
+        model_booster(4, 2, tensor_parallel_size=4, pipeline_parallel_size=4),
+        'spec.backend.workers[0].config.tensor-parallel-size = "4": set 2 or request 8 GPUs in each pod; '
+        "with spec.backend.workers[0].config.pipeline-parallel-size 4, 16 processes start on the 8 GPUs of 2 pods with 4 each",
+    ),
+    ray_entrypoint_on_a_worker=(ray_job(4, head=1, worker=4), ""),
+    ray_entrypoint_of_a_part=(ray_job(0.5, head=1, worker=4), ""),
+    ray_entrypoint_beside_a_slice=(
+        ray_job(8, head=1, worker=4, resources={"limits": {"nvidia.com/gpu.shared": 8}}),
+        "",
+    ),
+    model_booster_over_two_pods=(model_booster(4, 2, tensor_parallel_size=8), ""),
+    model_booster_with_replicas_of_data=(
+        model_booster(1, 1, tensor_parallel_size=2, data_parallel_size=2),
+        "",
     ),
     ray_as_many=(ray("4", 4), ""),
     ray_fraction=(ray("0.5", 4), ""),
@@ -425,6 +469,8 @@ def all_findings(document: JSON) -> list[Finding]:
     slots=mpi(8, 4, "mpirun train"),
     processes_as_text=pytorch("4", 1),
     ray=wrapped(ray("8", 4)),
+    ray_entrypoint=ray_job(8, head=1, worker=4),
+    model_booster=model_booster(4, 2, tensor_parallel_size=4, pipeline_parallel_size=4),
     nim=nim(8, 4),
     llm=llm({"tensor": 2, "data": 8, "dataLocal": 4}, 4),
     vllm_runtime=vllm_runtime(2, "1"),
