@@ -15,18 +15,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from math import prod
+from math import ceil, prod
 
 from msgspec.structs import replace
 
 from policies.finding import Edit, Edits, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
-from policies.pods.field_paths import path_parts
+from policies.pods.field_paths import path_parts, value_at
 from policies.pods.owner import Owner
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.process_fields import StatedProcesses, stated_processes
 from policies.pods.quantity import Quantity
+from policies.pods.serve_config import served_gpus
 from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
 
@@ -87,6 +88,8 @@ parallelism, draft models."""
 _MPI_LAYOUT = re.compile(r"(?<!\S)--?(g|t|N|ngpus|npernode|map-by|oversubscribe)\b")
 """Options of mpirun for the processes on a node, and of nccl-tests for the GPUs of a process (-g)."""
 
+_RAY_CLUSTER = "spec.rayClusterConfig"
+
 _warning = partial(Finding, severity=Severity.WARNING)
 _several_slices = partial(
     _warning,
@@ -104,6 +107,8 @@ Multipliers = Sequence[tuple[str, int]]
 Change = Callable[[int], Edits]
 Counted = tuple[ContainerPlace, str, int]
 """A container, its GPU resource, and the amount."""
+PodsWithGPUs = tuple[WorkloadPods, Sequence[Counted]]
+Stated = Sequence[tuple[WorkloadPods, Sequence[Counted], StatedProcesses]]
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
@@ -159,6 +164,8 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         for each in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
         if not _is_set_elsewhere(each, pods)
     ]
+    if all_counted:
+        yield from _of_serve_config(workload, with_gpus, found)
     known: set[str] = set()
     for pods, counted, each in found:
         field, gpus, same = each.field, _gpus(counted), [(pods, counted)]
@@ -181,7 +188,49 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         yield replace(mismatch, path=each.path, value=str(each.count))
 
 
-def _have_most(gpus: int, found: Sequence[tuple[WorkloadPods, Sequence[Counted], StatedProcesses]]) -> bool:
+def _of_serve_config(
+    workload: Workload, with_gpus: Sequence[PodsWithGPUs], found: Stated
+) -> Iterator[Finding]:
+    """Warn of a RayService whose deployments need more GPUs than all of its pods have."""
+    needed = served_gpus(workload.serve_config)
+    is_elastic = value_at(workload.data, path_parts(f"{_RAY_CLUSTER}.enableInTreeAutoscaling")) is True
+    total, groups = 0, {}
+    for pods, counted in with_gpus if needed else ():
+        is_group = pods.path.endswith("].template")
+        count = pods.count.maximum if is_elastic and is_group else pods.count.running
+        if counted and not count:
+            return
+        stated = (each.count for others, _, each in found if others is pods)
+        gpus = max(_gpus(counted), *stated, 0) if counted else 0
+        total += gpus * (count or 0)
+        if gpus and is_group:
+            groups[gpus] = pods.path.removesuffix(".template"), count or 0
+    if 0 < total < needed:
+        edits: Edits = ()
+        if groups:
+            gpus, (path, count) = max(groups.items())
+            edits = _grown(workload, path, count + ceil((needed - total) / gpus), is_elastic=is_elastic)
+        yield _warning(
+            reason=MORE_PROCESSES,
+            path="spec.serveConfigV2",
+            message=f"its deployments need {float(needed):g} GPUs, and all pods have {total}",
+            remedy=f"set {' and '.join(f'{edit.path}: {edit.value}' for edit in edits)}" if edits else "",
+            choices=(edits,) if edits else (),
+        )
+
+
+def _grown(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edits:
+    """Return the edits by which a group of workers has so many pods."""
+    group = value_at(workload.data, path_parts(path))
+    hosts, most = group.get("numOfHosts"), group.get("maxReplicas")
+    replicas = ceil(pods / hosts) if isinstance(hosts, int) and hosts > 0 else pods
+    fields = () if is_elastic else ("replicas",)
+    if isinstance(most, int) and most < replicas:
+        fields = (*fields, "maxReplicas")
+    return tuple(Edit(f"{path}.{field}", replicas) for field in fields)
+
+
+def _have_most(gpus: int, found: Stated) -> bool:
     """Whether no pod has more GPUs than these, or states that it has."""
     return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in found)
 

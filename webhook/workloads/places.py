@@ -339,17 +339,22 @@ def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, P
 
 def _of_patch(at: Parts, text: str) -> PodData | None:
     """Return None for an expression, and for other text that does not describe a map. Argo itself reports errors in it."""
-    documents = list(load_documents(text, aliases=0))
-    if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
-        return None
-    try:
-        spec = msgspec.json.decode(msgspec.json.encode(documents[0].data))
-    except (TypeError, OverflowError, msgspec.DecodeError):
-        return None
+    spec = plain_data(text)
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         return None
     containers = [_with_decided(each) for each in spec["containers"]]
     return {"spec": {**spec, "containers": containers}}, {("spec",): at}
+
+
+def plain_data(text: str) -> Any:
+    """Return what a field of YAML text says; None if it is not one document of plain data."""
+    documents = list(load_documents(text, aliases=0))
+    if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
+        return None
+    try:
+        return msgspec.json.decode(msgspec.json.encode(documents[0].data))
+    except (TypeError, OverflowError, msgspec.DecodeError):
+        return None
 
 
 def _with_decided(container: Any) -> Any:

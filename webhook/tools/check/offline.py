@@ -33,12 +33,11 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import ADVISED, CLAIM
-from webhook.evaluation.workloads import EvaluatedPod, evaluate_autoscaler, given, readable
+from webhook.evaluation.workloads import EvaluatedPod, as_workload, evaluate_autoscaler, given
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
-from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import workload_pods
 from webhook.workloads.unread import misplaced_gpus, unread_containers, unread_gpus
 
@@ -262,11 +261,8 @@ class Run:
         # As in an update, where the API server sends the status that is stored.
         status = {"status": stored["status"]} if "status" in stored else {}
         data = {**manifest.data, **status}
-        workload_kind = self._configuration.workload_kinds.get(manifest.group_kind)
-        whole = workload_kind is not None and starts_together(workload_kind, data)
-        workload = Workload(
-            *manifest.group_kind, manifest.namespace, data, tuple(readable(pods)), target, whole
-        )
+        kinds = self._configuration.workload_kinds
+        workload = as_workload(kinds, manifest.group_kind, manifest.namespace, data, pods, target)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 
