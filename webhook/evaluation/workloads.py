@@ -84,8 +84,8 @@ def evaluate_workload(
     workload = as_workload(configuration.workload_kinds, key, policy.namespace, data, pods)
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if by.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MOST_BYTES:
-        templates_of = partial(_templates_of, by.trial(), policy, key)
-        advice = [_with_admitted_pods(each, pods, data, templates_of) for each in advice]
+        tried = partial(templates_of, by.trial(), policy, key)
+        advice = [_with_admitted_pods(each, pods, data, tried) for each in advice]
     mapping = configuration.resource_mapping
     if workload_kind is None:
         advice.append(Decision.of_findings(policy, unread_gpus(kind, data, mapping), Mode.WARN))
@@ -95,7 +95,7 @@ def evaluate_workload(
     return pods, advice
 
 
-def _templates_of(
+def templates_of(
     by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any
 ) -> list[EvaluatedPod]:
     """Return the templates of a workload, as plain data, with the decision on each."""
@@ -108,7 +108,7 @@ def _with_admitted_pods(
     decision: Decision,
     pods: Sequence[EvaluatedPod],
     data: Any,
-    templates_of: Callable[[Any], Sequence[EvaluatedPod]],
+    templates: Callable[[Any], Sequence[EvaluatedPod]],
 ) -> Decision:
     """Return the decision without those choices of pods that fit the quota, and that rules would deny."""
     before = _denials(pods)
@@ -121,7 +121,7 @@ def _with_admitted_pods(
         with suppress(DeadlineExceeded):
             for edits in finding.choices:
                 edited = with_edits(data, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
-                if _denials(templates_of(edited)) - before:
+                if _denials(templates(edited)) - before:
                     return replace(violation, finding=replace(finding, choices=(), awaits=None, remedy=""))
         return violation
 
