@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.classes import ClassCatalogue, HostShare
+from policies.gpus.classes import GPUClasses, HostShare
 from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, namespace_limits
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
@@ -15,7 +15,7 @@ from tests.builders import CLASSES, JSON, apply, container, context, view
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 LISTED = "kubernetes.io/limit-ranger"
 A100, T4 = ({"accelerator": name} for name in ("nvidia-a100-80gb", "nvidia-t4"))
-SHARES = ClassCatalogue(
+SHARES = GPUClasses(
     [
         *CLASSES,
         replace(CLASSES.named(("nvidia-a100-80gb",))[0], gpus_per_node=8),  # 12 CPUs and 120Gi for each GPU
