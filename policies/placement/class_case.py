@@ -7,10 +7,10 @@ from policies.finding import Asked, Edit, Edits, Finding, Severity, either, toge
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
+from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
 from policies.placement.class_choice import (
     MAX_NAMES_LISTED,
-    MODEL_TOO_LARGE,
     REQUIRED_AFFINITY,
     Choice,
     ClassSelection,
@@ -139,7 +139,7 @@ class ClassCase:
         if not more:
             return None
         return Finding(
-            reason=MODEL_TOO_LARGE,
+            reason=NO_NODE,
             severity=Severity.WARNING,
             path=annotation_path(key),
             value=value,
