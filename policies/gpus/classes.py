@@ -54,7 +54,7 @@ class NodeLabel(Strict, frozen=True):
 class MigProfile(Strict, frozen=True):
     """A MIG slice: its compute in sevenths of a card, its memory, and the maximum on one card.
 
-    `weight` is the demand of one slice in whole cards, such as "1/4". Its default is `ClassCatalogue.mig_weight`.
+    `weight` is the demand of one slice in whole cards, such as "1/4". Its default is `GPUClasses.mig_weight`.
     """
 
     sevenths: int
@@ -106,7 +106,7 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
         return cls(**{**asdict(spec), "name": name, "family": spec.family or name})
 
     def __hash__(self) -> int:
-        # Dicts have no hash. The name is unique in a catalogue.
+        # Dicts have no hash. The name is unique among GPUClasses.
         return hash(self.name)
 
 
@@ -122,7 +122,7 @@ def parse_share(raw: int | str) -> Fraction:
     raise ValueError(f'must be {known}, not "{text[:40]}"')
 
 
-class ClassCatalogue:
+class GPUClasses:
     """All classes, sorted by name. A later class replaces an earlier one of the same name."""
 
     def __init__(self, classes: Iterable[GPUClass]) -> None:

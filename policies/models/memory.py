@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.finding import Edit
 from policies.gpus.cards import gpu_requests
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping
 from policies.models import shapes
 from policies.models.estimate import Estimate, class_fit, estimate, gib
@@ -83,24 +83,24 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
         per_gpu = f" over {self.gpus} GPUs = {gib(-(-size // self.gpus))} each"
         return gib(size) + (per_gpu if self.gpus > 1 else "")
 
-    def memory_gib(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> int:
+    def memory_gib(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> int:
         """Return the size of one card, or of the slice; 0 if the class does not have the slice."""
         if self.profile is None:
             return gpu_class.memory_gib
-        profile = catalogue.mig_profile(gpu_class, self.profile)
+        profile = gpu_classes.mig_profile(gpu_class, self.profile)
         return profile.memory_gib if profile is not None else 0
 
-    def room(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> str:
+    def room(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> str:
         """For example `72.0 GiB usable`: the memory of one card, or of the slice."""
-        return f"{gib(int(self.estimate.usable(self.memory_gib(gpu_class, catalogue))))} usable"
+        return f"{gib(int(self.estimate.usable(self.memory_gib(gpu_class, gpu_classes))))} usable"
 
-    def fits(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
+    def fits(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> bool:
         """Whether the cards, or the one slice, hold everything. Slices cannot work together."""
-        return self.estimate.fits(self.memory_gib(gpu_class, catalogue), self.gpus)
+        return self.estimate.fits(self.memory_gib(gpu_class, gpu_classes), self.gpus)
 
-    def weights_fit(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
+    def weights_fit(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> bool:
         """Whether the cards, or the slice, hold at least the weights, which are certain."""
-        return self.estimate.weights_fit(self.memory_gib(gpu_class, catalogue), self.gpus)
+        return self.estimate.weights_fit(self.memory_gib(gpu_class, gpu_classes), self.gpus)
 
 
 def enough_cards(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...]:

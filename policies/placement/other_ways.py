@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from policies.finding import Edit, Edits
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
@@ -23,20 +23,20 @@ AMOUNTS = (8, 4, 2, 1)
 
 
 def other_ways(
-    pod: Pod, mapping: ResourceMapping, catalogue: ClassCatalogue, use: ClassUse, nodes: NodeFacts | None
+    pod: Pod, mapping: ResourceMapping, gpu_classes: GPUClasses, use: ClassUse, nodes: NodeFacts | None
 ) -> Iterator[Edits]:
     """Yield choices, whose effect on the pod is not known, in the order in which people prefer them."""
     resources = {
-        each.resource for each in mapping.requests(pod) if not catalogue.is_unlisted(each.resource.profile)
+        each.resource for each in mapping.requests(pod) if not gpu_classes.is_unlisted(each.resource.profile)
     }
     named = [
         each.name
-        for each in catalogue
+        for each in gpu_classes
         if use.allows(each)
         and use.may_have_nodes(each, nodes)
-        and all(offers(each, resource, catalogue) for resource in resources)
+        and all(offers(each, resource, gpu_classes) for resource in resources)
     ]
-    pins = without_pins(pod, catalogue)
+    pins = without_pins(pod, gpu_classes)
     for name in named[:MOST_CLASSES]:
         yield (*pins, Edit(ANNOTATION_PATH, name))
     if nodes is None or nodes.pools or {each.name for each in resources} <= nodes.on_nodes:

@@ -4,9 +4,10 @@ Reads:   limits and requests of GPU resources of every app and init container, f
          pod is pinned, the variables by which containers choose among GPUs.
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
-Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
-         than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones, and of parts that
-         count as more than they are; of more GPUs than any machine has; of a DaemonSet that holds whole GPUs on every node.
+Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are
+         known and none has them), of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU
+         beside whole ones, and of parts that count as more than they are; of more GPUs than any machine has; of a DaemonSet that
+         holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
@@ -32,7 +33,7 @@ from policies.gpus.amount import (
     number,
 )
 from policies.gpus.cards import gpu_requests
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.default_gpus import GPUS_BY_DEFAULT, warnings
 from policies.gpus.fraction_annotations import (
     FRACTION_CONTAINER,
@@ -126,9 +127,9 @@ class GPURequestsOptions(RuleOptions, frozen=True):
         if self.gpus_per_node < 1:
             yield "gpusPerNode", f"must be 1 or more, not {self.gpus_per_node}"
 
-    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+    def class_problems(self, gpu_classes: GPUClasses) -> Iterator[tuple[str, str]]:
         for name, limits in self._limits():
-            yield from unknown_names(limits, catalogue, name)
+            yield from unknown_names(limits, gpu_classes, name)
 
     def _limits(self) -> tuple[tuple[str, ResourceLimits], ...]:
         return ("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)

@@ -92,7 +92,11 @@ def evaluate_workload(
         advice = [_with_admitted_pods(each, pods, data, templates_of) for each in advice]
     mapping = configuration.resource_mapping
     if workload_kind is None:
-        advice.append(Decision.of_findings(policy, unread_gpus(kind, data, mapping), Mode.WARN))
+        advice.append(
+            Decision.of_findings(
+                policy, unread_gpus(*key, data, mapping, configuration.workload_kinds), Mode.WARN
+            )
+        )
     else:
         unread = unread_containers(workload_kind, data, [place.at for place, _ in places], mapping)
         advice.append(Decision.of_findings(policy, unread, Mode.WARN))

@@ -9,7 +9,7 @@ does not check them.
 from collections.abc import Iterator, Mapping
 
 from policies.gpus.amount import NAME
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.rules import gpu_requests as rule
@@ -24,7 +24,7 @@ PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
 
 def fragment(
-    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
+    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, gpu_classes: GPUClasses
 ) -> Fragment:
     found = (
         "variables.wrongAmounts"
@@ -35,13 +35,13 @@ def fragment(
         part="gpu-requests",
         description="GPU requests are whole numbers, and at most what the policy allows.",
         conditions=(NOT_A_MIRROR_POD, cel.may_request_gpus(resource_mapping)),
-        variables=tuple(_variables(resource_mapping, options, catalogue)),
+        variables=tuple(_variables(resource_mapping, options, gpu_classes)),
         findings=f"{found}.filter(finding, finding != '')",
     )
 
 
 def _variables(
-    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
+    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, gpu_classes: GPUClasses
 ) -> Iterator[Named]:
     """Yield the variables. `wrongAmounts` and `wrongTotals` are lists of findings."""
     yield cel.gpus_variable(CONTAINERS, resource_mapping)
@@ -54,13 +54,13 @@ def _variables(
     )
     percentages = cel.is_gpu_name("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
     yield "percentages", f"variables.gpus.filter(name,\n  {cel.indented(percentages, 2)})"
-    per_container = _limit(options.max_per_container, catalogue)
+    per_container = _limit(options.max_per_container, gpu_classes)
     yield "wrongAmounts", " +\n".join(_amounts(each, per_container) for each in LISTS)
     if options.max_per_pod is not None:
-        yield "wrongTotals", _totals(_limit(options.max_per_pod, catalogue))
+        yield "wrongTotals", _totals(_limit(options.max_per_pod, gpu_classes))
 
 
-def _limit(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
+def _limit(limits: ResourceLimits, gpu_classes: GPUClasses) -> str:
     """Return a CEL expression for the limit of the resource `name`. It is -1 without a limit.
 
     If the limit depends on the class of the pod, it is the largest limit of all classes.
@@ -69,10 +69,10 @@ def _limit(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
         return str(-1 if limits is None else limits)
     patterns = limits_by_pattern(limits)
     cases = [(cel.fits("name", [name]), maximum) for name, maximum in patterns]
-    by_class = {each.resource for each in catalogue if each.name in limits or each.family in limits}
+    by_class = {each.resource for each in gpu_classes if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
-        each_class = [[each] for each in catalogue if each.resource == resource]
+        each_class = [[each] for each in gpu_classes if each.resource == resource]
         class_limits = [limit_of(limits, requested, classes) for classes in (*each_class, [])]
         known = [maximum for maximum in class_limits if maximum is not None]
         cases.insert(0, (cel.fits("name", [resource]), max(known) if len(known) == len(class_limits) else -1))
