@@ -210,7 +210,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             return decision
         quota = ReadOnlyQuota(ledger, self.configuration)
         find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
-        by_author = as_submitted(pod, author_set_node=True)
+        by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
         return with_choices_that_fit(decision, by_author, partial(find, owner=owner, quota=quota))
 
     def trial(self) -> Self:

@@ -20,10 +20,10 @@ from policies.pods.pod import Pod, decode_pod
 from policies.registry import PLACING
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation, not_repeated
 
-MAX_TRIED, MOST_BYTES = 48, 32 * 1024
+MAX_TRIED, MOST_BYTES, FEW = 48, 32 * 1024, 8
 """Edited pods of one decision that are tried, and bytes of all of them. Each takes some 0.5 ms. No other choice is offered.
 
-Of a longer pod, none can be tried, and its choices are offered as the rules made them.
+Of a pod so long that only a FEW could be tried, and not all, the choices are offered as the rules made them.
 """
 
 PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
@@ -40,18 +40,21 @@ def with_tried_choices(
 
     others: what is tried for a finding about the place of the pod without a choice that helps.
     """
-    if not any(map(_is_tried, decision.violations)):
+    tried = [each for each in decision.violations if _is_tried(each)]
+    if not tried:
         return decision
     try:
         text = msgspec.json.encode(pod)
-        trials = _Trials(decision, pod, text, phases_of) if len(text) <= MOST_BYTES else None
+        most = min(MAX_TRIED, MOST_BYTES // len(text))
+        needed = min(FEW, len({edits for each in tried for edits in each.finding.choices}))
+        trials = _Trials(decision, pod, text, most, phases_of) if most >= max(needed, 1) else None
     except msgspec.MsgspecError:
         trials = (
             None  # of a hostile pod, such as a number of many digits: it cannot be written as it was read
         )
     if trials is None:
         return decision
-    helpful = {each: trials.helpful(each.finding) for each in decision.violations if _is_tried(each)}
+    helpful = {each: trials.helpful(each.finding) for each in tried}
     for each, choices in helpful.items():
         if choices == () and each.finding.rule in PLACING:
             worst = Effect.WARNS if each.outcome is Outcome.DENIED else Effect.HELPS
@@ -102,9 +105,8 @@ class Effect(IntEnum):
 class _Trials:
     """Trials on one pod. An edited pod is evaluated once, whatever number of findings have the edits as a choice."""
 
-    def __init__(self, decision: Decision, pod: Pod, text: bytes, phases_of: PhasesOf) -> None:
-        self._data, self._phases_of = msgspec.json.decode(text), phases_of
-        self._left = min(MAX_TRIED, MOST_BYTES // len(text))
+    def __init__(self, decision: Decision, pod: Pod, text: bytes, most: int, phases_of: PhasesOf) -> None:
+        self._data, self._left, self._phases_of = msgspec.json.decode(text), most, phases_of
         self._before = _kinds([decision.violations]) | _kinds(phases_of(pod))
         self._after: dict[Edits, Kinds | None] = {}
 

@@ -14,7 +14,7 @@ from policies.policy import EffectivePolicy
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
-from webhook.evaluation.tried_choices import MAX_TRIED, MOST_BYTES, with_tried_choices
+from webhook.evaluation.tried_choices import FEW, MAX_TRIED, MOST_BYTES, with_tried_choices
 
 COLOR = "spec.nodeSelector[color]"
 PLACING, SHARING = "gpu-class", "shared-memory"
@@ -213,18 +213,19 @@ ROOM = 1_000
 
 @cases(
     ("note", "choices", "want"),
-    half_of_the_bytes_one_choice_for_each=(
-        (MOST_BYTES - ROOM) // 2,
-        ("crimson", "green"),
-        red("green", remedy=""),
-    ),
-    half_of_the_bytes_and_one_choice_more=(
+    two_of_half_of_the_bytes=((MOST_BYTES - ROOM) // 2, ("crimson", "green"), red("green", remedy="")),
+    one_more_and_all_are_offered_untried=(
         (MOST_BYTES - ROOM) // 2,
         ("crimson", "maroon", "green"),
-        red(remedy=""),
+        red("crimson", "maroon", "green"),
     ),
-    as_large_as_all_trials=(MOST_BYTES - ROOM, ("green",), red("green")),
-    larger_and_offered_untried=(MOST_BYTES, ("crimson", "green"), red("crimson", "green")),
+    as_large_as_all_trials=(MOST_BYTES - ROOM, ("crimson",), red(remedy="")),
+    larger_than_all_trials=(MOST_BYTES, ("crimson",), red("crimson")),
+    as_many_as_are_no_longer_few=(
+        (MOST_BYTES - ROOM) // FEW - ROOM,
+        (*MANY[: FEW - 1], "green", "crimson"),
+        red("green", remedy=""),
+    ),
 )
 def test_bytes_of_all_trials_are_bounded(note: int, choices: tuple[str, ...], want: Finding) -> None:
     assert tried(red(*choices), note="x" * note) == [want]
