@@ -186,7 +186,7 @@ def workload(document: JSON) -> Workload:
     group, kind = document["apiVersion"].rpartition("/")[0], document["kind"]
     data, pods = workload_pods(load_objects([]).workload_kinds, group, kind, msgspec.json.encode(document))
     found = tuple(
-        WorkloadPods(place.path, pod, place.count, pod, owner=place.owner, located=place.located)
+        WorkloadPods(place.path, pod, place.count, pod, owner=place.owner, located=place.path_in_object)
         for place, pod in pods
     )
     return Workload(group, kind, "ml-training", data, found)

@@ -20,7 +20,7 @@ from policies.placement.class_choice import (
     without_pins,
 )
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.placement.pinning import Pinning, allows_label, classes_of_label, is_narrowed_to, pinning
 from policies.pods.field_paths import annotation_path
 
 
@@ -179,7 +179,7 @@ class ClassCase:
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
         key, values = self.selection.label_key, self.choice.label_values(self.selection.label_key)
-        can_be_narrowed = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
+        can_be_narrowed = allows_label(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
         return values if can_be_narrowed else ()
 
 

@@ -16,7 +16,7 @@ from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import admits, pinning
+from policies.placement.pinning import allows_label, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod, Toleration
@@ -110,7 +110,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             for each in classes
         )
         values = label_values(classes, None, self.label_key)
-        can_be_pinned = bool(values) and admits(self.pod, self.label_key, values)
+        can_be_pinned = bool(values) and allows_label(self.pod, self.label_key, values)
         return (
             can_be_pinned
             and has_nodes
@@ -165,13 +165,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         The family counts only if all its classes are in `among`. None if the nodes of neither do, or they are not known.
         """
         family = self.gpu_classes.family(gpu_class.family)
-        named = self._label_values((gpu_class,), gpu_class.name)
+        own_label = self._label_values((gpu_class,), gpu_class.name)
         if self.is_autoscaled(gpu_class):
-            return named
+            return own_label
         if self.nodes is None:
             return None
-        if self.takes((gpu_class,), named.values):
-            return named
+        if self.takes((gpu_class,), own_label.values):
+            return own_label
         of_family = self._label_values(family, gpu_class.family)
         return of_family if set(family) <= set(among) and self.takes(family, of_family.values) else None
 
@@ -180,26 +180,31 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return NamedValues(name, label_values(classes, family, self.label_key))
 
     def without_usable_class(self) -> ClassAdvice:
-        """Return the advice if no class is usable."""
+        """Return the advice if no class is usable: request what an allowed class has, or ask the platform team.
+
+        Ask for a GPUClass if none has the resources, for nodes if an allowed one has them, else for the right to use the others.
+        """
         allowed = self.allowed_of(self.gpu_classes)
         if self._knows_classes_of_nodes:
             allowed = tuple(filter(self._surely_has_nodes, allowed))
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.gpu_classes if self.may_offer(each)]
-        names = [each.name for each in [*filter(self._surely_has_nodes, offering)] or offering]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         choices = tuple(self._edits_to_resource(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
         advice = ClassAdvice(choices, remedy)
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
             return advice._replace(ask=ask, asks=(Asked("GPUClass"),))
-        permitted = self.allowed_of(offering)
-        # Of classes that have nodes, ask for more of them.
-        if to_add := [each.name for each in [*filter(self._surely_has_nodes, permitted)] or permitted]:
-            return advice._replace(ask=f"for nodes of {alternatives_in_words(to_add)}", asks=nodes_of(to_add))
+        if names := self._names_with_nodes(self.allowed_of(offering)):
+            return advice._replace(ask=f"for nodes of {alternatives_in_words(names)}", asks=nodes_of(names))
+        names = self._names_with_nodes(offering)
         ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
         asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:MAX_NAMES_LISTED])
         return advice._replace(ask=ask, asks=asks)
+
+    def _names_with_nodes(self, classes: Sequence[GPUClass]) -> list[str]:
+        """Return the names of the classes that have nodes, or of all if none has."""
+        return [each.name for each in [*filter(self._surely_has_nodes, classes)] or classes]
 
     def edits_to_count(self, count: int) -> Edits:
         """Return the edits that set the number of GPUs. Empty if several containers request some."""
@@ -282,21 +287,21 @@ def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool
 
 
 def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
-    named = selection.gpu_classes.resolve(name)
-    permitted = selection.allowed_of(named)
-    if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
-        return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
+    classes = selection.gpu_classes.resolve(name)
+    allowed = selection.allowed_of(classes)
+    if allowed and any(selection.may_offer(gpu_class) for gpu_class in classes):
+        return _chosen(selection, allowed, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
     names = list(selection.names_to_suggest(usable))
     advice, reason = selection.advice_to_name(names), CLASS_NOT_OFFERED
     if not usable:
         advice = selection.without_usable_class()
         message = selection.none_usable_message
-    elif not named:
+    elif not classes:
         reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
             advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
-    elif permitted:
+    elif allowed:
         message = f"must be a class with {selection.requested_words}"
     else:
         reason = CLASS_NOT_ALLOWED
@@ -312,13 +317,13 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
     ]
     if not candidates:
         return None  # no class has the requested resources, such as TPUs
-    usable = selection.allowed_of(candidates)
-    if chosen := _holding(selection, need, usable):
+    allowed = selection.allowed_of(candidates)
+    if chosen := _holding(selection, need, allowed):
         in_words = chosen[0].name if len(chosen) == 1 else "that holds the weights"
         return _chosen(selection, tuple(chosen), in_words, need.words)
     key, value = need.declared
-    choices = tuple(filter(None, map(selection.edits_to_count, enough_cards(need, usable))))
-    enough = enough_in_words(need, usable)
+    choices = tuple(filter(None, map(selection.edits_to_count, enough_cards(need, allowed))))
+    enough = enough_in_words(need, allowed)
     # Of several containers, the author knows which loads the model.
     but = f"; {enough} would do" if enough and not choices else ""
     return Finding(
@@ -333,17 +338,17 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
     )
 
 
-def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUClass]) -> Sequence[GPUClass]:
+def _holding(selection: ClassSelection, need: ModelNeed, allowed: Sequence[GPUClass]) -> Sequence[GPUClass]:
     """Return the smallest class that the model fits, or, as far as its size is only estimated, those that hold its weights."""
-    fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, selection.gpu_classes)]
-    weights_fit = [each for each in usable if need.weights_fit(each, selection.gpu_classes)]
+    fitting = [gpu_class for gpu_class in allowed if need.fits(gpu_class, selection.gpu_classes)]
+    weights_fit = [each for each in allowed if need.weights_fit(each, selection.gpu_classes)]
     if not fitting:
         return weights_fit  # the estimate may be too high; gpu-class warns about it
     memory = min(gpu_class.memory_gib for gpu_class in fitting)
     smallest = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == memory]
     # GPUClasses describe cards that most clusters lack: of equal cards, take the first with nodes.
     first = next(filter(selection.has_own_nodes, smallest), smallest[0])
-    if need.estimate.knows_cache or selection.has_own_nodes(first):
+    if need.estimate.knows_kv_cache or selection.has_own_nodes(first):
         return [first]
     # A rule of thumb must not exclude the existing nodes.
     with_nodes = [each for each in weights_fit if selection.has_own_nodes(each)]
@@ -352,10 +357,10 @@ def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUCla
 
 def _default(selection: ClassSelection) -> Choice | None:
     name = selection.default or ""
-    permitted = selection.allowed_of(selection.gpu_classes.resolve(name))
-    if not any(selection.can_be_default(gpu_class) for gpu_class in permitted):
+    allowed = selection.allowed_of(selection.gpu_classes.resolve(name))
+    if not any(selection.can_be_default(gpu_class) for gpu_class in allowed):
         return None
-    return _chosen(selection, permitted, name, "the default of the policy")
+    return _chosen(selection, allowed, name, "the default of the policy")
 
 
 def _chosen(

@@ -57,9 +57,8 @@ def _pinning(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> Pinning | N
     injected: list[bool] = []
     changes = injected_changes(pod)
     for key, value in sorted(pod.node_selector.items()):
-        named = _of_label(key, value, gpu_classes, nodes)
-        if named:
-            allowed.append(named)
+        if names := _of_label(key, value, gpu_classes, nodes):
+            allowed.append(names)
             because.append(f"nodeSelector {key}={value}")
             injected.append(because[-1] in changes)
     terms = pod.required_terms
@@ -101,14 +100,13 @@ def classes_of_node(labels: Mapping[str, str], gpu_classes: GPUClasses) -> froze
     If the labels contradict each other, return every class that one of them names.
     """
     keys = gpu_classes.label_keys & labels.keys()
-    named = [found for key in keys if (found := classes_of_label(key, labels[key], gpu_classes))]
-    named = named or [frozenset()]
-    return frozenset.intersection(*named) or frozenset.union(*named)
+    by_label = [names for key in keys if (names := classes_of_label(key, labels[key], gpu_classes))]
+    return frozenset.intersection(*by_label) or frozenset.union(*by_label) if by_label else frozenset()
 
 
 def _of_label(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -> frozenset[str]:
-    named = classes_of_label(key, value, gpu_classes)
-    return _of_nodes(key, value, gpu_classes, nodes) if key == HOSTNAME and not named else named
+    names = classes_of_label(key, value, gpu_classes)
+    return names or (_of_nodes(key, value, gpu_classes, nodes) if key == HOSTNAME else frozenset())
 
 
 def _of_nodes(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -> frozenset[str]:
@@ -117,7 +115,7 @@ def _of_nodes(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -
     return frozenset[str]().union(*by_node) if all(by_node) else frozenset()
 
 
-def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
+def allows_label(pod: Pod, key: str, values: Sequence[str]) -> bool:
     """Whether the pod's requirements on label `key` allow at least one of the values."""
     selected = pod.node_selector.get(key)
     left = [value for value in values if selected is None or value == selected]
@@ -133,25 +131,24 @@ def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
 
 
 def _requires(term: NodeSelectorTerm, key: str, values: Sequence[str]) -> bool:
-    given = [each for each in term.match_expressions or () if each.key == key and each.operator == "In"]
-    return any(set(each.values or ()) <= set(values) for each in given)
+    requirements = (each for each in term.match_expressions or () if each.key == key)
+    return any(each.operator == "In" and set(each.values or ()) <= set(values) for each in requirements)
 
 
 def _allows(term: NodeSelectorTerm, key: str, value: str) -> bool:
-    given = [each for each in term.match_expressions or () if each.key == key]
-    offered = frozenset((value,))
+    requirements = (each for each in term.match_expressions or () if each.key == key)
     return not term.is_empty and all(
-        meets(offered, each.operator, frozenset(each.values or ())) for each in given
+        meets(frozenset((value,)), each.operator, frozenset(each.values or ())) for each in requirements
     )
 
 
 def classes_of_label(key: str, value: str, gpu_classes: GPUClasses) -> frozenset[str]:
     """Return the names of the classes whose nodes have this label. The name of a family means all its classes."""
-    named = gpu_classes.matching_label(key, value)
-    if not named and key in gpu_classes.label_keys:
+    classes = gpu_classes.matching_label(key, value)
+    if not classes and key in gpu_classes.label_keys:
         # A family's name is a value only under a key where classes list their own names.
-        named = tuple(c for c in gpu_classes.family(value) if c in gpu_classes.matching_label(key, c.name))
-    return frozenset(gpu_class.name for gpu_class in named)
+        classes = tuple(c for c in gpu_classes.family(value) if c in gpu_classes.matching_label(key, c.name))
+    return frozenset(gpu_class.name for gpu_class in classes)
 
 
 def many_values(key: str, values: Sequence[str], classes: Sequence[GPUClass]) -> str:
@@ -178,10 +175,8 @@ def _of_term(
                 # Unknown nodes may have a value that no class lists. Then the requirement does not pin.
                 if by_value and all(by_value):
                     allowed.append(frozenset.union(*by_value))
-                    named = gpu_classes.named(allowed[-1])
-                    because.append(
-                        f"node affinity {key} in ({many_values(key, values, named) or ', '.join(values)})"
-                    )
+                    listed = many_values(key, values, gpu_classes.named(allowed[-1])) or ", ".join(values)
+                    because.append(f"node affinity {key} in ({listed})")
     return frozenset.intersection(*allowed) if allowed else frozenset(), because
 
 
@@ -202,9 +197,9 @@ def candidate_classes(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> Ca
     `nodeName` takes precedence over constraints, which a scheduler alone reads. If `nodes` lacks label keys of the GPUClasses,
     all nodes count as unknown.
     """
-    named, name = named_nodes(pod), pod.spec.node_name
-    known = nodes if nodes.keys >= gpu_classes.label_keys and TOO_MANY not in named else NO_NODES
-    unknown = sorted(value for kind, value in named if not known.find((kind, value)))
+    references, name = named_nodes(pod), pod.spec.node_name
+    known = nodes if nodes.keys >= gpu_classes.label_keys and TOO_MANY not in references else NO_NODES
+    unknown = sorted(value for key, value in references if not known.find((key, value)))
     if name:
         of_node = (classes_of_node(dict(labels), gpu_classes) for labels in known.find((NODE_NAME, name)))
         if names := frozenset[str]().union(*of_node):
@@ -227,25 +222,30 @@ def all_classes(gpu_classes: GPUClasses, because: str) -> CandidateClasses:
     return CandidateClasses(tuple(gpu_classes), False, because)
 
 
-def for_resource(
+def candidates_for_resource(
     resource: GPUResource,
     candidates: CandidateClasses,
     gpu_classes: GPUClasses,
     resource_mapping: ResourceMapping,
 ) -> CandidateClasses:
     """Return the candidates that may have the resource: those of its vendor, and with its MIG profile. All, if there are none."""
-    name, offering, classes = resource.name, resource.name, candidates.classes
+    name = resource.name
+    card = name
     if name.startswith(IMPLICIT_DEVICE_CLASS):
         device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
-        listing = gpu_classes.of_device_class(device_class)
-        if named := tuple(gpu_class for gpu_class in classes if gpu_class in listing):
+        listing_it = gpu_classes.of_device_class(device_class)
+        if classes := tuple(each for each in candidates.classes if each in listing_it):
             because = candidates.because if candidates.is_narrowed else f"device class {device_class}"
-            return CandidateClasses(named, True, because)
+            return CandidateClasses(classes, True, because)
         pattern = resource_mapping.device_class(device_class)
-        offering = (pattern and pattern.resource) or name
-    offered_by = vendor(offering)
-    having = tuple(c for c in classes if name in c.equivalents or vendor(c.resource) == offered_by)
+        card = (pattern and pattern.resource) or name
+    its_vendor = vendor(card)
+    of_vendor = tuple(
+        each for each in candidates.classes if name in each.equivalents or vendor(each.resource) == its_vendor
+    )
+    with_profile = of_vendor
     if (profile := resource.profile) is not None:
-        sliced = tuple(c for c in having if name in c.equivalents or gpu_classes.mig_profile(c, profile))
-        having = sliced or having
-    return replace(candidates, classes=having or classes)
+        with_profile = tuple(
+            each for each in of_vendor if name in each.equivalents or gpu_classes.mig_profile(each, profile)
+        )
+    return replace(candidates, classes=with_profile or of_vendor or candidates.classes)

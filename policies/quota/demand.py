@@ -38,7 +38,7 @@ from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.pinning import CandidateClasses, candidate_classes, for_resource
+from policies.placement.pinning import CandidateClasses, candidate_classes, candidates_for_resource
 from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
@@ -160,7 +160,8 @@ def resources_demand(
         return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
     narrowed = [
-        for_resource(each, candidates, catalogue.classes, catalogue.resource_mapping) for each in requested
+        candidates_for_resource(each, candidates, catalogue.classes, catalogue.resource_mapping)
+        for each in requested
     ]
     parts: list[Vector] = []
     for resource, left in zip(requested, narrowed, strict=True):

@@ -43,7 +43,7 @@ from policies.placement.given_tolerations import RULE_ID, TolerationLists, given
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.other_ways import other_ways
-from policies.placement.pinning import admits, classes_of_label, is_narrowed_to, many_values
+from policies.placement.pinning import allows_label, classes_of_label, is_narrowed_to, many_values
 from policies.pods.annotations import (
     GPU_CLASS,
     INEFFECTIVE_ANNOTATION,
@@ -230,7 +230,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
     if choice is None or not case.is_requested:
         return
     values = choice.label_values(key)
-    fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or admits(case.pod, key, values))
+    fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or allows_label(case.pod, key, values))
     named = {gpu_class.name for gpu_class in case.selection.gpu_classes.resolve(choice.in_words)}
     if pinned is None:
         if values and not fits_in:
@@ -300,7 +300,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         ask = "" if ways else "for larger cards"
         if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words
-        elif not need.estimate.knows_cache:
+        elif not need.estimate.knows_kv_cache:
             words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
         words += f"; {enough} would do" if enough and not more_cards else ""
         yield warning(

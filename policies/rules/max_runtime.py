@@ -22,7 +22,7 @@ from policies.finding import Edit, Finding, Reason, Severity, either, together
 from policies.gpus.classes import GPUClasses
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
-from policies.pods.duration import MUST, duration_seconds, duration_text, meant_seconds
+from policies.pods.duration import DURATION_MUST, duration_seconds, duration_text, meant_seconds
 from policies.pods.field_paths import annotation_path
 from policies.pods.owner import Owner
 from policies.pods.patch import PodPatch
@@ -51,7 +51,7 @@ class Runtimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def problems(self, path: str = "") -> Iterator[tuple[str, str]]:
         for name, text in (("default", self.default), ("max", self.max)):
             if text is not None and duration_seconds(text) is None:
-                yield f"{path}{name}", f'{MUST}, not "{text}"'
+                yield f"{path}{name}", f'{DURATION_MUST}, not "{text}"'
         default, maximum = _seconds(self.default), _seconds(self.max)
         if default is not None and maximum is not None and default > maximum:
             yield f"{path}default", f"must be at most max ({self.max}), not {self.default}"
@@ -200,7 +200,7 @@ def _wish(pod: Pod) -> int | BadAnnotation | None:
     seconds, meant = duration_seconds(text.strip()), meant_seconds(text.strip())
     written = duration_text(meant) if meant else ""
     return seconds or BadAnnotation(
-        MAX_RUNTIME, text, MUST, f'set for example {MAX_RUNTIME}: "8h"', written, "8h"
+        MAX_RUNTIME, text, DURATION_MUST, f'set for example {MAX_RUNTIME}: "8h"', written, "8h"
     )
 
 

@@ -17,7 +17,7 @@ from policies.gpus.classes import GPUClass, GPUClasses, HostShare
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.placement.named_nodes import HOSTNAME, NamedNode
-from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
+from policies.placement.pinning import CandidateClasses, candidates_for_resource, classes_of_node
 from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector
@@ -196,7 +196,9 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode | None:
 def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogue: Catalogue) -> Fraction:
     """Return the cards that one unit is worth on a node of one of these classes, as a quota counts it."""
     candidates = CandidateClasses(possible, is_narrowed=True, because="")
-    having = for_resource(resource, candidates, catalogue.classes, catalogue.resource_mapping).classes
+    having = candidates_for_resource(
+        resource, candidates, catalogue.classes, catalogue.resource_mapping
+    ).classes
     return max((weight(resource, each, catalogue.classes) for each in having), default=Fraction(1))
 
 

@@ -132,7 +132,7 @@ def _memory(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[s
     parts = {"weights": estimated.weights, "KV cache": estimated.kv_cache}
     if shape.phase is ModelPhase.TRAINING:
         parts["activations"] = estimated.activations
-    if not estimated.knows_cache:
+    if not estimated.knows_kv_cache:
         parts["overhead"] = estimated.overhead
     for name, size in {**parts, "total": estimated.total}.items():
         yield f"  {name:12}{estimates.gib(size):>16}"
