@@ -113,8 +113,8 @@ class ClassCase:
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.name_with_nodes(each, holding) for each in holding):
-            named = self.naming(holding)
-            return named._replace(remedy=f"{named.remedy}, of which there are nodes")
+            advice = self.naming(holding)
+            return advice._replace(remedy=f"{advice.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
         ask = f"for nodes of {names}{or_autoscaled(names)}"
         autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))

@@ -119,8 +119,8 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     counted = list(_with_gpus(pod.places, context.resource_mapping))
     texts = _command_lines(place.container for place, _, _ in counted)
     for (place, resource, gpus), text in zip(counted, texts, strict=True):
-        found = _of_command(place, resource, gpus, text, context.owner)
-        yield from islice(found, 1)
+        findings = _of_command(place, resource, gpus, text, context.owner)
+        yield from islice(findings, 1)
 
 
 def _of_command(
@@ -157,7 +157,7 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
     mapping = context.resource_mapping
     with_gpus = [(pods, list(_with_gpus(pods.pod.apps, mapping))) for pods in workload.pods]
     all_counted = all(counted or not mapping.pod_requests_gpus(pods.pod) for pods, counted in with_gpus)
-    found = [
+    compared = [
         (pods, counted, each)
         for pods, counted in with_gpus
         if counted
@@ -165,15 +165,15 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         if not _is_set_elsewhere(each, pods)
     ]
     if all_counted:
-        yield from _of_serve_config(workload, with_gpus, found)
+        yield from _of_serve_config(workload, with_gpus, compared)
     known: set[str] = set()
-    for pods, counted, each in found:
+    for pods, counted, each in compared:
         field, gpus, same = each.field, _gpus(counted), [(pods, counted)]
         nodes = pods.owner.model_pods if field.shared else 1
-        if nodes is None or (field.anywhere and not (all_counted and _have_most(gpus, found))):
+        if nodes is None or (field.anywhere and not (all_counted and _have_most(gpus, compared))):
             continue
         if not field.anywhere:
-            same = [(others, of_others) for others, of_others, other in found if other.path == each.path]
+            same = [(others, of_others) for others, of_others, other in compared if other.path == each.path]
         by = partial(_field_set_to, each), partial(_request_in, same)
         whose = f"a pod of {pods.path}" if nodes == 1 else f"{nodes} pods with {gpus} each"
         is_script = field.torchrun and not _any_command_has(_TORCHRUN, [pods])
@@ -396,9 +396,11 @@ def _multipliers(text: str) -> list[tuple[str, int]]:
     if not _SERVERS.search(text):
         return []
     patterns = (_PIPELINE, _DATA) if _VLLM.search(text) else (_PIPELINE,)
-    found = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
+    by_pattern = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
     return [
-        (matches[0][1], int(matches[0][2])) for matches in found if len(matches) == 1 and int(matches[0][2])
+        (matches[0][1], int(matches[0][2]))
+        for matches in by_pattern
+        if len(matches) == 1 and int(matches[0][2])
     ]
 
 

@@ -289,8 +289,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
         """Return the decision of LimitRanges on the final pod."""
         mapping = self.configuration.resource_mapping
-        found = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
-        return Decision.of_findings(policy, found, Mode.ENFORCE)
+        findings = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
+        return Decision.of_findings(policy, findings, Mode.ENFORCE)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
@@ -316,10 +316,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             if kind == LIMIT_RANGE:
-                found = default_gpus.limit_range_findings(
-                    decode_limit_range(document), self.configuration.resource_mapping
+                limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
+                return Decision.of_findings(
+                    policy, default_gpus.limit_range_findings(limit_range, mapping), Mode.WARN
                 )
-                return Decision.of_findings(policy, found, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))

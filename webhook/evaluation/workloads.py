@@ -133,8 +133,8 @@ def _with_admitted_pods(
 
 
 def _denials(pods: Iterable[EvaluatedPod]) -> Counter[tuple[str, str]]:
-    found = (each for pod in pods for each in pod.violations if each.outcome is Outcome.DENIED)
-    return Counter((each.finding.reason.name, each.finding.path) for each in found)
+    denials = (each for pod in pods for each in pod.violations if each.outcome is Outcome.DENIED)
+    return Counter((each.finding.reason.name, each.finding.path) for each in denials)
 
 
 def evaluate_autoscaler(

@@ -93,7 +93,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
     def verdict(self) -> ManifestVerdict:
         if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
-        if any(found.outcome is Outcome.DENIED for found in self.findings()):
+        if any(violation.outcome is Outcome.DENIED for violation in self.findings()):
             return ManifestVerdict.REFUSED
         if self.placeholders or self.unknown:
             return ManifestVerdict.UNKNOWN
@@ -109,8 +109,8 @@ class ManifestResult(msgspec.Struct, frozen=True):
         return chain(*(pod.violations for pod in self.pods), self.warnings)
 
     def remarks(self) -> Iterator[Remark]:
-        for found in self.findings():
-            yield found.outcome, found.finding.path, found.finding.sentence()
+        for violation in self.findings():
+            yield violation.outcome, violation.finding.path, violation.finding.sentence()
         for placeholder in self.placeholders:
             yield None, placeholder.path, placeholder.sentence()
         if self.unknown:
@@ -363,9 +363,10 @@ def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     """Return the result without findings about placeholders, and without advice, which may follow from them."""
     placeholders = {
-        Placeholder(found.finding.path, found.finding.value): None
-        for found in pod.violations
-        if found.finding.value is not None and is_placeholder(found.finding.value, found.finding.path)
+        Placeholder(violation.finding.path, violation.finding.value): None
+        for violation in pod.violations
+        if violation.finding.value is not None
+        and is_placeholder(violation.finding.value, violation.finding.path)
     }
     if not placeholders:
         return pod
@@ -381,8 +382,8 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
 
 def _key(manifest: Manifest) -> run_context.Key:
     """Return what identifies the object in its namespace: an object without a name is unique."""
-    named = (manifest.data.get("metadata") or {}).get("name")
-    return *manifest.group_kind, manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
+    own_name = (manifest.data.get("metadata") or {}).get("name")
+    return *manifest.group_kind, manifest.name if own_name else f"{manifest.file}:{manifest.line_of()}"
 
 
 def _as_known(decision: Decision, quota: run_context.RunQuota | None) -> Decision:
