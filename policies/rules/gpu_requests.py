@@ -55,6 +55,7 @@ from policies.placement.availability import (
     Availability,
     Bounds,
 )
+from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.field_paths import annotation_path
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
@@ -161,7 +162,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         max_per_pod=options.max_per_pod,
         gpus_per_node=options.gpus_per_node,
         known_profiles_only=options.known_profiles_only,
-        may_replace=not context.made_by_daemonset,
+        may_replace=not (context.made_by_daemonset or named_nodes(pod)),
     )
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:

@@ -60,7 +60,7 @@ def evaluate_template(
         return too_long
     by_daemonset = kind == "DaemonSet"
     decision = by.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
-    refused = by.refused(policy, pod, is_partial=is_partial)
+    refused = by.refused(policy, decision.pod or pod, is_partial=is_partial)
     refused = by.tried(refused, Phase.TEMPLATE, pod, by_daemonset=by_daemonset, owner=owner)
     return decision.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
 
