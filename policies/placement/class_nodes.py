@@ -57,7 +57,7 @@ def _not_schedulable(
     """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
     names = {each.name for each in case.selection.resources if each.measure.is_count}
     states = nodes.states_for(case.pod, names, case.selection.label_key, values)
-    if states is None or (states and nodes.on_nodes and not names <= nodes.on_nodes):
+    if states is None or (states and nodes.on_existing_nodes and not names <= nodes.on_existing_nodes):
         return  # gpu-requests reports what no node has, but others
     if not any(names <= state.resources for state in states):
         together = " together" if len(names) > 1 else ""
