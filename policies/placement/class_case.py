@@ -7,14 +7,19 @@ from policies.finding import Asked, Edit, Edits, Finding, Severity, either, toge
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
-from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
-from policies.placement.class_choice import (
+from policies.placement.class_advice import (
+    AUTOSCALED_PATH,
     MAX_NAMES_LISTED,
+    ClassAdvice,
+    alternatives_in_words,
+    nodes_of,
+    or_autoscaled,
+)
+from policies.placement.class_choice import (
     MODEL_TOO_LARGE,
     REQUIRED_AFFINITY,
     Choice,
     ClassSelection,
-    alternatives_in_words,
     choose,
     without_pins,
 )

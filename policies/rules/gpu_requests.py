@@ -6,7 +6,8 @@ Denies:  amounts that are invalid, negative, or not whole; a request that differ
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
 Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are
          known and none has them), of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU
-         beside whole ones, and of parts that count as more than they are; of more GPUs than any machine has; of a DaemonSet that
+         beside whole ones, and of parts that count as more than they are; of more GPUs than any
+         machine has, and of kinds of them that few nodes have together; of a DaemonSet that
          holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
@@ -54,6 +55,7 @@ from policies.placement.availability import (
     Availability,
     Bounds,
 )
+from policies.placement.kept_apart import seldom_together
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.field_paths import annotation_path
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
@@ -164,6 +166,8 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             ]
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds)
+    if context.nodes is None and not availability.pinned:
+        yield from seldom_together(pod, requests, context.resource_mapping)
     yield from annotation_findings(pod, context)
     if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
         yield from warnings(pod, context.limit_ranges, context.resource_mapping)
