@@ -170,7 +170,7 @@ def _templates(
         place, pod = given(by, policy, written, template)
         deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
         decision = evaluate_template(deciding, policy, kind, pod, place.owner, is_partial=place.is_partial)
-        decision = decision.located(place.located)
+        decision = decision.located(place.path_in_object)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
         if findings >= MAX_FINDINGS:
@@ -200,5 +200,5 @@ def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
         if admitted is not None:
             count, owner = place.count, place.owner
             yield WorkloadPods(
-                place.path, each.submitted, count, admitted, each.is_refused, owner, place.located
+                place.path, each.submitted, count, admitted, each.is_refused, owner, place.path_in_object
             )

@@ -132,7 +132,10 @@ def misplaced_fields(data: Any, places: Iterable[PodPlace], *, is_built_in: bool
     is_built_in: whether the kind is one of Kubernetes, which has none of them above its pods either.
     """
     for place in places:
-        spec, annotations = place.parts(("spec",)), place.parts(("metadata", "annotations"))
+        spec, annotations = (
+            place.parts_in_object(("spec",)),
+            place.parts_in_object(("metadata", "annotations")),
+        )
         if spec[-1:] != ("spec",):  # a predictor of KServe has fields of its own
             continue
         targets = [

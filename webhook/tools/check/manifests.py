@@ -283,7 +283,9 @@ class _Reader(msgspec.Struct, frozen=True):
             found: list[Problem] = []
             decode(Pod, place.data, (), found, strict=False)
             found = found or [Problem((), str(error))]
-            problems.extend(Problem(place.parts(problem.parts), problem.message) for problem in found)
+            problems.extend(
+                Problem(place.parts_in_object(problem.parts), problem.message) for problem in found
+            )
             return
         if manifest.is_pod:
             place = replace(place, data=with_requests(place.data))

@@ -311,7 +311,7 @@ class Run:
                 ]
             if not is_reviewed(pod, self._configuration.resource_mapping):
                 decisions = [unreviewed(each, pod) for each in decisions]
-            located = (_as_known(each.located(place.located), quota) for each in decisions)
+            located = (_as_known(each.located(place.path_in_object), quota) for each in decisions)
             yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 
