@@ -246,7 +246,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return named.pop()
 
     def listed(self, text: str, names: Collection[str]) -> list[str]:
-        """Return the classes and families of a list that the pod can use, or else all `names`. Empty if it is no list."""
+        """Return the classes and families of a list that the pod can use, or else all `names`. Empty for one name."""
         usable, parts = self.usable(), [each.strip() for each in text.split(",")][:MAX_NAMES_LISTED]
         own = [each for each in parts if any(c in usable for c in self.gpu_classes.resolve(each))]
         return (own or [*names]) if len(parts) > 1 else []

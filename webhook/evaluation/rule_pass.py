@@ -42,7 +42,7 @@ class RulePass:
         self._deadline = deadline
 
     def decision(self) -> Decision:
-        # What is denied for its amount is not also told that no node has as much.
+        # Beside a denial of an amount, nobody needs to know that no node has as much.
         denied = {each.finding.path for each in self.violations[Outcome.DENIED]}
         violations = (
             each
