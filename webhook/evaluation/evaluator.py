@@ -21,6 +21,7 @@ from policies.gpus.claims import (
     device_classes_by_claim,
     with_accelerator_claims_only,
 )
+from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
@@ -298,9 +299,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             if kind == LIMIT_RANGE:
-                found = default_gpus.limit_range_findings(
-                    decode_limit_range(document), self.configuration.resource_mapping
-                )
+                limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
+                found = [*refused_amounts(limit_range, mapping)]
+                found = found or [*default_gpus.limit_range_findings(limit_range, mapping)]
                 return Decision.of_findings(policy, found, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)

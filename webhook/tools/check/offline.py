@@ -33,7 +33,7 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM
+from webhook.evaluation.kinds import ADVISED, CLAIM, VALIDATED_ITSELF
 from webhook.evaluation.workloads import EvaluatedPod, evaluate_autoscaler, given, readable
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -154,7 +154,7 @@ class Run:
                 named_nodes=lambda: index,
                 claims=lambda name: claims[name] if name in claims else claim(name),
                 budgets=run_context.budgets_of(manifests, cluster),
-                limits_of=run_context.limits_in(manifests, cluster),
+                limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
         )
         self._quota_of = run_context.run_quotas(
@@ -228,10 +228,12 @@ class Run:
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
+            if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
+                decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
         evaluated = (each for decision in decisions for each in _as_known(decision, quota).violations)
-        is_denied_itself = kind == CLAIM or run_context.is_quota(manifest)
+        is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_context.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in evaluated if each.outcome in shown)
 
@@ -313,6 +315,10 @@ class Run:
                 decisions = [unreviewed(each, pod) for each in decisions]
             located = (_as_known(each.located(place.path_in_object), quota) for each in decisions)
             yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
+
+
+def _findings(decision: Decision) -> Iterator[Finding]:
+    return (violation.finding for violation in decision.violations)
 
 
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
