@@ -373,7 +373,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     gpus_per_node: int
     known_profiles_only: bool
     may_replace: bool = True
-    """Whether another resource is offered for one that no node has. Not to a DaemonSet, which chose its nodes."""
+    """Whether another resource is offered for one that no node has. Not to a pod or DaemonSet that chose its nodes."""
 
     def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""

@@ -7,6 +7,7 @@ from policies.finding import Asked, Edit, Edits, Finding, Severity, either, toge
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
+from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import (
     AUTOSCALED_PATH,
     MAX_NAMES_LISTED,
@@ -16,11 +17,11 @@ from policies.placement.class_advice import (
     or_autoscaled,
 )
 from policies.placement.class_choice import (
-    MODEL_TOO_LARGE,
     REQUIRED_AFFINITY,
     Choice,
     ClassSelection,
     choose,
+    node_label_values,
     without_pins,
 )
 from policies.placement.nodes import NodeFacts
@@ -103,20 +104,22 @@ class ClassCase:
             words = "remove what else the pod's nodeSelector or affinity demands"
             return ClassAdvice(together(*others, *terms), words)
         known_otherwise = sorted(
-            f"{each}={value}"
+            (f"{each}={value}", label)
             for labels in nodes.label_sets
             if key not in dict(labels)
             for each, value in labels
-            if classes_of_label(each, value, gpu_classes) & pinned
+            for gpu_class in gpu_classes.named(classes_of_label(each, value, gpu_classes) & pinned)
+            for label in node_label_values(gpu_class, key)[:1]
         )
         if known_otherwise:
-            ask = f"to label nodes with {known_otherwise[0]}, which lack {key}"
-            return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]"),))
+            known, label = known_otherwise[0]
+            ask = f"to set label {key}={label} on nodes with {known}"
+            return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]", label),))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.name_with_nodes(each, holding) for each in holding):
-            named = self.naming(holding)
-            return named._replace(remedy=f"{named.remedy}, of which there are nodes")
+            advice = self.naming(holding)
+            return advice._replace(remedy=f"{advice.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
         ask = f"for nodes of {names}{or_autoscaled(names)}"
         autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))
@@ -144,7 +147,7 @@ class ClassCase:
         if not more:
             return None
         return Finding(
-            reason=MODEL_TOO_LARGE,
+            reason=NO_NODE,
             severity=Severity.WARNING,
             path=annotation_path(key),
             value=value,

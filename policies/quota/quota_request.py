@@ -90,8 +90,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         """
         own = catalogue_digest(self.catalogue)
         known = {**published, own: self.catalogue}
-        named = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
-        versions = [each for each in named if each and each.digest in known]
+        parsed = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
+        versions = [each for each in parsed if each and each.digest in known]
         versions = versions or [CatalogueVersion(own, ledger.unclassified_pods)]
         demands = [self._demand(each, known[each.digest]) for each in versions]
         demand = maximum(each.vector for each in demands)

@@ -341,8 +341,8 @@ def _who_must_release_what(
     """
     missing = _missing(shortfalls)
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
-    named = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
-    names = _covering(named, missing[scarcest.key], request.controlled_by, now)
+    candidates = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
+    names = _covering(candidates, missing[scarcest.key], request.controlled_by, now)
     is_one = len(names) == 1 and not own
     who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
     if all(each.denominator == 1 for each in missing.values()):

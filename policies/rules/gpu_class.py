@@ -103,13 +103,13 @@ class GPUClassOptions(RuleOptions, frozen=True):
             if not any(class_matches(gpu_class, (glob,)) for gpu_class in gpu_classes):
                 yield path, f'"{glob}" matches no class{gpu_classes.suggestion(glob, ": ")}'
         default = self.default
-        named = gpu_classes.resolve(default) if default else ()
-        if default and not named:
+        classes = gpu_classes.resolve(default) if default else ()
+        if default and not classes:
             yield (
                 "default",
                 f'must be a class or a family, not "{default}"{gpu_classes.suggestion(default, ": ")}',
             )
-        elif default and not any(class_matches(gpu_class, self.allowed) for gpu_class in named):
+        elif default and not any(class_matches(gpu_class, self.allowed) for gpu_class in classes):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
@@ -257,7 +257,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
         return
     values = choice.label_values(key)
     fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or allows_label(case.pod, key, values))
-    named = {gpu_class.name for gpu_class in case.selection.gpu_classes.resolve(choice.in_words)}
+    chosen = {gpu_class.name for gpu_class in case.selection.gpu_classes.resolve(choice.in_words)}
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
@@ -267,7 +267,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
             yield about_annotation(CLASS_CONTRADICTION, choice.in_words, message, advice)
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
-    if pinned.classes and named.isdisjoint(pinned.classes):
+    if pinned.classes and chosen.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
         family = case.selection.gpu_classes.family(fitting[0].family) if fitting else ()
         is_family = len(fitting) > 1 and set(family) == set(fitting)
@@ -321,10 +321,10 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         key, value = need.declared
         usable = filter(case.selection.offers_whole, case.selection.usable())
         fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, gpu_classes)]
-        named = case.naming(fitting) if fitting else ClassAdvice()
+        to_name = case.naming(fitting) if fitting else ClassAdvice()
         more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
         enough, words = enough_in_words(need, classes), need.words
-        ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (named.remedy,))]
+        ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
         ask = "" if ways else "for larger cards"
         if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words
@@ -336,7 +336,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}): {words}",
-            choices=(*more_cards, *named.choices),
+            choices=(*more_cards, *to_name.choices),
             remedy=", or ".join(ways),
             ask=ask,
             asks=(Asked("Node"),) if ask else (),

@@ -179,7 +179,7 @@ def list_classes(
         namespace=namespace,
         policy="" if policy is None else f"{policy.name}: {policy.why}",
         classes=tuple(listed),
-        unclassified={name: found for name, found in (capacities or {}).items() if name not in names},
+        unclassified={name: capacity for name, capacity in (capacities or {}).items() if name not in names},
         omitted=omitted,
         nodes_from=nodes_from,
     )

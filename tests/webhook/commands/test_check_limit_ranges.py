@@ -154,10 +154,9 @@ spec: {hard: {gpus: 0}}
 """, WEB % ""),
         [
             GIVEN.format("spec.", 1, 1),
-            "warning: "
-            "set nvidia.com/gpu: 0 in resources.limits if it needs no GPU; exceeded quota: ml/default, 1 GPU can "
-            "never fit: the quota grants 0; LimitRange gpus gives nvidia.com/gpu: 1 to each container that requests none; or ask the platform team to "
-            "raise spec.hard.gpus [gpu-quota]",
+            "warning: set nvidia.com/gpu: 0 in resources.limits if it needs no GPU; exceeded quota: ml/default, 1 GPU can "
+            "never fit: the quota grants 0; LimitRange gpus gives nvidia.com/gpu: 1 to each container that requests none; or "
+            "ask the platform team to raise spec.hard.gpus [gpu-quota]",
         ],
     ),
     one_that_is_refused=(GIVING % "max: {nvidia.com/gpu: 2}", WEB % (LIMITED % 4), [f"spec.{REFUSED}"]),

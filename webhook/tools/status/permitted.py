@@ -178,11 +178,11 @@ class Permitted:
         for kind, resource in RESOURCES.items():
             right, decode = f"list {resource.plural}.{GROUP}", partial(decode_record, kind)
             try:
-                found = self.attempt(right, partial(self.api.list, resource.path(), decode))
+                listed = self.attempt(right, partial(self.api.list, resource.path(), decode))
             except errors.NotFound:
                 self.is_installed = False
                 continue
-            if found is None and kind == POLICY:
+            if listed is None and kind == POLICY:
                 self.knows_policies = False
-            records += found.items if found else ()
+            records += listed.items if listed else ()
         return choose(records, None, (*read_device_classes(self.api), *added))
