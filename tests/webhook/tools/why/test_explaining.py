@@ -89,7 +89,8 @@ def test_what_a_limit_range_gives_is_explained(tmp_path: Path) -> None:
 
     assert found.requested == {"nvidia.com/gpu": 2}
     assert (
-        'containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2": set nvidia.com/gpu: 0 if it needs none; '
+        'containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2": '
+        "set nvidia.com/gpu: 0 in resources.limits if it needs none; "
         "LimitRange gpus gives nvidia.com/gpu: 2 to each container that requests none [gpu-requests]"
     ) in [each.sentence for each in found.verdicts]
 
