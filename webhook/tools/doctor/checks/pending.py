@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from policies.times import utc
 from webhook.cluster.nodes import readable_node_index
-from webhook.cluster.objects import timestamp
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
@@ -37,7 +37,7 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
             "pending-with-quota",
             f"pods in {namespace}",
             f"hold {format_amount(gpus)} {unit(GPUS, gpus)} of the quota and have no node: {first.owner} since "
-            f"{timestamp(first.since)}, {first.reason}{more}",
+            f"{utc(first.since)}, {first.reason}{more}",
             f"gpu-admission why {first.owner} -n {namespace} says what each node lacks; delete what is not needed",
         )
 
