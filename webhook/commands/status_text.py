@@ -168,14 +168,18 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
     if not owners:
         return
     namespaces = len({each.namespace for each in owners})
-    total = sum((each.gpus for each in owners), NOTHING)
-    gpus = f"{format_amount(total)} used {unit(GPUS, total)}"
+    total = (
+        None
+        if any(each.gpus is None for each in owners)
+        else sum((each.gpus or NOTHING for each in owners), NOTHING)
+    )
+    gpus = f"{amount_or_unknown(total)} used {unit(GPUS, total or NOTHING)}"
     _heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
     order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
     screen.paragraph(order, indent=2, style="dim")
     for owner in owners[:MAX_PENDING]:
         pods = f"{counted(owner.pods, 'pod')}{since(owner.since, status.at)}"
-        amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
+        amount = f"{amount_or_unknown(owner.gpus)} {unit(GPUS, owner.gpus or NOTHING)}"
         screen.line(f"  {owner.namespace} {owner.owner}, {amount}, {pods}", "yellow")
         screen.paragraph(owner.reason, indent=4, hanging=0, style="dim")
     if len(owners) > MAX_PENDING:

@@ -34,4 +34,5 @@ def figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | 
 
 def stale_figures(until: datetime, now: datetime) -> str:
     """Return what every surface says of figures that `figures_until` dates."""
-    return f"quotas as of {ago(until, now)} ({utc(until, now)}), not counted now: no controller leads; gpu-admission doctor says why"
+    why = "not counted now: no controller leads; gpu-admission doctor says why"
+    return f"quotas as of {ago(until, now)} ({utc(until, now)}), {why}"

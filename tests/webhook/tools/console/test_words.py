@@ -18,7 +18,7 @@ from webhook.tools.status.report import ClusterStatus, Health, InstallationStatu
     in_force=({}, ""),
     paused=(
         {"paused_until": datetime(2026, 11, 22, 9, tzinfo=UTC)},
-        f'<span class="pill warn">paused until 2026-11-22 09:00 UTC</span>',
+        '<span class="pill warn">paused until 2026-11-22 09:00 UTC</span>',
     ),
     not_in_force=({"in_force": False}, '<span class="pill bad">not in force</span>'),
 )

@@ -31,7 +31,7 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         if not pending_owner.has_node and pending_owner.since < began:
             by_namespace[pending_owner.namespace].append(pending_owner)
     for namespace, owners in sorted(by_namespace.items()):
-        first, gpus = owners[0], sum((owner.gpus for owner in owners), NOTHING)
+        first, gpus = owners[0], sum((owner.gpus or NOTHING for owner in owners), NOTHING)
         more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""
         yield warning(
             "pending-with-quota",
