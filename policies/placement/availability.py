@@ -27,12 +27,8 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import (
-    MAX_NAMES_LISTED,
-    alternatives_in_words,
-    offers,
-    without_pins,
-)
+from policies.placement.class_advice import MAX_NAMES_LISTED, alternatives_in_words
+from policies.placement.class_choice import offers, without_pins
 from policies.placement.class_use import ClassUse
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning

@@ -71,7 +71,9 @@ class ServerMetrics:
             "Requests and handshakes of callers that --client-ca or --client-name does not allow, by what is wrong.",
             ["reason"],
         )
-        self.held = gauge("gpu_admission_requests_held", "Requests that are answered now, or wait for a thread.")
+        self.held = gauge(
+            "gpu_admission_requests_held", "Requests that are answered now, or wait for a thread."
+        )
         self.shed = counter(
             "gpu_admission_requests_shed",
             "Requests answered 503 with Retry-After: --max-concurrent were held, or a quarter as many large ones waited.",

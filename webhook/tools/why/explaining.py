@@ -25,6 +25,7 @@ from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
+from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
@@ -126,7 +127,7 @@ class _Case:
             return "no node matches its pods: status.desiredNumberScheduled is 0"
         kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
         fields = dict.fromkeys(zeros(kind, data)) if kind else ()
-        by = _scaled_by(data) if "scaled to zero: spec.replicas is 0" in fields else ""
+        by = _scaled_by(data, self.now) if "scaled to zero: spec.replicas is 0" in fields else ""
         return "; ".join(fields) + by or "as it is written, it makes no pods"
 
     def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
@@ -332,7 +333,7 @@ class _Case:
             pod = explained if waits(explained) else Pod(metadata=waiting[name].metadata)
             place = place_in_line(status, gang_keys(pod, owners))
         contact = self.policy.contact if self.policy else PLATFORM_TEAM
-        return place, (name, line_cause(waiting[name], self.quota, place, needed, contact))
+        return place, (name, line_cause(waiting[name], self.quota, place, needed, contact, self.now))
 
     @cached_property
     def _class_options(self) -> gpu_class.GPUClassOptions:
@@ -364,12 +365,13 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
         yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)
 
 
-def _scaled_by(data: Any) -> str:
+def _scaled_by(data: Any, now: datetime) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
     entries = data.get("metadata", {}).get("managedFields") or ()
     wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
     last = max(wrote, key=lambda each: str(each.get("time")), default=None)
-    return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
+    at = f" at {utc(datetime.fromisoformat(last['time']), now)}" if last and last.get("time") else ""
+    return f", written by {last.get('manager')}{at}" if last else ""
 
 
 def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
