@@ -385,9 +385,9 @@ def _first(patterns: Iterable[Pattern], name: str) -> Pattern | None:
     return next((each for each in patterns if _filling(each, name) is not None), None)
 
 
-def _filling(of: ResourcePattern | DeviceClassPattern, name: str) -> str | None:
+def _filling(pattern: ResourcePattern | DeviceClassPattern, name: str) -> str | None:
     """Return the part of the name for the `*` of the pattern, "" if it has no `*`. None if the name does not match."""
-    prefix, star, suffix = of.pattern.partition("*")
+    prefix, star, suffix = pattern.pattern.partition("*")
     if not star:
         return "" if name == prefix else None
     if len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):

@@ -123,7 +123,7 @@ def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle
         free = has if node.free is None else node.free.get(name, NOTHING)
         demanded = f"the pod requests {format_amount(amount)}"
         if has < amount:
-            offered = {each: there for each, there in node.allocatable.items() if there}
+            offered = {resource: number for resource, number in node.allocatable.items() if number}
             instead = ", but " + format_requests(offered) if offered and not has else ""
             fewer = f"{format_amount(has)} or fewer of {name}" if has else " or ".join(offered)
             remedy = f"request {fewer}" if fewer else ""
