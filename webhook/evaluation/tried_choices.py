@@ -20,8 +20,9 @@ from policies.pods.pod import Pod, decode_pod
 from policies.registry import PLACING
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation, not_repeated
 
-MAX_TRIED, MOST_BYTES = 48, 20 * 1024
-"""Edited pods of one decision that are tried, and bytes of all of them. Each takes some 0.5 ms. The other choices are kept."""
+MAX_TRIED, MOST_BYTES, MOST_AMOUNTS = 48, 20 * 1024, 128
+"""Edited pods of one decision that are tried, and bytes and extended resources of all of them. Each takes some 0.5 ms, of 30
+resources 5 ms. The other choices are kept."""
 
 PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created now."""
@@ -99,7 +100,7 @@ class _Trials:
     def __init__(self, decision: Decision, pod: Pod, phases_of: PhasesOf) -> None:
         text = msgspec.json.encode(pod)
         self._data, self._phases_of = msgspec.json.decode(text), phases_of
-        self._left = min(MAX_TRIED, MOST_BYTES // len(text))
+        self._left = min(MAX_TRIED, MOST_BYTES // len(text), MOST_AMOUNTS // (_extended_resources(pod) or 1))
         self._before = _kinds([decision.violations]) | _kinds(phases_of(pod) if self._left else ())
         self._after: dict[Edits, Kinds | None] = {}
 
@@ -142,6 +143,11 @@ class _Trials:
             pod = edited_pod(self._data, edits)
             self._after[edits] = None if pod is None else _kinds(self._phases_of(pod))
         return self._after[edits]
+
+
+def _extended_resources(pod: Pod) -> int:
+    amounts = ({**place.container.limits, **place.container.requests} for place in pod.places)
+    return sum("/" in name for each in amounts for name in each)
 
 
 def _is_tried(violation: Violation) -> bool:
