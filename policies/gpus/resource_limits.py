@@ -39,7 +39,7 @@ def unknown_names(limits: ResourceLimits, catalogue: ClassCatalogue, path: str) 
 
 def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:
     """Return the limit of the resource for a pod on one of the classes (empty: not known). None: there is no limit."""
-    if not isinstance(limits, Mapping):
+    if not isinstance(limits, dict):
         return limits
     named = limits_by_pattern(limits)
     of_resource = next((limit for name, limit in named if fnmatchcase(resource.name, name)), None)
