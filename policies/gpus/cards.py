@@ -12,7 +12,7 @@ from math import ceil
 import msgspec
 
 from policies.finding import TOO_LARGE, Finding
-from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
+from policies.gpus.classes import GPUClass, GPUClasses, parse_share
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.pods.limits import ID as LIMITS
@@ -61,7 +61,7 @@ UNKNOWN_CARD = Card()
 
 
 def card_of(
-    gpu_class: GPUClass, requested: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
+    gpu_class: GPUClass, requested: Collection[GPUResource], gpu_classes: GPUClasses, *, is_certain: bool
 ) -> Card:
     """Return the card of the class, reduced to what the demand for `requested` depends on.
 
@@ -70,8 +70,8 @@ def card_of(
     weights = [
         (r.name, share)
         for r in requested
-        if r.profile is not None or r.name in catalogue.equivalents
-        if (share := weight(r, gpu_class, catalogue)) is not WHOLE and share != WHOLE
+        if r.profile is not None or r.name in gpu_classes.equivalents
+        if (share := weight(r, gpu_class, gpu_classes)) is not WHOLE and share != WHOLE
     ]
     by_memory = is_certain and any(r.measure in _SIZED for r in requested)
     return Card(tuple(weights), gpu_class.memory_gib if by_memory else None)
@@ -186,12 +186,12 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     return in_cards
 
 
-def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue) -> Fraction:
+def weight(resource: GPUResource, gpu_class: GPUClass, gpu_classes: GPUClasses) -> Fraction:
     equivalent = gpu_class.equivalents.get(resource.name)
     if equivalent is not None:
         return parse_share(equivalent)
-    if resource.profile is not None and catalogue.mig_profile(gpu_class, resource.profile):
-        return catalogue.mig_weight(gpu_class, resource.profile)
+    if resource.profile is not None and gpu_classes.mig_profile(gpu_class, resource.profile):
+        return gpu_classes.mig_weight(gpu_class, resource.profile)
     return WHOLE
 
 
@@ -217,12 +217,12 @@ def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> 
 
     A part is at least LEAST_PART. An unreadable part is a whole card.
     """
-    present = resource_mapping.fractions_of(pod)
-    first = next((key for key in present if not key.measure.is_count), None)
+    keys = resource_mapping.fractions_of(pod)
+    first = next((key for key in keys if not key.measure.is_count), None)
     if first is None:
         return {}
     bad = {problem.key for problem in fraction_problems(pod, resource_mapping)}
-    values = {key: Fraction(pod.annotations[key.key].strip()) for key in present if key.key not in bad}
+    values = {key: Fraction(pod.annotations[key.key].strip()) for key in keys if key.key not in bad}
     devices = [value for key, value in values.items() if key.measure.is_count]
     memory = [(key.measure, value) for key, value in values.items() if not key.measure.is_count]
     parts = [_MEMORY[measure](amount, card.memory_gib) for measure, amount in memory]

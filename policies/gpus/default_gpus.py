@@ -125,10 +125,10 @@ def _edits(defaults: Sequence[Default]) -> Edits:
 
 
 def _origin(defaults: Sequence[Default]) -> str:
-    given = dict.fromkeys((each.limit_range, each.resource, str(each.amount)) for each in defaults)
+    origins = dict.fromkeys((each.limit_range, each.resource, str(each.amount)) for each in defaults)
     return "; ".join(
         f"LimitRange {name} gives {resource}: {amount} to each container that requests none"
-        for name, resource, amount in given
+        for name, resource, amount in origins
     )
 
 
@@ -149,10 +149,10 @@ def refusal_findings(
     if not limits.limit_ranges or not mapping.pod_requests_gpus(pod):
         return
     try:
-        found = refusals(pod, limits)
+        refused = refusals(pod, limits)
     except QuantityError:
         return  # reported where it is written
-    for each in found:
+    for each in refused:
         if not is_partial or (each.bound == "max" and each.seen is not None):
             yield _refused(pod, each, limits)
 
@@ -197,8 +197,8 @@ def limit_range_findings(limit_range: LimitRange, mapping: ResourceMapping) -> I
     """Warn of the GPUs that a LimitRange gives to containers that request none."""
     written = (limit_range.spec and limit_range.spec.limits) or ()
     for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
-        given = {**(item.default_request or {}), **(item.default or {})}
-        for resource, amount in given.items() if item.type == CONTAINER else ():
+        defaults = {**(item.default_request or {}), **(item.default or {})}
+        for resource, amount in defaults.items() if item.type == CONTAINER else ():
             if _has_gpus(resource, amount, mapping):
                 yield _gives(f"spec.limits[{at}]", own, resource, str(amount))
 
@@ -207,8 +207,8 @@ def giving(limits: Mapping[str, NamespaceLimits], mapping: ResourceMapping) -> I
     """Yield each LimitRange that gives GPUs, by its namespace, and the warning."""
     for namespace, of_it in sorted(limits.items()):
         for limit_range in of_it.limit_ranges:
-            for found in limit_range_findings(limit_range, mapping):
-                yield f"LimitRange/{limit_range.name} in {namespace}", found
+            for finding in limit_range_findings(limit_range, mapping):
+                yield f"LimitRange/{limit_range.name} in {namespace}", finding
 
 
 def _gives(path: str, item: LimitRangeItem, resource: str, amount: str) -> Finding:

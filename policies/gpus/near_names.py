@@ -11,8 +11,10 @@ FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
 """Names that kubelets no longer offer. Kubernetes 1.11 removed this one with the feature gate Accelerators (its CHANGELOG)."""
 
 _QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
-_SLICE = re.compile(r"/mig[._]?([1-7]g\.[0-9]{1,4}gb[a-z0-9.]*)$")
-"""The name of a MIG slice without its dash."""
+_SLICE = re.compile(r"/mig[._-]?([1-7])g[._-]?([0-9]{1,4})g(?:b([a-z0-9.-]*))?$", re.IGNORECASE)
+"""The name of a MIG slice, also without its dash, dot or b."""
+_AMOUNT = re.compile(r"\s*[=:]\s*[0-9]*$")
+"""An amount that became part of the name: `nvidia.com/gpu=1`."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -43,11 +45,12 @@ def meant(name: str, full: FullNames, is_gpu: Callable[[str], bool]) -> str | No
     """Return the GPU resource that `name` probably means, or None. is_gpu: whether a pattern of the mapping matches a name."""
     if name in full.names:
         return None
-    plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
+    plain = FORMER_NAMES.get(name) or _AMOUNT.sub("", _QUOTA_PREFIX.sub("", name, count=1))
+    plain = _SLICE.sub(lambda match: f"/mig-{match[1]}g.{match[2]}gb{match[3] or ''}".lower(), plain)
     if plain != name and is_gpu(plain):
         return plain
     if not is_resource_name(name):
-        words = _words(name)
+        words = _words(plain)
         return full.by_words.get(words) or full.by_words.get(words.removesuffix("s"))
     domain, _, rest = name.lower().partition("/")
     alike: list[_Parted] = [*full.by_part.get(domain, ()), *full.by_part.get(rest, ())]
@@ -65,7 +68,7 @@ def _words(name: str) -> str:
 
 
 def _is_one_slip(written: str, meant: str) -> bool:
-    """Whether the texts are equal, or differ in one letter, or by two swapped letters.
+    """Whether the texts are equal, or differ in one letter or separator, or by two swapped letters.
 
     The first letter must be the same, and digits, too: nvidia.com/pgpu and nvidia.com/gpu2 are other names.
     """
@@ -75,6 +78,6 @@ def _is_one_slip(written: str, meant: str) -> bool:
     one, other = written[start:], meant[start:]
     end = len(commonprefix([one[::-1], other[::-1]]))
     one, other = one[: len(one) - end], other[: len(other) - end]
-    is_letter = all(not part or (len(part) == 1 and part.isalpha()) for part in (one, other))
+    is_letter = all(len(part) < len("ab") and not part.isdigit() for part in (one, other))
     is_swap = len(one) == len("ab") and one == other[::-1]
     return is_letter or is_swap

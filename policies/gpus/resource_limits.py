@@ -7,7 +7,7 @@ A class and a family limit only whole cards.
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import GPUResource
 from policies.pods.names import is_resource_name
 
@@ -29,11 +29,11 @@ def limit_problems(limits: ResourceLimits, path: str) -> Iterator[tuple[str, str
             yield at, "must be a resource name such as example.com/gpu, with at most one * after the /"
 
 
-def unknown_names(limits: ResourceLimits, catalogue: ClassCatalogue, path: str) -> Iterator[tuple[str, str]]:
+def unknown_names(limits: ResourceLimits, gpu_classes: GPUClasses, path: str) -> Iterator[tuple[str, str]]:
     """Yield (path, message) for every name that is not a resource, a class or a family."""
     for name in limits if isinstance(limits, Mapping) else ():
-        if "/" not in name and name != ANY and not catalogue.resolve(name):
-            nearest = catalogue.suggestion(name, ": ")
+        if "/" not in name and name != ANY and not gpu_classes.resolve(name):
+            nearest = gpu_classes.suggestion(name, ": ")
             yield f"{path}[{name}]", f"must be a resource, a class or a family{nearest}"
 
 
@@ -41,8 +41,8 @@ def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GP
     """Return the limit of the resource for a pod on one of the classes (empty: not known). None: there is no limit."""
     if not isinstance(limits, dict):
         return limits
-    named = limits_by_pattern(limits)
-    of_resource = next((limit for name, limit in named if fnmatchcase(resource.name, name)), None)
+    by_pattern = limits_by_pattern(limits)
+    of_resource = next((limit for name, limit in by_pattern if fnmatchcase(resource.name, name)), None)
     having = [gpu_class for gpu_class in classes if gpu_class.resource == resource.name]
     by_class = [limits.get(c.name, limits.get(c.family, of_resource)) for c in having] or [of_resource]
     known = [limit for limit in by_class if limit is not None]

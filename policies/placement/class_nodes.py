@@ -12,7 +12,7 @@ from policies.pods.annotations import GPU_CLASS
 
 def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
     """Warn if the pod is pinned to a class without nodes, and none can be made."""
-    nodes, key, catalogue = case.selection.nodes, case.selection.label_key, case.selection.catalogue
+    nodes, key, gpu_classes = case.selection.nodes, case.selection.label_key, case.selection.gpu_classes
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
     if case.choice and case.is_out_of_reach():
@@ -35,7 +35,7 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
         demanded = " and ".join(case.pinned.because)
     else:
         return
-    classes = catalogue.named(chosen)
+    classes = gpu_classes.named(chosen)
     if not classes or any(map(case.selection.is_autoscaled, classes)):
         return
     if nodes.could_take(case.pod, key, values):
@@ -57,8 +57,8 @@ def _not_schedulable(
     """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
     names = {each.name for each in case.selection.resources if each.measure.is_count}
     states = nodes.states_for(case.pod, names, case.selection.label_key, values)
-    if states is None or (states and not names <= nodes.on_nodes):  # gpu-requests reports what no node has
-        return
+    if states is None or (states and nodes.on_nodes and not names <= nodes.on_nodes):
+        return  # gpu-requests reports what no node has, but others
     if not any(names <= state.resources for state in states):
         together = " together" if len(names) > 1 else ""
         has = (

@@ -164,8 +164,8 @@ def _naming_classes(
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
     context = context_of(pod)
-    named = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
-    choices = tuple(islice((edits for edits in named if helps(edits, False)), MAX_NAMES_LISTED))
+    edits_naming = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
+    choices = tuple(islice((edits for edits in edits_naming if helps(edits, False)), MAX_NAMES_LISTED))
     others = () if choices else ways_of(pod, context)
     choices = choices or tuple(islice((edits for edits in others if helps(edits, False)), 1))
     return replace(denial, choices=choices)

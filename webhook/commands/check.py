@@ -80,7 +80,7 @@ class _FixTakesOnlyEquals(click.Command):
 @click.option(
     "-f",
     "--filename",
-    "named",
+    "filenames",
     multiple=True,
     metavar="FILE",
     help='File, directory, or "-" for stdin. Can be repeated, or given without -f.',
@@ -117,7 +117,7 @@ class _FixTakesOnlyEquals(click.Command):
 @options.now_option("Evaluate exemptions and pauses as of this time")
 def check(
     *,
-    named: tuple[str, ...],
+    filenames: tuple[str, ...],
     files: tuple[str, ...],
     recursive: bool,
     ignore: tuple[str, ...],
@@ -136,7 +136,7 @@ def check(
 
     Exit codes: 0 nothing would be denied (--strict: and there are no warnings), 1 otherwise, 2 something could not be read.
     """
-    if not (named or files):
+    if not (filenames or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
     taken = _taken(chosen)
     if chosen and output != "text":
@@ -145,7 +145,7 @@ def check(
         raise click.UsageError("--yes requires --fix")
     reading = partial(
         read_manifests,
-        (*named, *files),
+        (*filenames, *files),
         recursive=recursive,
         namespace=namespace or (cluster.namespace() if cluster.is_named else "default"),
         ignore=ignore,

@@ -96,7 +96,7 @@ def _policy(policy: PolicyStatus) -> str:
     state = f"in force{since}" if policy.in_force else f"not in force: {why}"
     if policy.paused_until is not None:
         state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
-    rules = ", ".join(f"{len(found)} {mode}" for mode, found in policy.modes.items())
+    rules = ", ".join(f"{len(rules_in_mode)} {mode}" for mode, rules_in_mode in policy.modes.items())
     by_mode = f"; rules: {rules}" if rules else ""
     return f"{state}; priority {policy.priority}, matches {policy.where}{by_mode}"
 
@@ -247,15 +247,15 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
         screen.line(f"  and {counted(len(status.denials) - MAX_DENIALS, 'owner')} more")
 
 
-def _audited(screen: Screen, found: AuditedPods) -> None:
+def _audited(screen: Screen, audited: AuditedPods) -> None:
     """Print what would be denied, were every rule enforced: the number of the audit phase."""
-    hours = round((found.until - found.since) / timedelta(hours=1))
+    hours = round((audited.until - audited.since) / timedelta(hours=1))
     time = counted(hours // 24, "day") if hours >= HOURS_SHOWN else counted(max(hours, 1), "hour")
-    rules = ", ".join(f"{rule} ({pods})" for rule, pods in found.by_rule.items())
+    rules = ", ".join(f"{rule} ({pods})" for rule, pods in audited.by_rule.items())
     by_rule = f", by rule {rules}" if rules else ""
     _heading(screen, "only audited")
-    text = f"in {time} {found.refused or 'none'} of {counted(found.pods, 'pod')} would have been refused{by_rule}"
-    screen.paragraph(text, indent=2, hanging=0, style="yellow" if found.refused else "")
+    text = f"in {time} {audited.refused or 'none'} of {counted(audited.pods, 'pod')} would have been refused{by_rule}"
+    screen.paragraph(text, indent=2, hanging=0, style="yellow" if audited.refused else "")
 
 
 def _findings(screen: Screen, status: ClusterStatus) -> None:

@@ -79,9 +79,9 @@ def _unmatched(match: Match, namespaces: Mapping[str, Labels]) -> Iterator[Advic
     for index, glob in enumerate(match.namespaces):
         if not any(fnmatchcase(name, glob) for name in namespaces):
             yield f"spec.match.namespaces[{index}]", f'"{glob}" matches no existing namespace'
-    named = [labels for name, labels in namespaces.items() if match.names(name)]
+    selected = [labels for name, labels in namespaces.items() if match.names(name)]
     selector = match.namespace_selector
-    if selector is not None and named and not any(selector.matches(dict(labels)) for labels in named):
+    if selector is not None and selected and not any(selector.matches(dict(labels)) for labels in selected):
         yield "spec.match.namespaceSelector", "matches no existing namespace"
 
 

@@ -18,7 +18,7 @@ from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     DeviceClassNames,
     decode_claim_template,
-    requested_by,
+    device_classes_by_claim,
     with_accelerator_claims_only,
 )
 from policies.pods.injected import as_submitted
@@ -54,13 +54,14 @@ from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
 from webhook.evaluation.limit_ranges import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
-from webhook.evaluation.tried_choices import is_admitted_with, with_tried_choices
+from webhook.evaluation.tried_choices import denials_with, with_tried_choices
+from webhook.evaluation.usage_now import may_exceed, with_choices_that_fit
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
-_AMOUNT: msgspec.json.Decoder[QuantityText] = msgspec.json.Decoder(QuantityText)
 """Keys of a ResourceQuota that are read."""
+_AMOUNT: msgspec.json.Decoder[QuantityText] = msgspec.json.Decoder(QuantityText)
 
 
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
     answer_holds: Callable[[], bool] = lambda: True
-    """Whether the answer may be written now. If not, it must be found again."""
+    """Whether the decision still holds when the answer is written. If not, decide again."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
     tries_choices: bool = True
@@ -94,7 +95,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the DeviceClasses of those claims of the pod that are known."""
         if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
-        return requested_by(pod, namespace, self.facts.claims)
+        return device_classes_by_claim(pod, namespace, self.facts.claims)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
@@ -160,11 +161,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         limits = limits_needed(self.facts, policy, phase, pod)
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
+        within_quota = partial(self._within_quota, phase, pod, by_daemonset=by_daemonset, owner=owner)
         if (
             is_cacheable
             and (known := self.cache.cached_decision(key, policy, self.facts.nodes())) is not None
         ):
-            return known
+            return known if is_update else within_quota(known)
         rules = self._rules(
             policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
         )
@@ -193,7 +195,23 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
-        return decision
+        return decision if is_update else within_quota(decision)
+
+    def _within_quota(
+        self, phase: Phase, pod: Pod, decision: Decision, *, by_daemonset: bool, owner: Owner
+    ) -> Decision:
+        """Return the decision on a new pod with those choices of warnings for which the quota has room now.
+
+        Equal pods share a decision, and each meets another usage.
+        """
+        is_tried = self.tries_choices and phase is not Phase.TEMPLATE and may_exceed(decision)
+        ledger = self._ledger(decision.policy) if is_tried else None
+        if ledger is None:
+            return decision
+        quota = ReadOnlyQuota(ledger, self.configuration)
+        find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
+        by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+        return with_choices_that_fit(decision, by_author, partial(find, owner=owner, quota=quota))
 
     def trial(self) -> Self:
         """Return what tries choices, in at most half of the time that is left."""
@@ -271,8 +289,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
         """Return the decision of LimitRanges on the final pod."""
         mapping = self.configuration.resource_mapping
-        found = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
-        return Decision.of_findings(policy, found, Mode.ENFORCE)
+        findings = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
+        return Decision.of_findings(policy, findings, Mode.ENFORCE)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
@@ -298,10 +316,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             if kind == LIMIT_RANGE:
-                found = default_gpus.limit_range_findings(
-                    decode_limit_range(document), self.configuration.resource_mapping
+                limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
+                return Decision.of_findings(
+                    policy, default_gpus.limit_range_findings(limit_range, mapping), Mode.WARN
                 )
-                return Decision.of_findings(policy, found, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
@@ -410,7 +428,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             owner=None,
             quota=quota,
         )
-        return is_admitted_with(edits, as_submitted(request.pod, author_set_node=True), phases_of)
+        return not denials_with(edits, as_submitted(request.pod, author_set_node=True), phases_of)
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
         return self._rules(policy, Phase.VALIDATE, pod).context

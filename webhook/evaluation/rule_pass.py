@@ -95,8 +95,8 @@ class RulePass:
         """Warn, in every mode, of a template whose claims could never be created."""
         for bound, _ in self.rules:
             if bound.rule.check_claim_template is not None:
-                found = bound.rule.check_claim_template(template, self.context)
-                self._record(bound, found, Mode.WARN)
+                findings = bound.rule.check_claim_template(template, self.context)
+                self._record(bound, findings, Mode.WARN)
 
     def _record(self, bound: BoundRule, findings: Iterable[Finding], mode: Mode) -> None:
         for finding in findings:

@@ -1,6 +1,6 @@
 """gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
-from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.gpus.classes import GPUClasses, NodeLabel
 from policies.placement.class_case import ClassCase, Placer, is_wider
 from policies.placement.class_choice import Choice, ClassSelection
 from policies.placement.class_use import ANY as EVERY_CLASS
@@ -44,7 +44,7 @@ L4 = gpu_class(
         NodeLabel(key=PRODUCT, values=("NVIDIA-L4",)),
     ),
 )
-CATALOGUE = ClassCatalogue([*CLASSES, L4])
+CATALOGUE = GPUClasses([*CLASSES, L4])
 GATED = [{"name": "kueue.x-k8s.io/admission"}]
 
 
@@ -123,7 +123,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         ANY,
         [
             "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator"
+            "platform team to set label accelerator=nvidia-l4 on nodes with nvidia.com/gpu.product=NVIDIA-L4"
         ],
     ),
     the_label_they_have=(ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
@@ -346,7 +346,7 @@ def case(document: JSON, resource: str = "nvidia.com/gpu", placed_by: Placer | N
     gpu = RESOURCE_MAPPING.resource(resource)
     selection = ClassSelection(
         pod=view(document),
-        catalogue=ClassCatalogue([L4, gpu_class("small", "small", 16, gpus_per_node=4)]),
+        gpu_classes=GPUClasses([L4, gpu_class("small", "small", 16, gpus_per_node=4)]),
         namespace="team",
         allowed=(EVERY_CLASS,),
         default=None,

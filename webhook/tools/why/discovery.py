@@ -69,7 +69,7 @@ _GROUPS = msgspec.json.Decoder(_Groups)
 
 def _kinds(group: dict[str, Any]) -> Iterable[ServedKind]:
     of_group = group["metadata"].get("name", "")
-    found: dict[str, ServedKind] = {}
+    kinds: dict[str, ServedKind] = {}
     for version in group.get("versions", ()):  # the preferred one first
         for each in version.get("resources", ()):
             kind = (each.get("responseKind") or {}).get("kind", "")
@@ -79,5 +79,5 @@ def _kinds(group: dict[str, Any]) -> Iterable[ServedKind]:
                 names -= {""}
                 names |= {f"{name}.{of_group}" for name in names if of_group}
                 served = ServedKind(of_group, version["version"], kind, plural, frozenset(names))
-                found.setdefault(plural, served)
-    return found.values()
+                kinds.setdefault(plural, served)
+    return kinds.values()

@@ -228,9 +228,9 @@ class _Case:
         request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
         request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
         decision = by.demand(each.policy, request)
-        denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
+        denials = (one.finding for one in decision.violations if one.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
-        return next((found for found in denied if not each.is_refused or found.reason in OUTLOOKS), None)
+        return next((one for one in denials if not each.is_refused or one.reason in OUTLOOKS), None)
 
     @cached_property
     def _node_facts(self) -> NodeFacts | None:
@@ -344,8 +344,8 @@ class _Case:
         if self._node_facts is not None and (pool := self._node_facts.pool_for(pod)):
             return f"NodePool {pool}"
         globs = self._class_options.autoscaled_classes
-        named = self.configuration.classes.named(classes)
-        return "the autoscaler" if any(class_matches(each, globs) for each in named) else ""
+        gpu_classes = self.configuration.classes.named(classes)
+        return "the autoscaler" if any(class_matches(each, globs) for each in gpu_classes) else ""
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have schedulable nodes."""
