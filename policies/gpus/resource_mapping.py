@@ -238,8 +238,8 @@ class ResourceMapping:
         self.misspelt = lru_cache(maxsize=1024)(self._misspelt)
         self.whole_card = lru_cache(maxsize=1024)(self._whole_card)
         gpus = [each for each in self.patterns if each.measure is not Measure.NOTHING]
-        named = (each.resource or self._whole_card(each.pattern) for each in gpus if "*" not in each.pattern)
-        self.whole_cards = frozenset(filter(None, (*named, *(each.resource for each in gpus))))
+        cards = (each.resource or self._whole_card(each.pattern) for each in gpus if "*" not in each.pattern)
+        self.whole_cards = frozenset(filter(None, (*cards, *(each.resource for each in gpus))))
         """Known resources of whole cards. They are also the taint keys of nodes."""
 
     def _derived_patterns(self) -> Iterator[ResourcePattern]:
@@ -313,12 +313,12 @@ class ResourceMapping:
         if self.unknown_device_classes is not UnknownDeviceClasses.DENY:
             return None
         if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
-            named = [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
+            device_classes = [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
         elif self._stated_resources.first(resource_name)[0] is not None:
             return None
         else:
-            named = [each for each, extended in self.extended_names.items() if extended == resource_name]
-        return next((each for each in named if self.is_unknown(each)), None)
+            device_classes = [each for each, name in self.extended_names.items() if name == resource_name]
+        return next(filter(self.is_unknown, device_classes), None)
 
     def is_unknown(self, device_class: str) -> bool:
         """Whether nothing says if the devices of the DeviceClass are GPUs."""
@@ -365,16 +365,16 @@ class ResourceMapping:
         if container.resources is None:
             return ()
         # Every rule needs the result, and the container never changes: keep the result on it, with its mapping.
-        memory = container.resources.__dict__
-        if memory.get("resource_mapping") is not self:
+        cached = container.resources.__dict__
+        if cached.get("resource_mapping") is not self:
             effective = {**container.requests, **container.limits}
-            memory["requested"] = tuple(
+            cached["requested"] = tuple(
                 (resource, quantity)
                 for resource in self.named_resources(container)
                 if (quantity := readable(effective[resource.name])) and quantity.nano > 0
             )
-            memory["resource_mapping"] = self
-        requested: tuple[tuple[GPUResource, Quantity], ...] = memory["requested"]
+            cached["resource_mapping"] = self
+        requested: tuple[tuple[GPUResource, Quantity], ...] = cached["requested"]
         return requested
 
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
