@@ -8,13 +8,18 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
 from policies.placement.availability import NO_NODE
-from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
-from policies.placement.class_choice import (
+from policies.placement.class_advice import (
+    AUTOSCALED_PATH,
     MAX_NAMES_LISTED,
+    ClassAdvice,
+    alternatives_in_words,
+    nodes_of,
+    or_autoscaled,
+)
+from policies.placement.class_choice import (
     REQUIRED_AFFINITY,
     Choice,
     ClassSelection,
-    alternatives_in_words,
     choose,
     node_label_values,
     without_pins,
