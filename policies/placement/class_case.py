@@ -103,19 +103,33 @@ class ClassCase:
             if key not in dict(labels)
             for each, value in labels
             if classes_of_label(each, value, catalogue) & pinned
+            and (not values or self._takes_then(nodes.relabelled(labels, key, values[0])))
         )
         if known_otherwise:
-            ask = f"to label nodes with {known_otherwise[0]}, which lack {key}"
-            return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]"),))
+            lacking = f"{key}={values[0]}" if values else key
+            ask = f"to label nodes with {known_otherwise[0]}, which lack {lacking}"
+            asked = Asked("Node", f"metadata.labels[{key}]", values[0] if values else None)
+            return ClassAdvice(ask=ask, asks=(asked,))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
         if any(selection.name_with_nodes(each, holding) for each in holding):
             named = self.naming(holding)
             return named._replace(remedy=f"{named.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
+        if family := next((each for each in values if each not in pinned and catalogue.family(each)), None):
+            # Nodes may have the names of classes, which its pin does not match.
+            asked = Asked("Node", f"metadata.labels[{key}]", family)
+            return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=(asked,))
         ask = f"for nodes of {names}{or_autoscaled(names)}"
         autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))
         return ClassAdvice(ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
+
+    def _takes_then(self, nodes: NodeFacts) -> bool:
+        """Whether one of the nodes matches the pod and, if that is known, has what it requests."""
+        names = {each.name for each in self.selection.resources if each.measure.is_count}
+        states = nodes.states_for(self.pod, names)
+        has_all = states is None or any(names <= each.resources for each in states)
+        return has_all and nodes.could_take(self.pod, "", ())
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
         """Return the allowed classes of existing nodes that offer what the pod requests."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import PLATFORM_TEAM, Finding
+from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_use import class_matches
 from policies.placement.nodes import NodeFacts
@@ -25,16 +25,19 @@ from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
+from policies.rules.ineffective_fields import UNKNOWN_RESOURCE_NAME
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
+from webhook.evaluation.creation import evaluate_creation
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import POD
+from webhook.evaluation.tried_choices import edited_pod
 from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
@@ -48,10 +51,11 @@ from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
-from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence
+from webhook.tools.why.explanation import Cause, Explanation, NodeFit, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import read_author, read_family
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
+from webhook.tools.why.now import After, nearest, now
 from webhook.tools.why.quota_fit import idle_owner, quota_fit
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
@@ -220,14 +224,14 @@ class _Case:
             return
         outlooks = (each.finding for each in evaluation.workload_findings if each.finding.reason in OUTLOOKS)
         has_nodes = self.nodes is not None  # else a class may be named that no node has
-        names_class = has_nodes and any(each.path == annotation_path(GPU_CLASS) for each in denied.fix)
+        names_class = has_nodes and any(each.path.endswith(annotation_path(GPU_CLASS)) for each in denied.fix)
         yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
 
     def _denied_by_quota(self, each: EvaluatedPod) -> Finding | None:
         by = self._evaluator
         request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
         request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
-        decision = by.demand(each.policy, request)
+        decision = by.demand(each.policy, request).located(each.place.located)
         denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
         return next((found for found in denied if not each.is_refused or found.reason in OUTLOOKS), None)
@@ -245,19 +249,23 @@ class _Case:
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
         requested = requested_gpus(pod, configuration.resource_mapping)
         classes = classes_for(pod, self.index, configuration)
-        fits, rule_denials = None, None
-        no_node: tuple[Finding, ...] = ()
+        rule_denials: tuple[Finding, ...] | None = None
+        fits: tuple[NodeFit, ...] | None = None
+        no_node: tuple[Cause, ...] = ()
         is_on_unknown_node = bool(pod.spec.node_name and self.reader.nodes_from)
         if self.nodes is not None and requested and not is_on_unknown_node:
-            of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
-            pools = self._node_facts.pools if self._node_facts else ()
-            startup_taints = [taint for pool in pools for taint in pool.startup_taints]
-            fits = node_fits(pod, of_classes, requested, startup_taints)
+            fits = self._fits(pod)
         if evaluation is not None:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
             rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
-            no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
+            found = [each for each in warned if each.reason in {*FINDS_NO_NODE, UNKNOWN_RESOURCE_NAME}]
+            tried = partial(self._try, self._only_pod) if self._only_pod and fits is not None else None
+            no_node = tuple(
+                now(each, None if each.reason is UNKNOWN_RESOURCE_NAME else tried)
+                for each in sorted(found, key=lambda each: each.reason is not UNKNOWN_RESOURCE_NAME)
+            )
+            fits = nearest(fits, tried) if fits and tried else fits
         is_held = is_stored and not waits(pod)
         until = figures_until(self.reader, Names(), self.now) if self.limits is not None else None
         quota, status = None, None
@@ -313,6 +321,36 @@ class _Case:
             omitted=tuple(self.reader.omitted),
             nodes_from=self.reader.nodes_from,
         )
+
+    def _fits(self, pod: Pod) -> tuple[NodeFit, ...]:
+        """Return how the nodes of its classes fit a pod, as it was admitted."""
+        classes = {*classes_for(pod, self.index, self.configuration)}
+        nodes = [node for node in self.nodes or () if not classes or {*node.classes} & classes]
+        pools = self._node_facts.pools if self._node_facts else ()
+        startup_taints = [taint for pool in pools for taint in pool.startup_taints]
+        return node_fits(pod, nodes, requested_gpus(pod, self.configuration.resource_mapping), startup_taints)
+
+    @cached_property
+    def _only_pod(self) -> EvaluatedPod | None:
+        """The pod of which edits can be tried. None if several templates request GPUs, or the object has only parts of a pod."""
+        of_gpus = self.configuration.resource_mapping.pod_requests_gpus
+        pods = [each for each in (self.evaluation.pods if self.evaluation else ()) if of_gpus(each.admitted)]
+        return pods[0] if len(pods) == 1 and () in pods[0].place.origins else None
+
+    def _try(self, of: EvaluatedPod, edits: Edits) -> After | None:
+        """Return what the nodes say of the pod with edits of it, or of the object; None if it would be denied."""
+        at = f"{of.place.path}." if of.place.path else ""
+        of_pod = tuple(Edit(edit.path.removeprefix(at), edit.value) for edit in edits)
+        edited = edited_pod(msgspec.json.decode(msgspec.json.encode(of.submitted)), of_pod)
+        if edited is None:
+            return None
+        edited = self._evaluator.with_limit_range_defaults(of.policy, edited)
+        by_daemonset = self.served.kind == "DaemonSet"
+        decisions = evaluate_creation(self._evaluator.trial(), of.policy, edited, by_daemonset=by_daemonset)
+        if not all(decision.allowed for decision in decisions):
+            return None
+        pod = decisions[0].pod or edited
+        return After(self._fits(pod), self._adds_nodes(pod, classes_for(pod, self.index, self.configuration)))
 
     def _line(
         self, situation: Situation, explained: Pod, needed: Vector

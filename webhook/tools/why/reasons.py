@@ -10,18 +10,19 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Finding
+from policies.finding import PLATFORM_TEAM, Asked, Finding
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
-from policies.placement.class_advice import or_autoscaled
+from policies.placement.class_advice import nodes_of, or_autoscaled
 from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.pods.conditions import has_ended, true_condition
 from policies.quota.ledger.team import team_title
 from policies.registry import QUOTA_RULE
 from policies.rules.gpu_class import CLASS_CONTRADICTION
+from policies.rules.ineffective_fields import UNKNOWN_RESOURCE_NAME
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source
+from webhook.tools.why.explanation import Answer, Awaited, Cause, NodeFit, ObservedEvent, Source, Way, cause_of
 
 MAX_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
@@ -55,6 +56,7 @@ UNKNOWN_RULES = Cause(
     source=Source.CONTROLLER,
     message="pods are missing, no Event says why, and you may not read what decides which rules hold",
     remedy=f"ask {PLATFORM_TEAM} for the rights that are named below",
+    ways=(Way(asks=(Asked("ClusterRole"),)),),
 )
 
 
@@ -70,7 +72,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
-      if the pods request no resource of a node. other_kinds: other classes that have nodes and that the namespace may use.
+      if the pods request no resource of a node; the first is named. other_kinds: other classes that have nodes and that the namespace may use.
     adds_nodes: what can add a node for the pod, in words; "" if nothing is known to.
     """
 
@@ -81,7 +83,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int | None
     rule_denials: Sequence[Finding] | None = ()
     quota_denials: Sequence[Finding] = ()
-    no_node: Sequence[Finding] = ()
+    no_node: Sequence[Cause] = ()
     sees_quota: bool = True
     line: tuple[str, Cause] | None = None
     zero: str = ""
@@ -255,21 +257,17 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
     if _map(situation.data).get("kind") == "Job":
         yield from _failures(situation)
     if any(pod.unscheduled for pod in situation.counted_on):
-        if situation.no_node and not situation.is_missing_pods:
-            yield from _no_node(situation)
-        elif not situation.no_node and situation.nodes is not None:
+        yield from () if situation.is_missing_pods else situation.no_node
+        found = (each for each in situation.no_node if each.reason != UNKNOWN_RESOURCE_NAME.name)
+        if situation.nodes is not None and not any(each.remedy for each in found):
             yield from _node_reasons(situation, situation.nodes)
 
 
 def _denials(situation: Situation) -> Iterator[Cause]:
     """Yield what denies a pod that is created now, or keeps it pending, in the order of repair."""
-    denied = [_cause(Source.POLICY, rule_denial) for rule_denial in situation.rule_denials or ()]
-    full = [_cause(Source.QUOTA, quota_denial) for quota_denial in situation.quota_denials]
-    yield from (*denied, *(_no_node(situation) if denied or full else ()), *full)
-
-
-def _no_node(situation: Situation) -> Iterator[Cause]:
-    return (_cause(Source.NODES, each) for each in situation.no_node)
+    denied = [cause_of(Source.POLICY, rule_denial) for rule_denial in situation.rule_denials or ()]
+    full = [cause_of(Source.QUOTA, quota_denial) for quota_denial in situation.quota_denials]
+    yield from (*denied, *(situation.no_node if denied or full else ()), *full)
 
 
 def _terminating(situation: Situation) -> Iterator[Cause]:
@@ -280,7 +278,7 @@ def _terminating(situation: Situation) -> Iterator[Cause]:
 
 def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
     """Return since when a pod is being deleted, and what it waits for, without its name. `held`: what it holds."""
-    meta = pod.metadata
+    meta, ways = pod.metadata, tuple[Way, ...]()
     end = meta.deletion_timestamp or now
     since = end - timedelta(seconds=meta.deletion_grace_period_seconds)
     holds = f" and holds {held} until it has ended" if held else ""
@@ -289,13 +287,14 @@ def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
         message += f", at {timestamp(end)} at the latest"
         grace = f"terminationGracePeriodSeconds below {meta.deletion_grace_period_seconds}"
         remedy = f"wait until then, and set a {grace} if later updates must be faster"
+        ways = (Way(awaits=(Awaited.END_OF_POD,)),)
     elif meta.finalizers:
         message += f": its finalizers are {', '.join(meta.finalizers)}"
         remedy = "see the controller that set them"
     else:
         message += f"; its grace period ended at {timestamp(end)}, and Node {pod.spec.node_name} has not confirmed its end"
         remedy = f"see whether Node {pod.spec.node_name} is Ready"
-    return Cause(source=Source.POD, message=message, remedy=remedy)
+    return Cause(source=Source.POD, message=message, remedy=remedy, ways=ways)
 
 
 def _ordered_creation(situation: Situation) -> Iterator[Cause]:
@@ -306,15 +305,6 @@ def _ordered_creation(situation: Situation) -> Iterator[Cause]:
     if is_ordered and pod is not None and len(situation.counted_on) < (situation.wanted or 0):
         when = f"when Pod {pod.metadata.name} is ready (podManagementPolicy: {policy})"
         yield Cause(source=Source.CONTROLLER, message=f"the next pod is created {when}")
-
-
-def _cause(source: Source, finding: Finding) -> Cause:
-    """Return the cause that a finding states, in its own words."""
-    remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
-    message = replace(finding, remedy="", choices=(), ask="").sentence()
-    return Cause(
-        source=source, message=message, remedy=remedy, reason=finding.reason.name, details=finding.details
-    )
 
 
 def _outlook(situation: Situation, last: ClusterEvent) -> str:
@@ -410,21 +400,25 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
 
 def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:
     """Yield why no node of its classes can take an unscheduled pod, by the node with the fewest obstacles."""
-    classes, adds = " or ".join(situation.classes), ""
+    classes, adds, ways = " or ".join(situation.classes), "", tuple[Way, ...]()
     if situation.adds_nodes:
         adds = f"wait until {situation.adds_nodes} adds a node, or see in its log why it does not"
+        ways = (Way(awaits=(Awaited.NODE,)),)
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         kinds = [kind for kind in situation.other_kinds if kind not in situation.classes]
         remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds and classes else ""
         remedy += adds or f"ask {situation.contact} for nodes{or_autoscaled(classes)}"
-        yield Cause(source=Source.NODES, message=message, remedy=remedy)
+        asked = nodes_of(situation.classes) or (Asked("Node"),)
+        ways = ways or tuple(Way(asks=(each,)) for each in asked)
+        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
-    first, lacking = min(nodes, key=lambda node: node.order), _lacking(situation)
+    first, lacking = nodes[0], _lacking(situation)
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"
-        yield Cause(source=Source.NODES, message=message, remedy=remedy)
+        ways = (Way(awaits=(Awaited.ROOM,)),)
+        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
     elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
         total = sum(each.number for each in nodes)
@@ -432,7 +426,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         subject = first.subject if total > 1 or first.name else "it"
         message = f"{number} take it: {subject} {', and '.join(first.against)}"
         remedy = ", or ".join(filter(None, (first.remedy, adds)))
-        yield Cause(source=Source.NODES, message=message, remedy=remedy)
+        ways = (*([first.way] if first.remedy else ()), *ways)
+        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
 
 
 def _lacking(situation: Situation) -> str:
