@@ -1,6 +1,6 @@
 """A GPU pod and its classes: its own pin, the class chosen for it, and other classes to suggest."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
@@ -92,11 +92,12 @@ class ClassCase:
         """Return the advice if the classes have no nodes."""
         key, catalogue = self.selection.label_key, self.selection.catalogue
         values = self.values_to_add() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
-        if values and nodes.has_label(key, values):
-            others = (Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key)
-            terms = (Edit(REQUIRED_AFFINITY),) if self.pod.required_terms else ()
+        others = [Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key]
+        others += [Edit(REQUIRED_AFFINITY)] if self.pod.required_terms else []
+        is_there = bool(values) and nodes.has_label(key, values)
+        if is_there or (others and not self._admits(catalogue.named(pinned))):
             words = "remove what else the pod's nodeSelector or affinity demands"
-            return ClassAdvice(together(*others, *terms), words)
+            return ClassAdvice(together(*others), words)
         known_otherwise = sorted(
             f"{each}={value}"
             for labels in nodes.label_sets
@@ -124,11 +125,18 @@ class ClassCase:
         autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))
         return ClassAdvice(ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
 
+    def _admits(self, classes: Iterable[GPUClass]) -> bool:
+        """Whether the pod's nodeSelector and affinity admit a node with the labels of one of the classes."""
+        labels = (((label.key, label.values[0]) for label in each.node_labels) for each in classes)
+        label_sets = frozenset(tuple(sorted(each)) for each in labels)
+        keys = {key for each in label_sets for key, _ in each} - {self.selection.label_key}
+        return NodeFacts(keys=keys, label_sets=label_sets).could_take(self.pod, "", ())
+
     def _takes_then(self, nodes: NodeFacts) -> bool:
         """Whether one of the nodes matches the pod and, if that is known, has what it requests."""
-        names = {each.name for each in self.selection.resources if each.measure.is_count}
-        states = nodes.states_for(self.pod, names)
-        has_all = states is None or any(names <= each.resources for each in states)
+        requested = self.selection.amounts
+        states = nodes.states_for(self.pod, requested)
+        has_all = states is None or any(each.has(requested) for each in states)
         return has_all and nodes.could_take(self.pod, "", ())
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:

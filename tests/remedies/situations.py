@@ -222,8 +222,7 @@ def admitted(situation: Situation, document: JSON, evaluation: Evaluation) -> JS
     pod = situation.reviewed(pod)
     if document["kind"] not in {"Pod", "DaemonSet"}:
         evaluation = situation.evaluated(pod, tries_choices=False)
-    operations = [each for decision in evaluation.pods[0].decisions for each in decision.operations]
-    encoded = msgspec.json.encode(operations)
+    encoded = msgspec.json.encode(evaluation.pods[0].decisions[0].operations)
     patched: JSON = jsonpatch.apply_patch(pod, msgspec.json.decode(encoded))
     return patched
 

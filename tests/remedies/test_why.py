@@ -15,7 +15,8 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from policies.registry import QUOTA_RULE, RULES_BY_REASON
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
+from policies.registry import RULES_BY_REASON
 from tests.oracle import JSON, WorldRefused
 from tests.oracle.worlds import CARDS, PASSING, PRODUCT, ROOM, Draw, draw_bound
 from tests.remedies.asking import KINDS as QUOTA_KINDS
@@ -100,9 +101,13 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
         first = [(each, each.ways[0]) for each in by_rules if each.ways]
         after = gone(case, [*first, (reason, way)])
         pod = owned(*after) if after else None
-        denied = denials(after[0], pod) if after and pod else Counter[tuple[str, ...]]()
-        is_denied_by_rules = any(each[0] != QUOTA_RULE.id for each in denied)
-        return "" if is_denied_by_rules or not denied else f"the quota denies it: {[*denied]}"
+        if after is None or pod is None:
+            return ""
+        found = [each.finding for each in seen(after[0].situation.evaluated(pod)) if each.outcome is Outcome.DENIED]
+        amounts = {QUOTA_EXCEEDED.name, QUOTA_CAN_NEVER_FIT.name}
+        same = amounts if reason.reason == QUOTA_EXCEEDED.name else {reason.reason}
+        still = [each.sentence() for each in found if each.reason.name in same]
+        return f"the quota denies it: {still[0]}" if still else ""
     if way.asks or way.quota or reason.source is not Source.POLICY:
         return ""
     after = gone(case, [(reason, way)])
@@ -124,6 +129,8 @@ def owned(cluster: Cluster, document: JSON) -> JSON:
 
 def wrong_of_pending(case: Case, reason: Cause, way: Way) -> str:
     """Return why no node takes a pod once all that is said has been done; "" if one does."""
+    if any(each.name == reason.reason and each.uncovers for each in RULES_BY_REASON):
+        return ""
     others = [(each, each.ways[0]) for each in case.said.reasons if each.ways and each is not reason]
     after = gone(case, [(reason, way), *others])
     if after is None:
@@ -144,9 +151,7 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
     """Return the cluster and the object once all of the ways are gone; None if nothing here can do what is asked for."""
     cluster, document = case.cluster, case.document
     for reason, way in ways:
-        of_pod = reason.source is Source.NODES and not reason.reason and document["kind"] != "Pod"
-        prefix = "spec.template." if of_pod else ""
-        document = edited(document, tuple(replace(edit, path=prefix + edit.path) for edit in way.edits))
+        document = edited(document, way.edits)
         for awaited in way.awaits:
             cluster = come(cluster, awaited, case)
         if way.quota is not None:

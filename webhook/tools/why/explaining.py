@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding
+from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_use import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
-from policies.pods.field_paths import annotation_path
+from policies.pods.field_paths import annotation_path, path_parts, with_edits
 from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Pod, decode_pod
@@ -25,7 +26,6 @@ from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
-from policies.rules.ineffective_fields import UNKNOWN_RESOURCE_NAME
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
@@ -117,7 +117,7 @@ class _Case:
         situation = Situation(
             data=data, now=self.now, pods=pods, events=events, wanted=wanted, zero=self._zero(data)
         )
-        situation = msgspec.structs.replace(situation, held=self._release(situation.terminating))
+        situation = replace(situation, held=self._release(situation.terminating))
         stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self._template(places), is_stored=False)
@@ -213,7 +213,7 @@ class _Case:
         and it is the denial of the pod.
         """
         author = read_author(self.reader, self.kinds, self.namespace, self.served, self.document)
-        evaluation = self._as_created(*author)
+        evaluation = self._repaired(*author)
         if not evaluation.pods:  # of a kind that is not known to make any
             evaluation = self._as_created(self.served, self.document)
         denied = next(filter(None, map(self._denied_by_quota, evaluation.pods)), None)
@@ -227,14 +227,27 @@ class _Case:
         names_class = has_nodes and any(each.path.endswith(annotation_path(GPU_CLASS)) for each in denied.fix)
         yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
 
+    def _repaired(self, served: ServedKind, document: bytes) -> Evaluation:
+        """Evaluate an object after the first choice of each denial: the quota counts what its author requests then."""
+        evaluation = self._as_created(served, document)
+        denied = (each.finding for each in evaluation.findings() if each.outcome is Outcome.DENIED)
+        first = dict.fromkeys(edit for finding in denied for edits in finding.choices[:1] for edit in edits)
+        if not first:
+            return evaluation
+        edits = [(path_parts(edit.path), plain(edit.value)) for edit in first]
+        return self._as_created(
+            served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits))
+        )
+
     def _denied_by_quota(self, each: EvaluatedPod) -> Finding | None:
         by = self._evaluator
         request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
-        request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
-        decision = by.demand(each.policy, request).located(each.place.located)
+        request = replace(request, controlled_by=f"{self.served.kind}/{self.name}")
+        decision = by.demand(each.policy, request)
         denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
-        return next((found for found in denied if not each.is_refused or found.reason in OUTLOOKS), None)
+        said = (found for found in denied if not each.is_refused or found.reason in OUTLOOKS)
+        return next((replace(found.at(each.place.located), path=found.path) for found in said), None)
 
     @cached_property
     def _node_facts(self) -> NodeFacts | None:
@@ -259,12 +272,12 @@ class _Case:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
             rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
-            found = [each for each in warned if each.reason in {*FINDS_NO_NODE, UNKNOWN_RESOURCE_NAME}]
-            tried = partial(self._try, self._only_pod) if self._only_pod and fits is not None else None
-            no_node = tuple(
-                now(each, None if each.reason is UNKNOWN_RESOURCE_NAME else tried)
-                for each in sorted(found, key=lambda each: each.reason is not UNKNOWN_RESOURCE_NAME)
+            found = sorted(
+                (each for each in warned if each.reason in FINDS_NO_NODE),
+                key=lambda each: not each.reason.uncovers,
             )
+            tried = partial(self._try, self._only_pod) if self._only_pod and self.nodes is not None else None
+            no_node = tuple(now(each, tried) for each in found)
             fits = nearest(fits, tried) if fits and tried else fits
         is_held = is_stored and not waits(pod)
         until = figures_until(self.reader, Names(), self.now) if self.limits is not None else None
@@ -280,7 +293,7 @@ class _Case:
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
         place, line = self._line(situation, pod, needed)
-        situation = msgspec.structs.replace(
+        situation = replace(
             situation,
             line=line,
             rule_denials=rule_denials,
@@ -328,7 +341,9 @@ class _Case:
         nodes = [node for node in self.nodes or () if not classes or {*node.classes} & classes]
         pools = self._node_facts.pools if self._node_facts else ()
         startup_taints = [taint for pool in pools for taint in pool.startup_taints]
-        return node_fits(pod, nodes, requested_gpus(pod, self.configuration.resource_mapping), startup_taints)
+        fits = node_fits(pod, nodes, requested_gpus(pod, self.configuration.resource_mapping), startup_taints)
+        of = self._only_pod
+        return tuple(each.located(of.place.located) for each in fits) if of is not None else fits
 
     @cached_property
     def _only_pod(self) -> EvaluatedPod | None:
@@ -338,7 +353,7 @@ class _Case:
         return pods[0] if len(pods) == 1 and () in pods[0].place.origins else None
 
     def _try(self, of: EvaluatedPod, edits: Edits) -> After | None:
-        """Return what the nodes say of the pod with edits of it, or of the object; None if it would be denied."""
+        """Return what the nodes say of the pod with edits of the object; None if it would be denied."""
         at = f"{of.place.path}." if of.place.path else ""
         of_pod = tuple(Edit(edit.path.removeprefix(at), edit.value) for edit in edits)
         edited = edited_pod(msgspec.json.decode(msgspec.json.encode(of.submitted)), of_pod)
@@ -346,7 +361,9 @@ class _Case:
             return None
         edited = self._evaluator.with_limit_range_defaults(of.policy, edited)
         by_daemonset = self.served.kind == "DaemonSet"
-        decisions = evaluate_creation(self._evaluator.trial(), of.policy, edited, by_daemonset=by_daemonset)
+        decisions = evaluate_creation(
+            self._evaluator.trial(), of.policy, edited, by_daemonset=by_daemonset, counted=False
+        )
         if not all(decision.allowed for decision in decisions):
             return None
         pod = decisions[0].pod or edited

@@ -1,6 +1,6 @@
 """The answer of `why`, as frozen structs; `plain` of `webhook.tools.status.report` makes them what `-o json` prints."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
@@ -9,7 +9,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edits, Finding, Wait
+from policies.finding import Asked, Edit, Edits, Finding, Wait
 from webhook.configuration.documents import QUOTA, TEAM
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
@@ -57,9 +57,7 @@ class Awaited(Enum):
 
 
 class Way(JsonStruct, frozen=True):
-    """What is done together. quota: what must be released, or the moment, that is awaited. edits: of the pod, or of the object if
-    a rule found the cause.
-    """
+    """What is done together: edits of the object, what is awaited, `quota` too, and what is asked for."""
 
     edits: Edits = ()
     awaits: tuple[Awaited, ...] = ()
@@ -158,10 +156,10 @@ class NodeFit(JsonStruct, frozen=True):
     way: Way = Way()
     number: int = 1
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether only waiting is needed."""
-        return bool(self.way.awaits) and not (self.way.edits or self.way.asks)
+    def located(self, path_of: Callable[[str], str]) -> "NodeFit":
+        """Return the node with its edits at the object that contains the pod. `path_of` converts a path in the pod."""
+        edits = tuple(Edit(path_of(edit.path), edit.value) for edit in self.way.edits)
+        return replace(self, way=replace(self.way, edits=edits))
 
     @property
     def subject(self) -> str:

@@ -155,8 +155,9 @@ def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:
     asking = [place for place in pod.places if place.amount_paths(name)]
     paths = [path for place in asking for path in place.amount_paths(name)]
     if isinstance(instead, str):
-        added = (f"{place.path}.resources.limits[{instead}]" for place in asking[:1] if instead)
-        return (*map(Edit, paths), *(Edit(path, 1) for path in added)) if instead else ()
+        if not instead or any(place.amount_paths(instead) for place in pod.places):
+            return ()
+        return (*map(Edit, paths), Edit(f"{asking[0].path}.resources.limits[{instead}]", 1)) if asking else ()
     each = int(instead // max(len(asking), 1))
     return tuple(Edit(path, each) for path in paths) if each else ()
 

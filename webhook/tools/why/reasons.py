@@ -35,7 +35,7 @@ REPLICA_FAILURE = "ReplicaFailure"
 """The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
 _FAILED = "Failed"
 _INSUFFICIENT = re.compile(r"Insufficient (cpu|memory|ephemeral-storage)\b")
-FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE})
+FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE, UNKNOWN_RESOURCE_NAME})
 """Reasons of warnings that a pod will find no node."""
 _MINIMUM = re.compile(r"\.min\w+ is 0$")
 """Why an object makes no pods until its autoscaler makes some."""
@@ -258,8 +258,7 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
         yield from _failures(situation)
     if any(pod.unscheduled for pod in situation.counted_on):
         yield from () if situation.is_missing_pods else situation.no_node
-        found = (each for each in situation.no_node if each.reason != UNKNOWN_RESOURCE_NAME.name)
-        if situation.nodes is not None and not any(each.remedy for each in found):
+        if situation.nodes is not None and not any(each.remedy for each in situation.no_node):
             yield from _node_reasons(situation, situation.nodes)
 
 
@@ -413,7 +412,7 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         ways = ways or tuple(Way(asks=(each,)) for each in asked)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
-    first, lacking = nodes[0], _lacking(situation)
+    first, lacking = next((each for each in nodes if not each.against), nodes[0]), _lacking(situation)
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"

@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.webhook.tools.why.situations import RUNNING, event, fits, pod, situation, unschedulable
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Answer, Source
+from webhook.tools.why.explanation import Answer, Source, cause_of
 from webhook.tools.why.reasons import answer_of, observed_events
 
 NO_GPU = Finding(
@@ -224,7 +224,7 @@ def test_before_it_makes_pods_it_is_said_what_denies_them() -> None:
 
 def test_two_obstacles_in_the_order_in_which_to_repair_them() -> None:
     found = situation(
-        rule_denials=[NO_GPU], quota_denials=[FULL], no_node=[NO_GPU, NO_GPU], events=[event(WEBHOOK + "no")]
+        rule_denials=[NO_GPU], quota_denials=[FULL], no_node=[cause_of(Source.NODES, NO_GPU)] * 2, events=[event(WEBHOOK + "no")]
     )
 
     assert [each.source.value for each in answer_of(found)[2]] == [
@@ -410,7 +410,7 @@ ON_T4 = {"nodeName": "t4-0"}
         "request less cpu and memory, or wait until it is free",
     ),
     a_class_that_is_none=(
-        {"pods": [unschedulable("train-0")], "no_node": [NO_GPU]},
+        {"pods": [unschedulable("train-0")], "no_node": [cause_of(Source.NODES, NO_GPU)]},
         "spec: must be whole [gpu-requests]",
         "set 1, or ask the platform team to allow it",
     ),
