@@ -223,6 +223,7 @@ def admitted(situation: Situation, document: JSON, evaluation: Evaluation) -> JS
     if document["kind"] not in {"Pod", "DaemonSet"}:
         evaluation = situation.evaluated(pod, tries_choices=False)
     encoded = msgspec.json.encode(evaluation.pods[0].decisions[0].operations)
+    pod = {**pod, "metadata": {"annotations": {}, **pod["metadata"]}}
     patched: JSON = jsonpatch.apply_patch(pod, msgspec.json.decode(encoded))
     return patched
 

@@ -106,7 +106,12 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
         found = [each.finding for each in seen(after[0].situation.evaluated(pod)) if each.outcome is Outcome.DENIED]
         amounts = {QUOTA_EXCEEDED.name, QUOTA_CAN_NEVER_FIT.name}
         same = amounts if reason.reason == QUOTA_EXCEEDED.name else {reason.reason}
-        still = [each.sentence() for each in found if each.reason.name in same]
+        asked = {(each.kind, each.path) for each in way.asks}
+        still = [
+            each.sentence()
+            for each in found
+            if each.reason.name in same and (not asked or asked & {(ask.kind, ask.path) for ask in each.asks})
+        ]
         return f"the quota denies it: {still[0]}" if still else ""
     if way.asks or way.quota or reason.source is not Source.POLICY:
         return ""
@@ -131,14 +136,21 @@ def wrong_of_pending(case: Case, reason: Cause, way: Way) -> str:
     """Return why no node takes a pod once all that is said has been done; "" if one does."""
     if any(each.name == reason.reason and each.uncovers for each in RULES_BY_REASON):
         return ""
+    if case.cluster.situation.nodes is None:
+        return ""
     others = [(each, each.ways[0]) for each in case.said.reasons if each.ways and each is not reason]
-    after = gone(case, [(reason, way), *others])
+    alone = wrong_once(case, [(reason, way)])
+    return wrong_once(case, [(reason, way), *others]) if alone and others else alone
+
+
+def wrong_once(case: Case, ways: list[tuple[Cause, Way]]) -> str:
+    after = gone(case, ways)
     if after is None:
         return ""
     cluster, document = after
-    if any(each.asks for _, each in ((reason, way), *others)):  # that takes its time
+    if any(each.asks for _, each in ways):  # that takes its time
         for awaited in (Awaited.READY, Awaited.TAINT_GONE, Awaited.ROOM):
-            cluster = come(cluster, awaited, case)
+            cluster = come(cluster, awaited, case, document)
     if denied := denials(cluster, document):
         return f"is denied: {[*denied]}"
     answer = cluster.placed(document)
@@ -153,7 +165,7 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
     for reason, way in ways:
         document = edited(document, way.edits)
         for awaited in way.awaits:
-            cluster = come(cluster, awaited, case)
+            cluster = come(cluster, awaited, case, document)
         if way.quota is not None:
             cluster = released_quota(cluster, way)
         for asked in way.asks:
@@ -165,15 +177,15 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
             elif asked.kind == "Node" and asked.path.startswith("metadata.labels"):
                 cluster = with_nodes(cluster, partial(labelled, value=asked.value))
                 if "for nodes of" in reason.remedy:
-                    cluster = with_node(cluster, str(asked.value), case)
+                    cluster = with_node(cluster, str(asked.value), case, document)
             elif asked.kind == "Node":
-                cluster = with_node(cluster, str(asked.value or "nvidia-h100-80gb"), case)
+                cluster = with_node(cluster, str(asked.value or "nvidia-h100-80gb"), case, document)
             else:
                 return None
     return cluster, document
 
 
-def come(cluster: Cluster, awaited: Awaited, case: Case) -> Cluster:
+def come(cluster: Cluster, awaited: Awaited, case: Case, document: JSON) -> Cluster:
     """Return the cluster after that has come."""
     if awaited is Awaited.READY:
         return with_nodes(cluster, lambda node: without_taints(node, UNREADY))
@@ -183,7 +195,7 @@ def come(cluster: Cluster, awaited: Awaited, case: Case) -> Cluster:
         return replace(cluster, bound=())
     assert awaited is Awaited.NODE
     if cluster.situation.pools or "autoscaledClasses" in cluster.situation.rules.get("gpu-class", {}):
-        return with_node(cluster, "nvidia-h100-80gb", case)
+        return with_node(cluster, "nvidia-h100-80gb", case, document)
     return with_nodes(cluster, lambda node: without_taints(node, set(GOING)))
 
 
@@ -192,12 +204,13 @@ def with_nodes(cluster: Cluster, changed) -> Cluster:  # type: ignore[no-untyped
     return replace(cluster, situation=replace(cluster.situation, nodes=nodes))
 
 
-def with_node(cluster: Cluster, name: str, case: Case) -> Cluster:
+def with_node(cluster: Cluster, name: str, case: Case, document: JSON) -> Cluster:
     """Return the cluster with a node of a class, with the labels by which the pod selects it."""
     product = {PRODUCT: each.product for each in CARDS if each.accelerator == name}
-    selected = pod_of(case.document)["spec"].get("nodeSelector", {})
+    selected = pod_of(document)["spec"].get("nodeSelector", {})
     labels = {"accelerator": name, **product, **selected, "kubernetes.io/hostname": "new"}
-    has = {**ROOM, **{resource: str(int(max(amount, 8))) for resource, amount in case.said.requested.items()}}
+    room = {**ROOM, "cpu": "256", "memory": "2Ti"}
+    has = {**room, **{resource: str(int(max(amount, 8))) for resource, amount in case.said.requested.items()}}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "new", "labels": labels}, "spec": {},
             "status": {"capacity": has, "allocatable": has}}
     nodes = (*(cluster.situation.nodes or ()), node)

@@ -352,6 +352,15 @@ class _Case:
         pods = [each for each in (self.evaluation.pods if self.evaluation else ()) if of_gpus(each.admitted)]
         return pods[0] if len(pods) == 1 and () in pods[0].place.origins else None
 
+    def _trial(self, of: EvaluatedPod) -> Evaluator:
+        """Return the evaluator of edited pods: what the pod holds of the quota, it gives back."""
+        limits, released = self.limits, total(self.releasing)
+        if limits is not None:
+            held = pod_demand(of.admitted, self.configuration, limits.unclassified_pods, nodes=self.index)
+            released = total((released, held.vector))
+        quota = quota_from_status(limits, self.configuration, released=released)
+        return replace(self._evaluator, tries_choices=False, quota_of=lambda _namespace: quota)
+
     def _try(self, of: EvaluatedPod, edits: Edits) -> After | None:
         """Return what the nodes say of the pod with edits of the object; None if it would be denied."""
         at = f"{of.place.path}." if of.place.path else ""
@@ -361,9 +370,7 @@ class _Case:
             return None
         edited = self._evaluator.with_limit_range_defaults(of.policy, edited)
         by_daemonset = self.served.kind == "DaemonSet"
-        decisions = evaluate_creation(
-            self._evaluator.trial(), of.policy, edited, by_daemonset=by_daemonset, counted=False
-        )
+        decisions = evaluate_creation(self._trial(of), of.policy, edited, by_daemonset=by_daemonset)
         if not all(decision.allowed for decision in decisions):
             return None
         pod = decisions[0].pod or edited
