@@ -1,4 +1,4 @@
-"""What an API server has stored in a situation, as the commands read it: nodes and their pods, documents, the quota's status, Events."""
+"""What an API server has stored in a situation: nodes and their pods, documents, the status of the quota, Events."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -72,7 +72,9 @@ class Cluster(msgspec.Struct, frozen=True):
             "/api/v1/namespaces": [{"metadata": {"name": NAMESPACE, "uid": "n"}}],
             "/api/v1/nodes": FORBIDDEN if situation.nodes is None else list(map(_node, situation.nodes)),
             "/api/v1/pods": [*self.bound, *pods],
-            f"{space}/pods": [each for each in (*self.bound, *pods) if each["metadata"]["namespace"] == NAMESPACE],
+            f"{space}/pods": [
+                each for each in (*self.bound, *pods) if each["metadata"]["namespace"] == NAMESPACE
+            ],
             f"{space}/limitranges": list(situation.limit_ranges),
             "/api/v1/limitranges": list(situation.limit_ranges),
             f"{space}/events": list(events),
@@ -94,23 +96,51 @@ def pending(document: JSON, answer: Answer, count: int) -> list[JSON]:
     refused = [each.reasons for each in (answer.nodes or {}).values() if each]
     reasons = Counter(reason for reasons in refused for reason in reasons)
     said = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
-    message = f"0/{len(refused)} nodes are available: {said}." if refused else "no nodes available to schedule pods"
+    message = (
+        f"0/{len(refused)} nodes are available: {said}." if refused else "no nodes available to schedule pods"
+    )
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     found = []
     for number in range(count):
-        metadata: JSON = {**answer.pod["metadata"], "namespace": NAMESPACE, "creationTimestamp": "2026-11-21T11:50:00Z"}
+        metadata: JSON = {
+            **answer.pod["metadata"],
+            "namespace": NAMESPACE,
+            "creationTimestamp": "2026-11-21T11:50:00Z",
+        }
         if document["kind"] == "Pod":
             metadata["uid"] = "u"
         else:
-            owner = {"apiVersion": document["apiVersion"], "kind": document["kind"], "name": "train", "uid": "u"}
-            metadata |= {"name": f"train-{number}", "uid": f"u-{number}", "ownerReferences": [{**owner, "controller": True}]}
-        found.append({"apiVersion": "v1", "kind": "Pod", **answer.pod, "metadata": metadata,
-                      "status": {"phase": "Pending", "conditions": [condition]}})
+            owner = {
+                "apiVersion": document["apiVersion"],
+                "kind": document["kind"],
+                "name": "train",
+                "uid": "u",
+            }
+            metadata |= {
+                "name": f"train-{number}",
+                "uid": f"u-{number}",
+                "ownerReferences": [{**owner, "controller": True}],
+            }
+        found.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                **answer.pod,
+                "metadata": metadata,
+                "status": {"phase": "Pending", "conditions": [condition]},
+            }
+        )
     return found
 
 
 def failed_create(document: JSON, message: str) -> JSON:
-    about = {"apiVersion": document["apiVersion"], "kind": document["kind"], "name": "train", "uid": "u", "namespace": NAMESPACE}
+    about = {
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
+        "name": "train",
+        "uid": "u",
+        "namespace": NAMESPACE,
+    }
     return {
         "metadata": {"name": "e", "namespace": NAMESPACE},
         "involvedObject": about,
@@ -131,10 +161,17 @@ def _node(node: JSON) -> JSON:
 
 def _pool(pool: NodeOffer) -> JSON:
     requirements = [
-        {"key": key, "operator": "In" if values else "Exists", **({"values": sorted(values)} if values else {})}
+        {
+            "key": key,
+            "operator": "In" if values else "Exists",
+            **({"values": sorted(values)} if values else {}),
+        }
         for key, values in pool.labels.items()
     ]
-    return {"metadata": {"name": pool.pool, "uid": pool.pool}, "spec": {"template": {"spec": {"requirements": requirements}}}}
+    return {
+        "metadata": {"name": pool.pool, "uid": pool.pool},
+        "spec": {"template": {"spec": {"requirements": requirements}}},
+    }
 
 
 def _quota(situation: Situation, quota: Quota) -> JSON:
@@ -154,4 +191,8 @@ def _quota(situation: Situation, quota: Quota) -> JSON:
     spec: JSON = {"hard": hard, "unclassifiedPods": quota.counts_as.value}
     if quota.spent:
         spec["budget"] = {"gpuHours": 100}
-    return {"metadata": {"name": "default", "namespace": NAMESPACE, "uid": "q", "generation": 1}, "spec": spec, "status": written["status"]}
+    return {
+        "metadata": {"name": "default", "namespace": NAMESPACE, "uid": "q", "generation": 1},
+        "spec": spec,
+        "status": written["status"],
+    }

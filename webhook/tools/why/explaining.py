@@ -235,9 +235,7 @@ class _Case:
         if not first:
             return evaluation
         edits = [(path_parts(edit.path), plain(edit.value)) for edit in first]
-        return self._as_created(
-            served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits))
-        )
+        return self._as_created(served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits)))
 
     def _denied_by_quota(self, each: EvaluatedPod) -> Finding | None:
         by = self._evaluator

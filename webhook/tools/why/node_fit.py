@@ -90,7 +90,8 @@ def _obstacles(
     if not node.is_ready:
         yield Obstacle("is not Ready", f"wait until {which} is Ready", Way(awaits=(Awaited.READY,)))
     if not node.is_schedulable:
-        remedy = f"kubectl uncordon {node.name}, if it should take pods again" if node.name else ""
+        command = f"kubectl uncordon {node.name}, if it should take pods again"
+        remedy = command if node.name else "ask to uncordon one of them"
         yield Obstacle("is cordoned", remedy, Way(asks=(Asked("Node", "spec.unschedulable"),)))
     yield from _taints(pod, node, which, startup_taints)
     yield from _labels(pod, node)
@@ -141,7 +142,7 @@ def _lacking(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterato
             offered = {each: there for each, there in node.allocatable.items() if there}
             instead = ", but " + format_requests(offered) if offered and not has else ""
             text = f"has {format_amount(has)} {name} in all{instead}, and {demanded}"
-            edits = _requesting(pod, name, has if has else next(iter(offered), ""))
+            edits = _requesting(pod, name, has or next(iter(offered), ""))
             meant = f"{format_amount(has)} or fewer of {name}" if has else next(iter(offered), "")
             yield Obstacle(text, f"request {meant}" if edits else "", Way(edits=edits))
         elif free < amount:

@@ -22,7 +22,16 @@ from policies.rules.ineffective_fields import UNKNOWN_RESOURCE_NAME
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Answer, Awaited, Cause, NodeFit, ObservedEvent, Source, Way, cause_of
+from webhook.tools.why.explanation import (
+    Answer,
+    Awaited,
+    Cause,
+    NodeFit,
+    ObservedEvent,
+    Source,
+    Way,
+    cause_of,
+)
 
 MAX_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
@@ -72,7 +81,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
-      if the pods request no resource of a node; the first is named. other_kinds: other classes that have nodes and that the namespace may use.
+      if the pods request no resource of a node; the first is named. other_kinds: other classes that have nodes and that the
+      namespace may use.
     adds_nodes: what can add a node for the pod, in words; "" if nothing is known to.
     """
 

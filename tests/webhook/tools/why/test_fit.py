@@ -204,7 +204,7 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         pod(),
         one_of_three(is_schedulable=False),
         ("is cordoned",),
-        "",
+        "ask to uncordon one of them",
     ),
     of_a_class_all_have_a_taint=(
         pod(),

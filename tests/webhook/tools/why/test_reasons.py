@@ -224,7 +224,10 @@ def test_before_it_makes_pods_it_is_said_what_denies_them() -> None:
 
 def test_two_obstacles_in_the_order_in_which_to_repair_them() -> None:
     found = situation(
-        rule_denials=[NO_GPU], quota_denials=[FULL], no_node=[cause_of(Source.NODES, NO_GPU)] * 2, events=[event(WEBHOOK + "no")]
+        rule_denials=[NO_GPU],
+        quota_denials=[FULL],
+        no_node=[cause_of(Source.NODES, NO_GPU)] * 2,
+        events=[event(WEBHOOK + "no")],
     )
 
     assert [each.source.value for each in answer_of(found)[2]] == [
