@@ -52,7 +52,7 @@ from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import Cause, Explanation, NodeFit, PodState, QuotaFit, RuleSentence
-from webhook.tools.why.family import read_author, read_family
+from webhook.tools.why.family import read_author, read_family, scaled_by, wanted_pods
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
 from webhook.tools.why.now import After, nearest, now
@@ -113,7 +113,7 @@ class _Case:
         pods, owners = read_family(self.reader, self.kinds, self.namespace, uid, denied)
         uids = {*owners, *(pod.metadata.uid for pod in pods)}
         events = [event for event in self.events if event.involved_object.uid in uids]
-        wanted = _wanted(data, [place.count.running for place, _ in places])
+        wanted = wanted_pods(data, [place.count.running for place, _ in places])
         situation = Situation(
             data=data, now=self.now, pods=pods, events=events, wanted=wanted, zero=self._zero(data)
         )
@@ -130,7 +130,7 @@ class _Case:
             return "no node matches its pods: status.desiredNumberScheduled is 0"
         kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
         fields = dict.fromkeys(zeros(kind, data)) if kind else ()
-        by = _scaled_by(data) if "scaled to zero: spec.replicas is 0" in fields else ""
+        by = scaled_by(data) if "scaled to zero: spec.replicas is 0" in fields else ""
         return "; ".join(fields) + by or "as it is written, it makes no pods"
 
     def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
@@ -422,26 +422,6 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
     for violation in evaluation.findings() if evaluation else ():
         outcome, finding = violation.outcome.value, violation.finding
         yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)
-
-
-def _scaled_by(data: Any) -> str:
-    """Return who last wrote spec.replicas, and when, by the managedFields."""
-    entries = data.get("metadata", {}).get("managedFields") or ()
-    wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
-    last = max(wrote, key=lambda each: str(each.get("time")), default=None)
-    return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
-
-
-def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
-    """Return how many pods an object makes now: of a Job, no more than are left to complete; of a DaemonSet what it says."""
-    spec, status = data.get("spec") or {}, data.get("status") or {}
-    if "desiredNumberScheduled" in status:
-        return int(status["desiredNumberScheduled"])
-    if not counts or None in counts:
-        return None
-    written = sum(count or 0 for count in counts)
-    completions = spec.get("completions")
-    return written if completions is None else min(written, max(completions - status.get("succeeded", 0), 0))
 
 
 def _pod_state(pod: StoredPod) -> PodState:

@@ -4,8 +4,9 @@ Owners are followed upwards from the pods, and from the objects whose pods were 
 owner. So the number of calls depends on the number of kinds alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, shallow
@@ -95,3 +96,23 @@ def _belongs(each: str, uid: str, parents: Mapping[str, str]) -> bool:
             return True
         each = parents.get(each, "")
     return False
+
+
+def scaled_by(data: Any) -> str:
+    """Return who last wrote spec.replicas, and when, by the managedFields."""
+    entries = data.get("metadata", {}).get("managedFields") or ()
+    wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
+    last = max(wrote, key=lambda each: str(each.get("time")), default=None)
+    return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
+
+
+def wanted_pods(data: Any, counts: Sequence[int | None]) -> int | None:
+    """Return how many pods an object makes now: of a Job, no more than are left to complete; of a DaemonSet what it says."""
+    spec, status = data.get("spec") or {}, data.get("status") or {}
+    if "desiredNumberScheduled" in status:
+        return int(status["desiredNumberScheduled"])
+    if not counts or None in counts:
+        return None
+    written = sum(count or 0 for count in counts)
+    completions = spec.get("completions")
+    return written if completions is None else min(written, max(completions - status.get("succeeded", 0), 0))
