@@ -20,7 +20,7 @@ import msgspec
 
 from policies.finding import Finding, Reason
 from policies.gpus.claims import ResourceClaimTemplate
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
@@ -77,8 +77,8 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
         """Yield likewise what is valid, but probably a mistake."""
         yield from ()
 
-    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for subclasses
-        """Yield likewise the GPU classes that the catalogue does not know."""
+    def class_problems(self, gpu_classes: GPUClasses) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for subclasses
+        """Yield likewise the GPU classes that do not exist."""
         yield from ()
 
 
@@ -92,7 +92,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     namespace: str
     now: datetime
-    classes: ClassCatalogue
+    classes: GPUClasses
     resource_mapping: ResourceMapping
     claimed: tuple[str, ...] = ()
     """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claims` removes other claims from the pod."""

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 import jsonpatch
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue, GPUClass, HostShare, MigProfile, NodeLabel
+from policies.gpus.classes import GPUClass, GPUClasses, HostShare, MigProfile, NodeLabel
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     Measure,
@@ -50,7 +50,7 @@ def gpu_class(name: str, family: str, memory_gib: int, **tweaks: Any) -> GPUClas
     return GPUClass(name=name, family=family, memory_gib=memory_gib, **{**fields, **tweaks})
 
 
-CLASSES = ClassCatalogue(
+CLASSES = GPUClasses(
     (
         gpu_class("nvidia-t4", "nvidia-t4", 16, tolerations=(T4_TAINT,)),
         gpu_class(
@@ -106,7 +106,7 @@ NOW = datetime(2026, 11, 21, 10, 42, tzinfo=UTC)
 
 
 def context(phase: Phase = Phase.VALIDATE, **tweaks: Any) -> Context:
-    """Return what a rule may look at besides the pod: a catalogue of four classes, a small resource mapping, no LimitRange."""
+    """Return what a rule may look at besides the pod: four classes, a small resource mapping, no LimitRange."""
     fields = {"namespace": "ml-training", "now": NOW, "resource_mapping": RESOURCE_MAPPING}
     fields["limit_ranges"] = NamespaceLimits()
     return Context(phase=phase, **{**fields, "classes": CLASSES, **tweaks})
@@ -186,7 +186,7 @@ def workload(document: JSON) -> Workload:
     group, kind = document["apiVersion"].rpartition("/")[0], document["kind"]
     data, pods = workload_pods(load_objects([]).workload_kinds, group, kind, msgspec.json.encode(document))
     found = tuple(
-        WorkloadPods(place.path, pod, place.count, pod, owner=place.owner, located=place.located)
+        WorkloadPods(place.path, pod, place.count, pod, owner=place.owner, located=place.path_in_object)
         for place, pod in pods
     )
     return Workload(group, kind, "ml-training", data, found)

@@ -5,14 +5,16 @@ from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.reservations import Reservation
 
 
-def creation_request(uid: str, demand: Vector, *catalogues: str, name: str = "") -> ReservationRequest:
+def creation_request(
+    uid: str, demand: Vector, *catalogue_versions: str, name: str = ""
+) -> ReservationRequest:
     reservation = Reservation(uid, demand, name=name)
-    return ReservationRequest(reservation=reservation, catalogues=frozenset(catalogues))
+    return ReservationRequest(reservation=reservation, catalogue_versions=frozenset(catalogue_versions))
 
 
 def change_request(
-    uid: str, request_uid: str, before: Vector, after: Vector, *catalogues: str, version: int
+    uid: str, request_uid: str, before: Vector, after: Vector, *catalogue_versions: str, version: int
 ) -> ReservationRequest:
     """Request the growth of an update. `version` is the resourceVersion of the old object in the review."""
     reservation = Reservation(f"{uid}/{request_uid}", positive_difference(after, before), version)
-    return ReservationRequest(reservation=reservation, catalogues=frozenset(catalogues))
+    return ReservationRequest(reservation=reservation, catalogue_versions=frozenset(catalogue_versions))

@@ -51,7 +51,7 @@ def replay_decision(line: str) -> None:
     }
     requested = ReservationRequest(
         reservation=Reservation(ids[kind], gpus(facts["demand"]), version),
-        catalogues=frozenset({CATALOGUE}),
+        catalogue_versions=frozenset({CATALOGUE}),
         line=kind,
     )
 

@@ -12,7 +12,7 @@ from math import ceil
 import msgspec
 
 from policies.finding import TOO_LARGE, Finding
-from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
+from policies.gpus.classes import GPUClass, GPUClasses, parse_share
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.pods.limits import ID as LIMITS
@@ -61,14 +61,14 @@ UNKNOWN_CARD = Card()
 
 
 def card_of(
-    gpu_class: GPUClass, requested: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
+    gpu_class: GPUClass, requested: Collection[GPUResource], gpu_classes: GPUClasses, *, is_certain: bool
 ) -> Card:
     """Return the card of the class, reduced to what the demand for `requested` depends on.
 
     If it is not `is_certain`, the pod may get a card of another class.
     """
-    may_differ = (r for r in requested if r.profile is not None or r.name in catalogue.equivalents)
-    weights = ((r.name, weight(r, gpu_class, catalogue)) for r in may_differ)
+    may_differ = (r for r in requested if r.profile is not None or r.name in gpu_classes.equivalents)
+    weights = ((r.name, weight(r, gpu_class, gpu_classes)) for r in may_differ)
     by_memory = is_certain and any(r.measure in _SIZED for r in requested)
     return Card(
         tuple((name, share) for name, share in weights if share is not WHOLE and share != WHOLE),
@@ -186,12 +186,12 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     return in_cards
 
 
-def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue) -> Fraction:
+def weight(resource: GPUResource, gpu_class: GPUClass, gpu_classes: GPUClasses) -> Fraction:
     equivalent = gpu_class.equivalents.get(resource.name)
     if equivalent is not None:
         return parse_share(equivalent)
-    if resource.profile is not None and catalogue.mig_profile(gpu_class, resource.profile):
-        return catalogue.mig_weight(gpu_class, resource.profile)
+    if resource.profile is not None and gpu_classes.mig_profile(gpu_class, resource.profile):
+        return gpu_classes.mig_weight(gpu_class, resource.profile)
     return WHOLE
 
 

@@ -115,9 +115,9 @@ def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
     """Return the DeviceClasses that a claim requests, with alternatives. None if it may be for any device."""
     requests = (spec and spec.devices and spec.devices.requests) or ()
     names = frozenset(
-        each.device_class_name
+        alternative.device_class_name
         for request in requests
-        for each in request.first_available or (request.exactly or request,)
+        for alternative in request.first_available or (request.exactly or request,)
     )
     return None if "" in names or len(names) > MAX_DEVICE_CLASSES else _interned(names)
 
@@ -128,17 +128,17 @@ def _interned(names: DeviceClassNames) -> DeviceClassNames:
     return names
 
 
-def requested_by(
+def device_classes_by_claim(
     pod: Pod, namespace: str, classes_of: Callable[[ClaimName], DeviceClassNames | None]
 ) -> dict[str, DeviceClassNames]:
     """Return the DeviceClasses of the pod's claims that `classes_of` knows, by the claim's name in the pod."""
     requested: dict[str, DeviceClassNames] = {}
-    for each in pod.spec.resource_claims or ():
-        kind = TEMPLATE if each.resource_claim_template_name else CLAIM
-        name = each.resource_claim_template_name or each.resource_claim_name
+    for claim in pod.spec.resource_claims or ():
+        kind = TEMPLATE if claim.resource_claim_template_name else CLAIM
+        name = claim.resource_claim_template_name or claim.resource_claim_name
         names = classes_of(ClaimName(kind, namespace, name)) if name else None
         if names is not None:
-            requested[each.name] = names
+            requested[claim.name] = names
     return requested
 
 
@@ -155,17 +155,20 @@ def with_accelerator_claims_only(
     claims = pod.spec.resource_claims
     if not claims:
         return pod, ()
-    requested: dict[str, DeviceClassNames | None] = {each.name: known.get(each.name) for each in claims}
+    requested: dict[str, DeviceClassNames | None] = {claim.name: known.get(claim.name) for claim in claims}
     removed = frozenset(
         name
         for name, classes in requested.items()
-        if classes is not None and not any(resource_mapping.device_class(each) for each in classes)
+        if classes is not None and not any(map(resource_mapping.device_class, classes))
     )
-    wanted = frozenset[str]().union(*filter(None, requested.values()))
-    # A DeviceClass that no mapping states counts as accelerators, but is not reported as one.
-    accelerators = (each for each in wanted if resource_mapping.device_class(each) is not None)
-    device_classes = tuple(sorted(each for each in accelerators if not resource_mapping.is_unknown(each)))
-    return _without(pod, removed) if removed else pod, device_classes
+    every = frozenset[str]().union(*filter(None, requested.values()))
+    # A DeviceClass of which nothing is known counts as accelerators, but is not returned as one.
+    accelerators = (
+        name
+        for name in every
+        if resource_mapping.device_class(name) and not resource_mapping.is_unknown(name)
+    )
+    return _without(pod, removed) if removed else pod, tuple(sorted(accelerators))
 
 
 def _without(pod: Pod, removed: frozenset[str]) -> Pod:

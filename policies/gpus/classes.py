@@ -54,7 +54,7 @@ class NodeLabel(Strict, frozen=True):
 class MigProfile(Strict, frozen=True):
     """A MIG slice: its compute in sevenths of a card, its memory, and the maximum on one card.
 
-    `weight` is the demand of one slice in whole cards, such as "1/4". Its default is `ClassCatalogue.mig_weight`.
+    `weight` is the demand of one slice in whole cards, such as "1/4". Its default is `GPUClasses.mig_weight`.
     """
 
     sevenths: int
@@ -106,7 +106,7 @@ class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
         return cls(**{**asdict(spec), "name": name, "family": spec.family or name})
 
     def __hash__(self) -> int:
-        # Dicts have no hash. The name is unique in a catalogue.
+        # Dicts have no hash. The name is unique among GPUClasses.
         return hash(self.name)
 
 
@@ -118,11 +118,11 @@ def parse_share(raw: int | str) -> Fraction:
         share = Fraction(numerator) / int(denominator or "1")
         if 0 < share <= 1:
             return share
-    known = 'a share of a card such as "1/4" or "0.25", more than 0 and at most 1'
-    raise ValueError(f'must be {known}, not "{text[:40]}"')
+    expected = 'a share of a card such as "1/4" or "0.25", more than 0 and at most 1'
+    raise ValueError(f'must be {expected}, not "{text[:40]}"')
 
 
-class ClassCatalogue:
+class GPUClasses:
     """All classes, sorted by name. A later class replaces an earlier one of the same name."""
 
     def __init__(self, classes: Iterable[GPUClass]) -> None:
@@ -151,6 +151,7 @@ class ClassCatalogue:
         return self._classes.get(name)
 
     def named(self, names: Collection[str]) -> tuple[GPUClass, ...]:
+        """Return the classes of these names, without names that no class has."""
         return tuple(self._classes[name] for name in sorted(names) if name in self._classes)
 
     def family(self, name: str) -> tuple[GPUClass, ...]:
@@ -193,8 +194,8 @@ class ClassCatalogue:
         if "," in word:
             return None
         word = word.strip().lower()[:_LONGEST_WORD]
-        if word in self._named_by_label:
-            return self._named_by_label[word]
+        if word in self._names_by_label_value:
+            return self._names_by_label_value[word]
         # Shortest first: "a100" means the family, not one of its classes.
         names = sorted({*self._families, *self._classes}, key=lambda name: (len(name), name))
         for name in names:
@@ -209,19 +210,21 @@ class ClassCatalogue:
         return f"{before}did you mean {nearest}?" if nearest else ""
 
     @cached_property
-    def _named_by_label(self) -> dict[str, str]:
-        """Classes and families by label values in lower case, because people write values of node labels, such as `Tesla-T4`."""
-        # Values of all keys: `a100` is the 40 GB card under one key and any A100 under another, so it means the family.
-        classes = _grouped(
+    def _names_by_label_value(self) -> dict[str, str]:
+        """Names by label values in lower case, because people write these: `Tesla-T4` means the class nvidia-t4.
+
+        A value of several classes means their family: `a100` is the 40 GB card under one key, and any A100 under another.
+        """
+        by_value = _grouped(
             (value.lower(), c) for (_, value), members in self._labels.items() for c in members
         )
-        named: dict[str, str] = {}
-        for value, members in classes.items():
+        meanings: dict[str, str] = {}
+        for value, members in by_value.items():
             names = {c.name for c in members}
             names = names if len(names) == 1 else {c.family for c in members}
             if len(names) == 1:
-                named[value] = names.pop()
-        return named
+                meanings[value] = names.pop()
+        return meanings
 
     @cached_property
     def document(self) -> bytes:
@@ -296,13 +299,13 @@ def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassS
     match = _MIG_PROFILE.fullmatch(name)
     if match is None:
         yield path, f'must be a MIG profile such as 1g.10gb, 1g.10gb+me or 1c.2g.20gb, not "{name}"'
-    for field, value, named, limit in (
+    for field, value, in_name, limit in (
         ("sevenths", profile.sevenths, match and (match["compute"] or match["gpu"]), SEVENTHS),
         ("memoryGiB", profile.memory_gib, match and match["memory"], spec.memory_gib),
         ("perGPU", profile.per_gpu, None, SEVENTHS),
     ):
-        if named and value != int(named):
-            yield f"{path}.{field}", f"must be {named}, as in the name of the profile, not {value}"
+        if in_name and value != int(in_name):
+            yield f"{path}.{field}", f"must be {in_name}, as in the name of the profile, not {value}"
         if not 1 <= value <= limit:
             yield f"{path}.{field}", f"must be from 1 to {limit}, not {value}"
     if profile.weight is not None:
@@ -316,12 +319,12 @@ def _host_share_problems(share: HostShare | None) -> Iterator[Problem]:
     if not stated:
         yield "spec.perGPU", "must have cpu, memory, or both"
     for name, raw in stated.items():
-        path, known = f"spec.perGPU.{name}", f"must be a quantity such as {_SUCH_AS[name]}"
+        path, must = f"spec.perGPU.{name}", f"must be a quantity such as {_SUCH_AS[name]}"
         try:
             if parse_quantity(raw).nano < _LEAST_SHARE[name]:
-                yield path, f'{known}, not "{raw}"'
+                yield path, f'{must}, not "{raw}"'
         except QuantityError as error:
-            yield path, f"{known}: {error}"
+            yield path, f"{must}: {error}"
 
 
 def _share_problems(path: str, share: int | str) -> Iterator[Problem]:

@@ -1,7 +1,8 @@
 """DeviceClasses (DRA) of a cluster: which of them have GPUs, and by which names pods may request those.
 
 Administrators write DeviceClasses. Their CEL selectors are read only as text. A quoted name of a GPU driver means GPUs. If the
-selectors compare `device.driver` only with other names, the class has no GPUs. So `!=` and `||` may count too much.
+selectors compare `device.driver` only with other names, the class has no GPUs. So a class whose selectors have `!=` or `||` may
+count as GPUs although it has none.
 """
 
 import re
@@ -70,34 +71,44 @@ def device_class_mapping(
     known: the documents and the built-in patterns. They know GPU drivers, and names of classes with other selectors.
     """
     ordered = sorted(device_classes, key=lambda each: each.name)
-    return ResourceMappingSpec(device_classes=tuple(_pattern(each, documents, known) for each in ordered))
-
-
-def _pattern(each: DeviceClass, documents: ResourceMapping, known: ResourceMapping) -> DeviceClassPattern:
-    pattern = (
-        documents.stated_device_class(each.name)
-        or _of_gpus(each, known)
-        or known.stated_device_class(each.name)
-        or DeviceClassPattern(pattern=each.name, measure=Measure.NOTHING if _drivers(each) else None)
+    return ResourceMappingSpec(
+        device_classes=tuple(_pattern(device_class, documents, known) for device_class in ordered)
     )
-    return replace(pattern, pattern=each.name, extended_resource_name=each.extended_resource_name)
 
 
-def _of_gpus(each: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
+def _pattern(
+    device_class: DeviceClass, documents: ResourceMapping, known: ResourceMapping
+) -> DeviceClassPattern:
+    pattern = (
+        documents.stated_device_class(device_class.name)
+        or _of_gpus(device_class, known)
+        or known.stated_device_class(device_class.name)
+        or DeviceClassPattern(
+            pattern=device_class.name, measure=Measure.NOTHING if _drivers(device_class) else None
+        )
+    )
+    return replace(
+        pattern, pattern=device_class.name, extended_resource_name=device_class.extended_resource_name
+    )
+
+
+def _of_gpus(device_class: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
     """Return the pattern of the GPU driver in the selectors. With drivers of several vendors, it has no vendor."""
-    texts = {text[1:-1] for expression in each.expressions for text in _QUOTED.findall(expression)}
+    texts = {text[1:-1] for expression in device_class.expressions for text in _QUOTED.findall(expression)}
     stated = (known.stated_device_class(text) for text in sorted(texts))
     of_gpus = [pattern for pattern in stated if pattern is not None and pattern.measure is Measure.DEVICES]
     resources = {pattern.resource for pattern in of_gpus}
     if not of_gpus:
         return None
-    return DeviceClassPattern(pattern=each.name, resource=resources.pop() if len(resources) == 1 else None)
+    return DeviceClassPattern(
+        pattern=device_class.name, resource=resources.pop() if len(resources) == 1 else None
+    )
 
 
-def _drivers(each: DeviceClass) -> frozenset[str]:
+def _drivers(device_class: DeviceClass) -> frozenset[str]:
     """Return the drivers to which the selectors restrict the class. Empty if other drivers are possible."""
     drivers: set[str] = set()
-    for expression in each.expressions:
+    for expression in device_class.expressions:
         comparisons = [match.groups(default="") for match in _NAMED.finditer(expression)]
         if len(comparisons) < len(_MENTION.findall(expression)):
             return frozenset()
@@ -108,11 +119,11 @@ def _drivers(each: DeviceClass) -> frozenset[str]:
 def unmapped_device_classes(
     device_classes: Iterable[DeviceClass], known: ResourceMapping, in_force: ResourceMapping
 ) -> tuple[str, ...]:
-    """Return the DeviceClasses without demand that neither a document nor a built-in pattern names."""
+    """Return the DeviceClasses whose devices count nothing, although neither a document nor a built-in pattern says so."""
 
-    def is_stated(each: DeviceClass) -> bool:
-        drivers = _drivers(each) or {each.name}
-        return any(known.stated_device_class(name) for name in (each.name, *drivers))
+    def is_stated(device_class: DeviceClass) -> bool:
+        drivers = _drivers(device_class) or {device_class.name}
+        return any(known.stated_device_class(name) for name in (device_class.name, *drivers))
 
     unstated = (each.name for each in device_classes if not is_stated(each))
     return tuple(sorted(name for name in unstated if in_force.device_class(name) is None))

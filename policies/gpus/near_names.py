@@ -10,8 +10,10 @@ FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
 """Names that kubelets no longer offer. Kubernetes 1.11 removed this one with the feature gate Accelerators (its CHANGELOG)."""
 
 _QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
-_SLICE = re.compile(r"/mig[._]?([1-7]g\.[0-9]{1,4}gb[a-z0-9.]*)$")
-"""The name of a MIG slice without its dash."""
+_SLICE = re.compile(r"/mig[._-]?([1-7])g[._-]?([0-9]{1,4})g(?:b([a-z0-9.-]*))?$", re.IGNORECASE)
+"""The name of a MIG slice, also without its dash, dot or b."""
+_AMOUNT = re.compile(r"\s*[=:]\s*[0-9]*$")
+"""An amount that became part of the name: `nvidia.com/gpu=1`."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -35,11 +37,12 @@ def meant(
     """
     if name in exact_names:
         return None
-    plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
+    plain = FORMER_NAMES.get(name) or _AMOUNT.sub("", _QUOTA_PREFIX.sub("", name, count=1))
+    plain = _SLICE.sub(lambda match: f"/mig-{match[1]}g.{match[2]}gb{match[3] or ''}".lower(), plain)
     if plain != name and is_gpu(plain):
         return plain
     if not is_resource_name(name):
-        words = _words(name)
+        words = _words(plain)
         return whole_by_words.get(words) or whole_by_words.get(words.removesuffix("s"))
     return next((each for each in exact_names if _is_nearly(name.lower(), each.lower())), None)
 
@@ -59,7 +62,7 @@ def _is_nearly(written: str, meant: str) -> bool:
 
 
 def _is_one_slip(written: str, meant: str) -> bool:
-    """Whether the texts are equal, or differ in one letter, or by two swapped letters.
+    """Whether the texts are equal, or differ in one letter or separator, or by two swapped letters.
 
     The first letter must be the same, and digits, too: nvidia.com/pgpu and nvidia.com/gpu2 are other names.
     """
@@ -67,6 +70,6 @@ def _is_one_slip(written: str, meant: str) -> bool:
     one, other = written[start:], meant[start:]
     end = len(commonprefix([one[::-1], other[::-1]]))
     one, other = one[: len(one) - end], other[: len(other) - end]
-    is_letter = all(not part or (len(part) == 1 and part.isalpha()) for part in (one, other))
+    is_letter = all(len(part) < len("ab") and not part.isdigit() for part in (one, other))
     is_swap = len(one) == len("ab") and one == other[::-1]
     return start > 0 and (is_letter or is_swap)

@@ -7,7 +7,7 @@ A class and a family limit only whole cards.
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import GPUResource
 from policies.pods.names import is_resource_name
 
@@ -29,11 +29,11 @@ def limit_problems(limits: ResourceLimits, path: str) -> Iterator[tuple[str, str
             yield at, "must be a resource name such as example.com/gpu, with at most one * after the /"
 
 
-def unknown_names(limits: ResourceLimits, catalogue: ClassCatalogue, path: str) -> Iterator[tuple[str, str]]:
+def unknown_names(limits: ResourceLimits, gpu_classes: GPUClasses, path: str) -> Iterator[tuple[str, str]]:
     """Yield (path, message) for every name that is not a resource, a class or a family."""
     for name in limits if isinstance(limits, Mapping) else ():
-        if "/" not in name and name != ANY and not catalogue.resolve(name):
-            nearest = catalogue.suggestion(name, ": ")
+        if "/" not in name and name != ANY and not gpu_classes.resolve(name):
+            nearest = gpu_classes.suggestion(name, ": ")
             yield f"{path}[{name}]", f"must be a resource, a class or a family{nearest}"
 
 

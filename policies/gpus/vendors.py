@@ -36,10 +36,10 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
       is also the taint key of nodes.
     device_classes: DeviceClasses and drivers of DRA in the vendor's Helm charts and documentation. One device counts as a whole
       card, also of mig.nvidia.com, where only the claim's selectors have the size of the slice.
-    one_device_each: resources whose unit is one device for a process. A Neuron device has several cores, each a device. A process
-      sees only one of two MIG slices. The unit of Intel or TPU resources depends on the node.
+    one_device_each: resources whose unit is one device for a process. So not those of Neuron (a device has several cores, each a
+      device), MIG (a process sees only one of two slices), Intel and TPUs (the unit depends on the node).
     visible_devices: variables by which the container runtime shows devices, from its sources.
-    hiding: values of these variables that show no device, the best one last.
+    hiding: values of these variables that show no device. Findings suggest the last one.
     node_paths: beginnings of the paths of devices and drivers on a node. A directory ends with a slash.
     hardware_labels: globs of node labels by which pods choose hardware (`LabelKeys`).
     other_labels: globs of other node labels.
@@ -253,7 +253,8 @@ VENDORS = (
         resources=(
             *_names(_SHARES, "enflame.com/vgcu", "enflame.com/shared-gcu", "enflame.com/drs-gcu"),
             *_names(Measure.MEMORY_PERCENT, "enflame.com/vgcu-percentage"),
-            # MiB (HAMi's documentation, userguide/enflame-device), or GiB (Enflame's GCUShare): more than a card is one card.
+            # In MiB (HAMi's documentation, userguide/enflame-device) or GiB (Enflame's GCUShare). Taken for GiB, an amount in MiB
+            # exceeds the memory of a card, and so counts as one card.
             *_names(Measure.MEMORY_GIB, "enflame.com/gcu-memory"),
             *_names(Measure.CORE_PERCENT, "enflame.com/gcu-core"),
             *_names(_DEVICES, "enflame.com/*"),
@@ -262,7 +263,8 @@ VENDORS = (
     Vendor(  # Moore Threads
         resources=(
             *_names(_SHARES, "mthreads.com/vgpu"),
-            # Units of 512 MiB, up to 160 (HAMi's documentation, userguide/mthreads-device), as GiB, and sixteenths of its compute
+            # sgpu-memory is in units of 512 MiB (HAMi's documentation, userguide/mthreads-device): as GiB it counts too much. The
+            # others are sixteenths of a card's compute.
             *_names(Measure.MEMORY_GIB, "mthreads.com/sgpu-memory"),
             *_names(Measure.CORE_PERCENT, "mthreads.com/sgpu-*"),
             *_names(_DEVICES, "mthreads.com/*"),

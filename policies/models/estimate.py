@@ -48,7 +48,7 @@ _MAX_GPUS_PER_NODE = 8
 class Estimate(msgspec.Struct, frozen=True, rename="camel"):
     """Bytes, rounded up, over all GPUs of the pod. `total` is the sum of the parts.
 
-    If `knows_cache`, the KV cache is calculated from the attention of the model, and `overhead` is 0.
+    If `knows_kv_cache`, the KV cache is calculated from the attention of the model, and `overhead` is 0.
     """
 
     weights: int
@@ -56,11 +56,11 @@ class Estimate(msgspec.Struct, frozen=True, rename="camel"):
     activations: int
     overhead: int
     total: int
-    knows_cache: bool = False
+    knows_kv_cache: bool = msgspec.field(default=False, name="knowsCache")
 
     def usable(self, memory_gib: int) -> Fraction:
         """Return the bytes that `total` may use. The overhead of the server is in `total`, or subtracted here."""
-        return memory_gib * GIB * (_USABLE if self.knows_cache else Fraction(1))
+        return memory_gib * GIB * (_USABLE if self.knows_kv_cache else Fraction(1))
 
     def fits(self, memory_gib: int, gpus: int = 1) -> bool:
         return self.total <= self.usable(memory_gib) * gpus

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.finding import Edit
 from policies.gpus.cards import gpu_requests
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping
 from policies.models import shapes
 from policies.models.estimate import Estimate, class_fit, estimate, gib
@@ -55,7 +55,7 @@ _SEPARATORS = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
 _NUMBER = re.compile(r"(?<![-.\d])([0-9]{1,10}(?:\.[0-9]{1,3})?)([kmbt]?)")
 
 MAX_WAYS = 3
-"""Numbers of cards in one remedy, the smallest ones."""
+"""Numbers of cards in one remedy: the smallest ones, which `in_one_node` has last."""
 
 
 class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """For example `70b bf16 serving needs 195.6 GiB over 4 GPUs = 48.9 GiB each by rule of thumb`."""
-        by = "" if self.estimate.knows_cache else " by rule of thumb"
+        by = "" if self.estimate.knows_kv_cache else " by rule of thumb"
         return f"{self.model} needs {self._divided(self.estimate.total)}{by}"
 
     @property
@@ -83,24 +83,24 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
         per_gpu = f" over {self.gpus} GPUs = {gib(-(-size // self.gpus))} each"
         return gib(size) + (per_gpu if self.gpus > 1 else "")
 
-    def memory_gib(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> int:
+    def memory_gib(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> int:
         """Return the size of one card, or of the slice; 0 if the class does not have the slice."""
         if self.profile is None:
             return gpu_class.memory_gib
-        profile = catalogue.mig_profile(gpu_class, self.profile)
+        profile = gpu_classes.mig_profile(gpu_class, self.profile)
         return profile.memory_gib if profile is not None else 0
 
-    def room(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> str:
+    def room(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> str:
         """For example `72.0 GiB usable`: the memory of one card, or of the slice."""
-        return f"{gib(int(self.estimate.usable(self.memory_gib(gpu_class, catalogue))))} usable"
+        return f"{gib(int(self.estimate.usable(self.memory_gib(gpu_class, gpu_classes))))} usable"
 
-    def fits(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
+    def fits(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> bool:
         """Whether the cards, or the one slice, hold everything. Slices cannot work together."""
-        return self.estimate.fits(self.memory_gib(gpu_class, catalogue), self.gpus)
+        return self.estimate.fits(self.memory_gib(gpu_class, gpu_classes), self.gpus)
 
-    def weights_fit(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
+    def weights_fit(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> bool:
         """Whether the cards, or the slice, hold at least the weights, which are certain."""
-        return self.estimate.weights_fit(self.memory_gib(gpu_class, catalogue), self.gpus)
+        return self.estimate.weights_fit(self.memory_gib(gpu_class, gpu_classes), self.gpus)
 
 
 def enough_cards(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...]:
@@ -135,10 +135,10 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
         return None
     ((resource, amount),) = requests.items()
     key = MODEL_PARAMS if MODEL_PARAMS in pod.annotations else MODEL_FAMILY
-    named = pod.annotations[key]
+    text = pod.annotations[key]
     need = ModelNeed(
-        model=f"{named.strip()} {shape.precision.value} {shape.phase.value}",
-        declared=(key, named),
+        model=f"{text.strip()} {shape.precision.value} {shape.phase.value}",
+        declared=(key, text),
         estimate=estimate(shape),
         gpus=1,
         profile=resource.profile,
@@ -170,9 +170,9 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
     if 0 < len(attention) < len(_ATTENTION):
         missing = " and ".join(_FIELDS[field].annotation for field in _ATTENTION if field not in attention)
         key = _FIELDS[next(iter(attention))].annotation
-        every = [(annotation_path(_FIELDS[field].annotation), field) for field in _ATTENTION]
-        added = tuple(Edit(path, _FIELDS[field].example) for path, field in every if field not in attention)
-        removed = tuple(Edit(path) for path, field in every if field in attention)
+        paths = {field: annotation_path(_FIELDS[field].annotation) for field in _ATTENTION}
+        added = tuple(Edit(paths[f], _FIELDS[f].example) for f in _ATTENTION if f not in attention)
+        removed = tuple(Edit(paths[field]) for field in _ATTENTION if field in attention)
         message = f"must stand beside {missing}"
         value = pod.annotations[key]
         return (BadAnnotation(key, value, message, "set all three, or none", choices=(added, removed)),)
@@ -186,13 +186,14 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
 
 def _meant(text: str, parse: Callable[[str], Any]) -> str:
     """Return what the author of an invalid value probably means: `fp16` of fp-16, `70b` of 70 billion, `4096` of 4k."""
-    plain = _SEPARATORS.sub("", text.lower())
-    candidates = [plain, FLAGS.get(plain, "")]
-    if number := _NUMBER.search(plain):
+    joined = _SEPARATORS.sub("", text.lower())
+    candidates = [joined, FLAGS.get(joined, "")]
+    if number := _NUMBER.search(joined):
         thousands = str(int(Fraction(number[1]) * 1024)) if number[2] == "k" else ""
-        candidates += [number[0], thousands, number[1], f"int{number[1]}"]
-    for each in candidates:
+        precision = f"int{number[1]}"  # of 4bit
+        candidates += [number[0], thousands, number[1], precision]
+    for candidate in candidates:
         with suppress(EstimateError):
-            parse(each)
-            return each
+            parse(candidate)
+            return candidate
     return ""

@@ -14,7 +14,7 @@ import msgspec
 LARGEST_COUNT = 10**9
 """Maximum of every number except the number of parameters. It keeps the arithmetic short."""
 LEAST_PARAMS = 10**6
-"""Less without a unit lacks one, such as 70 for 70b."""
+"""A smaller number without a unit is an error: whoever writes 70 means 70b."""
 LARGEST_PARAMS = 10**15
 """Far more than any model has."""
 
@@ -59,7 +59,7 @@ class Precision(Enum):
     @property
     def size(self) -> Fraction:
         """Bytes of one parameter. TF32 is stored as FP32."""
-        return Fraction(int(self.value.lstrip(ascii_lowercase)), 8)  # every name ends in the bits
+        return Fraction(int(self.value.lstrip(ascii_lowercase)), 8)  # every name ends with its number of bits
 
 
 _ALIASES = {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8"}
@@ -100,11 +100,11 @@ def attention_of_config(config: Any) -> Attention:
     if isinstance(text, dict):
         config = text
     layers = _needed(config, _LAYERS)
-    latent = _number(config, ("kv_lora_rank",))
-    if latent is not None:
-        # Half of the cached numbers, because Attention counts keys and values (see _LATENT).
-        kept = latent + (_number(config, ("qk_rope_head_dim",)) or 0)
-        return Attention(layers=layers, kv_heads=1, head_size=-(-kept // 2))
+    rank = _number(config, ("kv_lora_rank",))
+    if rank is not None:
+        # Multi-head latent attention (MLA). Half of the cached numbers, because Attention counts a key and a value (see _MLA).
+        cached = rank + (_number(config, ("qk_rope_head_dim",)) or 0)
+        return Attention(layers=layers, kv_heads=1, head_size=-(-cached // 2))
     heads = _needed(config, _HEADS)
     # In Falcon's first models, this flag means that all heads share one key and value.
     shared = 1 if config.get("multi_query") is True else heads
@@ -192,12 +192,13 @@ def _family(
     return ModelShape(params=round(billions * 10**9), attention=attention, precision=precision)
 
 
-# Latent attention caches one vector per layer for keys and values together: kv_lora_rank 512 + qk_rope_head_dim 64.
-_LATENT = (1, (512 + 64) // 2)
+_MLA = (1, (512 + 64) // 2)
+"""KV heads and head size of multi-head latent attention. It caches one vector per layer for keys and values together:
+kv_lora_rank 512 + qk_rope_head_dim 64."""
 
 FAMILIES: Mapping[str, ModelShape] = {
-    "deepseek-r1": _family(671, 61, *_LATENT, Precision.FP8),
-    "deepseek-v3": _family(671, 61, *_LATENT, Precision.FP8),
+    "deepseek-r1": _family(671, 61, *_MLA, Precision.FP8),
+    "deepseek-v3": _family(671, 61, *_MLA, Precision.FP8),
     "llama-2-7b": _family(6.74, 32, 32, 128),
     "llama-2-13b": _family(13.02, 40, 40, 128),
     "llama-2-70b": _family(68.98, 80, 8, 128),
@@ -230,7 +231,8 @@ def parse_family(text: str) -> ModelShape:
     word = text.strip().lower()
     shape = FAMILIES.get(word)
     if shape is None:
-        near = ", ".join(near_families(text) or sorted(FAMILIES)[::7])
+        some = sorted(FAMILIES)[::7]  # of several makers
+        near = ", ".join(near_families(text) or some)
         raise invalid(f"a built-in family such as {near} (of others, state the number of parameters)", text)
     return shape
 

@@ -17,7 +17,7 @@ import msgspec
 from policies.finding import Edit, Edits, Reason, Severity, together
 from policies.gpus.amount import NAME
 from policies.gpus.cards import vendor
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_limits import ResourceLimits, limit_of
 from policies.gpus.resource_mapping import (
     IMPLICIT_DEVICE_CLASS,
@@ -82,20 +82,20 @@ class Availability:
     """
 
     def __init__(
-        self, pod: Pod, catalogue: ClassCatalogue, use: ClassUse = ANY_CLASS, nodes: NodeFacts | None = None
+        self, pod: Pod, gpu_classes: GPUClasses, use: ClassUse = ANY_CLASS, nodes: NodeFacts | None = None
     ) -> None:
-        self.pod, self._catalogue, self.use, self._nodes = pod, catalogue, use, nodes
-        pinned = pinning(pod, catalogue)
+        self.pod, self._catalogue, self.use, self._nodes = pod, gpu_classes, use, nodes
+        pinned = pinning(pod, gpu_classes)
         self._is_by_annotation = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
         """Whether the annotation alone names the class: rule gpu-class then reports what the class lacks."""
         if pinned is None:
             is_read = use.reads_annotation and not pod.spec.node_name
             self._pinned_by: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
-            self.pinned = catalogue.resolve(pod.annotations.get(GPU_CLASS, "")) if is_read else ()
+            self.pinned = gpu_classes.resolve(pod.annotations.get(GPU_CLASS, "")) if is_read else ()
         else:
             # Rule gpu-class reports contradicting constraints. Here, they do not pin.
-            self._pinned_by, self.pinned = pinned.because, catalogue.named(pinned.classes)
-        self.classes = self.pinned or tuple(catalogue)
+            self._pinned_by, self.pinned = pinned.because, gpu_classes.named(pinned.classes)
+        self.classes = self.pinned or tuple(gpu_classes)
         self._compared = 0
         # By resource name and `known_profiles_only`, because containers often request the same slices.
         self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
@@ -154,7 +154,7 @@ class Availability:
             return None
         count_labels = self._slice_count_labels
         is_on_nodes = f"{resource.name}{_COUNT_SUFFIX}" in count_labels
-        if is_on_nodes and not with_profile:  # a profile that the catalogue does not know yet
+        if is_on_nodes and not with_profile:  # a profile that no GPUClass lists yet
             return None
         # A class without a list of profiles may have any. A class with a list does not have the profiles of other classes.
         is_of_others = bool(with_profile) and all(gpu_class in with_list for gpu_class in self.classes)
@@ -194,8 +194,6 @@ class Availability:
             name.startswith(IMPLICIT_DEVICE_CLASS) or name in resource_mapping.extended_names.values()
         )
         if not resource.measure.is_count or is_claimed or not self._is_missing(name):
-            return None
-        if resource_mapping.misspelt(name):  # rule ineffective-fields says which name is meant
             return None
         nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
         offered = nearest or sorted(
@@ -383,6 +381,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
+        if self.resource_mapping.misspelt(resource.name):  # rule ineffective-fields says which name is meant
+            return None
         complaint = self.availability.other_vendor(resource)
         complaint = complaint or self.availability.unknown_slice(
             resource, known_profiles_only=self.known_profiles_only

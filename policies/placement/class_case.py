@@ -19,7 +19,7 @@ from policies.placement.class_choice import (
     without_pins,
 )
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.placement.pinning import Pinning, allows_label, classes_of_label, is_narrowed_to, pinning
 from policies.pods.field_paths import annotation_path
 
 
@@ -49,7 +49,7 @@ class ClassCase:
     ) -> None:
         self.selection, self.resource_mapping, self.placed_by = selection, resource_mapping, placed_by
         self.pod = pod = selection.pod
-        self.pinned = pinning(pod, selection.catalogue)
+        self.pinned = pinning(pod, selection.gpu_classes)
         need = model_need(pod, resource_mapping) if pod.annotations else None
         self.need = need if isinstance(need, ModelNeed) else None
         self.bad_annotations = need if isinstance(need, tuple) else ()
@@ -81,7 +81,7 @@ class ClassCase:
 
     def without_pins(self) -> Edits:
         """Return the edits that remove what pins the pod to classes."""
-        return without_pins(self.pod, self.selection.catalogue)
+        return without_pins(self.pod, self.selection.gpu_classes)
 
     def with_usable_class(self) -> ClassAdvice:
         """Return the advice that puts the pod on a usable class."""
@@ -90,12 +90,12 @@ class ClassCase:
 
     def without_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> ClassAdvice:
         """Return the advice if the classes have no nodes."""
-        key, catalogue = self.selection.label_key, self.selection.catalogue
+        key, gpu_classes = self.selection.label_key, self.selection.gpu_classes
         values = self.values_to_add() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
         others = [Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key]
         others += [Edit(REQUIRED_AFFINITY)] if self.pod.required_terms else []
         is_there = bool(values) and nodes.has_label(key, values)
-        if is_there or (others and not self._admits(catalogue.named(pinned))):
+        if is_there or (others and not self._admits(gpu_classes.named(pinned))):
             words = "remove what else the pod's nodeSelector or affinity demands"
             return ClassAdvice(together(*others), words)
         known_otherwise = sorted(
@@ -103,7 +103,7 @@ class ClassCase:
             for labels in nodes.label_sets
             if key not in dict(labels)
             for each, value in labels
-            if classes_of_label(each, value, catalogue) & pinned
+            if classes_of_label(each, value, gpu_classes) & pinned
             and (not values or self._takes_then(nodes.relabelled(labels, key, values[0])))
         )
         if known_otherwise:
@@ -112,12 +112,12 @@ class ClassCase:
             asked = Asked("Node", f"metadata.labels[{key}]", values[0] if values else None)
             return ClassAdvice(ask=ask, asks=(asked,))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
-        holding = usable if need is None else [c for c in usable if need.weights_fit(c, catalogue)]
+        holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.name_with_nodes(each, holding) for each in holding):
             named = self.naming(holding)
             return named._replace(remedy=f"{named.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
-        if family := next((each for each in values if each not in pinned and catalogue.family(each)), None):
+        if family := next((each for each in values if each not in pinned and gpu_classes.family(each)), None):
             # Nodes may have the names of classes, which its pin does not match.
             asked = Asked("Node", f"metadata.labels[{key}]", family)
             return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=(asked,))
@@ -141,19 +141,19 @@ class ClassCase:
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
         """Return the allowed classes of existing nodes that offer what the pod requests."""
-        key, catalogue = self.selection.label_key, self.selection.catalogue
+        key, gpu_classes = self.selection.label_key, self.selection.gpu_classes
         values = nodes.values_of(key)
-        names = {name for value in values for name in classes_of_label(key, value, catalogue)}
-        return [c for c in catalogue.named(names) if self.selection.offers(c) and self.selection.allows(c)]
+        names = {name for value in values for name in classes_of_label(key, value, gpu_classes)}
+        return [c for c in gpu_classes.named(names) if self.selection.offers(c) and self.selection.allows(c)]
 
     def more_cards(self, nodes: NodeFacts) -> Finding | None:
         """Warn of a model that no card of the nodes holds, but several do; None if its author or a policy named the class."""
-        need, usable, catalogue = self.need, self.on_nodes(nodes), self.selection.catalogue
+        need, usable, gpu_classes = self.need, self.on_nodes(nodes), self.selection.gpu_classes
         is_named = self.is_requested or (self.pinned is not None and not self.pinned.is_injected)
         has_one_amount = len(self.selection.resources) == 1 and self.selection.edits_to_count(1)
         if need is None or need.profile is not None or is_named or not (has_one_amount and usable):
             return None
-        if any(need.weights_fit(each, catalogue) for each in usable):
+        if any(need.weights_fit(each, gpu_classes) for each in usable):
             return None  # naming their class is enough
         more = sorted(enough_cards(need, usable))
         largest = max(usable, key=lambda gpu_class: gpu_class.memory_gib)
@@ -165,8 +165,8 @@ class ClassCase:
             severity=Severity.WARNING,
             path=annotation_path(key),
             value=value,
-            message=f"should fit on {largest.name} ({need.room(largest, catalogue)}), the largest card of the nodes, or the pod "
-            f"stays pending: {need.words}",
+            message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}), the largest card of the nodes, or the "
+            f"pod stays pending: {need.words}",
             choices=tuple(map(self.selection.edits_to_count, more)),
         )
 
@@ -198,7 +198,7 @@ class ClassCase:
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
         key, values = self.selection.label_key, self.choice.label_values(self.selection.label_key)
-        can_be_narrowed = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
+        can_be_narrowed = allows_label(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
         return values if can_be_narrowed else ()
 
 

@@ -9,19 +9,19 @@ from msgspec.structs import replace
 
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
 from policies.gpus.cards import vendor
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
 from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import admits, pinning
+from policies.placement.pinning import allows_label, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod, Toleration
 
-UNKNOWN_CLASS = Reason("UnknownClass", "a pod names a GPU class that the catalogue does not have")
+UNKNOWN_CLASS = Reason("UnknownClass", "a pod names a GPU class that does not exist")
 CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resources that the pod requests")
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
@@ -66,7 +66,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     """The input of a choice: the pod, and the policy's options for classes. `label_key` is the label that pins pods."""
 
     pod: Pod
-    catalogue: ClassCatalogue
+    gpu_classes: GPUClasses
     namespace: str
     label_key: str
     resources: tuple[GPUResource, ...]
@@ -84,12 +84,12 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def offers(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have all requested resources."""
-        return all(offers(gpu_class, resource, self.catalogue) for resource in self.resources)
+        return all(offers(gpu_class, resource, self.gpu_classes) for resource in self.resources)
 
     def may_offer(self, gpu_class: GPUClass) -> bool:
         """Whether `offers` holds when MIG profiles that no class lists are ignored. Rule gpu-requests warns about those."""
-        listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
-        return all(offers(gpu_class, each, self.catalogue) for each in listed)
+        listed = [each for each in self.resources if not self.gpu_classes.is_unlisted(each.profile)]
+        return all(offers(gpu_class, each, self.gpu_classes) for each in listed)
 
     def has_own_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes have the label of the class itself, or are created on demand. False if the nodes are not known."""
@@ -104,13 +104,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def certainly_takes(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
-        classes = self.catalogue.resolve(name)
+        classes = self.gpu_classes.resolve(name)
         has_nodes = self.nodes is None or any(
             self.is_autoscaled(each) or self.takes((each,), node_label_values(each, self.label_key))
             for each in classes
         )
         values = label_values(classes, None, self.label_key)
-        can_be_pinned = bool(values) and admits(self.pod, self.label_key, values)
+        can_be_pinned = bool(values) and allows_label(self.pod, self.label_key, values)
         return (
             can_be_pinned
             and has_nodes
@@ -119,7 +119,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources, and, if nodes are known, a node that takes the pod."""
-        offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
+        offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_offer(each)]
         taking = tuple(each for each in offering if self.name_with_nodes(each, offering))
         return taking if taking or self._knows_classes_of_nodes else tuple(offering)
 
@@ -134,9 +134,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def _put_on(self, classes: Sequence[GPUClass]) -> Pod:
         """Return the pod without what pins it to other classes, and with the tolerations that it gets there."""
-        spec, keys = self.pod.spec, self.catalogue.label_keys
+        spec, keys = self.pod.spec, self.gpu_classes.label_keys
         selector = {key: value for key, value in self.pod.node_selector.items() if key not in keys}
-        affinity = None if pinning(self.pod, self.catalogue) is not None else spec.affinity
+        affinity = None if pinning(self.pod, self.gpu_classes) is not None else spec.affinity
         tolerations = (*(spec.tolerations or ()), *self.tolerations_of(classes))
         return Pod(
             given_spec=replace(spec, node_selector=selector, affinity=affinity, tolerations=tolerations)
@@ -145,7 +145,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     @property
     def _knows_classes_of_nodes(self) -> bool:
         """Whether nodes have the label that pins pods to classes, or can be created."""
-        return any(map(self._surely_has_nodes, self.catalogue))
+        return any(map(self._surely_has_nodes, self.gpu_classes))
 
     def _surely_has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether the nodes are known, and some are of the class, or of its family by their label."""
@@ -164,14 +164,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
         The family counts only if all its classes are in `among`. None if the nodes of neither do, or they are not known.
         """
-        family = self.catalogue.family(gpu_class.family)
-        named = self._label_values((gpu_class,), gpu_class.name)
+        family = self.gpu_classes.family(gpu_class.family)
+        own_label = self._label_values((gpu_class,), gpu_class.name)
         if self.is_autoscaled(gpu_class):
-            return named
+            return own_label
         if self.nodes is None:
             return None
-        if self.takes((gpu_class,), named.values):
-            return named
+        if self.takes((gpu_class,), own_label.values):
+            return own_label
         of_family = self._label_values(family, gpu_class.family)
         return of_family if set(family) <= set(among) and self.takes(family, of_family.values) else None
 
@@ -180,26 +180,31 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return NamedValues(name, label_values(classes, family, self.label_key))
 
     def without_usable_class(self) -> ClassAdvice:
-        """Return the advice if no class is usable."""
-        allowed = self.allowed_of(self.catalogue)
+        """Return the advice if no class is usable: request what an allowed class has, or ask the platform team.
+
+        Ask for a GPUClass if none has the resources, for nodes if an allowed one has them, else for the right to use the others.
+        """
+        allowed = self.allowed_of(self.gpu_classes)
         if self._knows_classes_of_nodes:
             allowed = tuple(filter(self._surely_has_nodes, allowed))
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
-        offering = [each for each in self.catalogue if self.may_offer(each)]
-        names = [each.name for each in [*filter(self._surely_has_nodes, offering)] or offering]
+        offering = [each for each in self.gpu_classes if self.may_offer(each)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         choices = tuple(self._edits_to_resource(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
         advice = ClassAdvice(choices, remedy)
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
             return advice._replace(ask=ask, asks=(Asked("GPUClass"),))
-        permitted = self.allowed_of(offering)
-        # Of classes that have nodes, ask for more of them.
-        if to_add := [each.name for each in [*filter(self._surely_has_nodes, permitted)] or permitted]:
-            return advice._replace(ask=f"for nodes of {alternatives_in_words(to_add)}", asks=nodes_of(to_add))
+        if names := self._names_with_nodes(self.allowed_of(offering)):
+            return advice._replace(ask=f"for nodes of {alternatives_in_words(names)}", asks=nodes_of(names))
+        names = self._names_with_nodes(offering)
         ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
         asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:MAX_NAMES_LISTED])
         return advice._replace(ask=ask, asks=asks)
+
+    def _names_with_nodes(self, classes: Sequence[GPUClass]) -> list[str]:
+        """Return the names of the classes that have nodes, or of all if none has."""
+        return [each.name for each in [*filter(self._surely_has_nodes, classes)] or classes]
 
     def edits_to_count(self, count: int) -> Edits:
         """Return the edits that set the number of GPUs. Empty if several containers request some."""
@@ -225,8 +230,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def meant(self, word: str) -> str:
         """Return the class or family whose name is nearest to `word`, or "" if the pod cannot use it."""
-        near = self.catalogue.nearest(word) or ""
-        return "" if set(self.usable()).isdisjoint(self.catalogue.resolve(near)) else near
+        near = self.gpu_classes.nearest(word) or ""
+        return "" if set(self.usable()).isdisjoint(self.gpu_classes.resolve(near)) else near
 
     @property
     def requested_words(self) -> str:
@@ -235,7 +240,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     @property
     def none_usable_message(self) -> str:
-        offering = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
+        offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_offer(each)]
         if any(map(self._surely_has_nodes, offering)):
             return f"no class that namespace {self.namespace} may use has a node that takes the pod now"
         nodes = "with nodes " if offering and self.resources else ""
@@ -282,21 +287,21 @@ def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool
 
 
 def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
-    named = selection.catalogue.resolve(name)
-    permitted = selection.allowed_of(named)
-    if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
-        return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
+    classes = selection.gpu_classes.resolve(name)
+    allowed = selection.allowed_of(classes)
+    if allowed and any(selection.may_offer(gpu_class) for gpu_class in classes):
+        return _chosen(selection, allowed, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
     names = list(selection.names_to_suggest(usable))
     advice, reason = selection.advice_to_name(names), CLASS_NOT_OFFERED
     if not usable:
         advice = selection.without_usable_class()
         message = selection.none_usable_message
-    elif not named:
+    elif not classes:
         reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
             advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
-    elif permitted:
+    elif allowed:
         message = f"must be a class with {selection.requested_words}"
     else:
         reason = CLASS_NOT_ALLOWED
@@ -307,18 +312,18 @@ def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
 def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | None:
     candidates = [
         gpu_class
-        for gpu_class in selection.catalogue
+        for gpu_class in selection.gpu_classes
         if node_label_values(gpu_class, selection.label_key) and selection.offers_whole(gpu_class)
     ]
     if not candidates:
         return None  # no class has the requested resources, such as TPUs
-    usable = selection.allowed_of(candidates)
-    if chosen := _holding(selection, need, usable):
+    allowed = selection.allowed_of(candidates)
+    if chosen := _holding(selection, need, allowed):
         in_words = chosen[0].name if len(chosen) == 1 else "that holds the weights"
         return _chosen(selection, tuple(chosen), in_words, need.words)
     key, value = need.declared
-    choices = tuple(filter(None, map(selection.edits_to_count, enough_cards(need, usable))))
-    enough = enough_in_words(need, usable)
+    choices = tuple(filter(None, map(selection.edits_to_count, enough_cards(need, allowed))))
+    enough = enough_in_words(need, allowed)
     # Of several containers, the author knows which loads the model.
     but = f"; {enough} would do" if enough and not choices else ""
     return Finding(
@@ -333,17 +338,17 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
     )
 
 
-def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUClass]) -> Sequence[GPUClass]:
+def _holding(selection: ClassSelection, need: ModelNeed, allowed: Sequence[GPUClass]) -> Sequence[GPUClass]:
     """Return the smallest class that the model fits, or, as far as its size is only estimated, those that hold its weights."""
-    fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, selection.catalogue)]
-    weights_fit = [each for each in usable if need.weights_fit(each, selection.catalogue)]
+    fitting = [gpu_class for gpu_class in allowed if need.fits(gpu_class, selection.gpu_classes)]
+    weights_fit = [each for each in allowed if need.weights_fit(each, selection.gpu_classes)]
     if not fitting:
         return weights_fit  # the estimate may be too high; gpu-class warns about it
     memory = min(gpu_class.memory_gib for gpu_class in fitting)
     smallest = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == memory]
-    # The catalogue has cards that most clusters lack: of equal cards, take the first with nodes.
+    # GPUClasses describe cards that most clusters lack: of equal cards, take the first with nodes.
     first = next(filter(selection.has_own_nodes, smallest), smallest[0])
-    if need.estimate.knows_cache or selection.has_own_nodes(first):
+    if need.estimate.knows_kv_cache or selection.has_own_nodes(first):
         return [first]
     # A rule of thumb must not exclude the existing nodes.
     with_nodes = [each for each in weights_fit if selection.has_own_nodes(each)]
@@ -352,10 +357,10 @@ def _holding(selection: ClassSelection, need: ModelNeed, usable: Sequence[GPUCla
 
 def _default(selection: ClassSelection) -> Choice | None:
     name = selection.default or ""
-    permitted = selection.allowed_of(selection.catalogue.resolve(name))
-    if not any(selection.can_be_default(gpu_class) for gpu_class in permitted):
+    allowed = selection.allowed_of(selection.gpu_classes.resolve(name))
+    if not any(selection.can_be_default(gpu_class) for gpu_class in allowed):
         return None
-    return _chosen(selection, permitted, name, "the default of the policy")
+    return _chosen(selection, allowed, name, "the default of the policy")
 
 
 def _chosen(
@@ -366,8 +371,8 @@ def _chosen(
     *,
     by_annotation: bool = False,
 ) -> Choice:
-    is_class = selection.catalogue.get(in_words) is not None
-    is_family = not is_class and classes == selection.catalogue.family(in_words)
+    is_class = selection.gpu_classes.get(in_words) is not None
+    is_family = not is_class and classes == selection.gpu_classes.family(in_words)
     return Choice(classes, in_words, because, by_annotation, in_words if is_family else None)
 
 
@@ -386,14 +391,14 @@ def label_values(classes: Sequence[GPUClass], family: str | None, key: str) -> t
     return tuple(dict.fromkeys(value for c in classes for value in node_label_values(c, key)))
 
 
-def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue) -> bool:
-    """Whether nodes of the class can have the resource, according to the catalogue."""
+def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:
+    """Whether nodes of the class can have the resource, according to the GPUClasses."""
     if resource.measure is Measure.SLICES and resource.profile is not None:
-        return catalogue.mig_profile(gpu_class, resource.profile) is not None
+        return gpu_classes.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        # The catalogue does not know which cards are shared, nor what a DeviceClass selects, but only their vendor.
+        # A GPUClass does not say which cards are shared, nor what a DeviceClass selects. Only the vendor is known.
         of_class, of_resource = vendor(gpu_class.resource), vendor(resource.name)
-        return of_resource == of_class or all(vendor(each.resource) != of_resource for each in catalogue)
+        return of_resource == of_class or all(vendor(each.resource) != of_resource for each in gpu_classes)
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
@@ -403,9 +408,9 @@ def alternatives_in_words(names: Sequence[str]) -> str:
     return f"{listed} or {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else listed
 
 
-def without_pins(pod: Pod, catalogue: ClassCatalogue) -> Edits:
+def without_pins(pod: Pod, gpu_classes: GPUClasses) -> Edits:
     """Return the edits that remove what pins the pod to classes."""
-    keys = (key for key in pod.node_selector if key in catalogue.label_keys)
+    keys = (key for key in pod.node_selector if key in gpu_classes.label_keys)
     terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()
     return (*(Edit(f"spec.nodeSelector[{key}]") for key in keys), *terms)
 

@@ -12,7 +12,7 @@ from policies.pods.annotations import GPU_CLASS
 
 def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
     """Warn if the pod is pinned to a class without nodes, and none can be made."""
-    nodes, key, catalogue = case.selection.nodes, case.selection.label_key, case.selection.catalogue
+    nodes, key, gpu_classes = case.selection.nodes, case.selection.label_key, case.selection.gpu_classes
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
     if case.choice and case.is_out_of_reach():
@@ -35,7 +35,7 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
         demanded = " and ".join(case.pinned.because)
     else:
         return
-    classes = catalogue.named(chosen)
+    classes = gpu_classes.named(chosen)
     if not classes or any(map(case.selection.is_autoscaled, classes)):
         return
     if nodes.could_take(case.pod, key, values):

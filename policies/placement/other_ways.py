@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from policies.finding import Edit, Edits
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_choice import (
     ANNOTATION_PATH,
@@ -17,38 +17,43 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Pod
 from policies.pods.tolerations import tolerating
 
-MOST_CLASSES, MOST_TAINTS, MOST_KEYS, MOST_REQUESTS = 8, 4, 4, 2
-"""Classes, taints, constraints and requests that are tried."""
+MAX_CLASSES = 8
+MAX_TAINTS = 4
+MAX_CONSTRAINTS = 4
+"""Keys of the nodeSelector."""
+MAX_REQUESTS = 2
 AMOUNTS = (8, 4, 2, 1)
+"""Numbers of GPUs that fit on a node, largest first: most nodes have 8, and workloads divide by two."""
 
 
 def other_ways(
-    pod: Pod, mapping: ResourceMapping, catalogue: ClassCatalogue, use: ClassUse, nodes: NodeFacts | None
+    pod: Pod, mapping: ResourceMapping, gpu_classes: GPUClasses, use: ClassUse, nodes: NodeFacts | None
 ) -> Iterator[Edits]:
-    """Yield choices, whose effect on the pod is not known, in the order in which people prefer them."""
+    """Yield edits to try on the pod, in the order in which people prefer them. The caller finds out which of them help."""
     resources = {
-        each.resource for each in mapping.requests(pod) if not catalogue.is_unlisted(each.resource.profile)
+        each.resource for each in mapping.requests(pod) if not gpu_classes.is_unlisted(each.resource.profile)
     }
-    named = [
+    class_names = [
         each.name
-        for each in catalogue
+        for each in gpu_classes
         if use.allows(each)
         and use.may_have_nodes(each, nodes)
-        and all(offers(each, resource, catalogue) for resource in resources)
+        and all(offers(each, resource, gpu_classes) for resource in resources)
     ]
-    pins = without_pins(pod, catalogue)
-    for name in named[:MOST_CLASSES]:
+    pins = without_pins(pod, gpu_classes)
+    for name in class_names[:MAX_CLASSES]:
         yield (*pins, Edit(ANNOTATION_PATH, name))
+    # Constraints and taints do not matter if no node has the resource.
     if nodes is None or nodes.pools or {each.name for each in resources} <= nodes.on_nodes:
-        yield from ((Edit(f"spec.nodeSelector[{key}]"),) for key in [*pod.node_selector][:MOST_KEYS])
+        yield from ((Edit(f"spec.nodeSelector[{key}]"),) for key in [*pod.node_selector][:MAX_CONSTRAINTS])
         if pod.required_terms:
             yield (Edit(REQUIRED_AFFINITY),)
         states = (state for of_labels in nodes.states.values() for state in of_labels) if nodes else ()
         taints = dict.fromkeys(taint for state in states for taint in state.taints)
-        yield from ((Edit("spec.tolerations[-]", tolerating(each)),) for each in [*taints][:MOST_TAINTS])
+        yield from ((Edit("spec.tolerations[-]", tolerating(each)),) for each in [*taints][:MAX_TAINTS])
     requests = (each for each in mapping.requests(pod) if each.resource.measure.is_count)
-    for each in islice(requests, MOST_REQUESTS):
-        paths = each.place.amount_paths(each.resource.name)
+    for request in islice(requests, MAX_REQUESTS):
+        paths = request.place.amount_paths(request.resource.name)
         for amount in AMOUNTS:
-            if amount < each.quantity.value:
+            if amount < request.quantity.value:
                 yield tuple(Edit(path, amount) for path in paths)

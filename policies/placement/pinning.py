@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.cards import vendor
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_PARAMS
@@ -38,33 +38,32 @@ class Pinning(msgspec.Struct, frozen=True):
     """Whether rule gpu-class added all constraints, according to the pod's annotation."""
 
 
-def pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex = NO_NODES) -> Pinning | None:
+def pinning(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex = NO_NODES) -> Pinning | None:
     """Return the classes to which the pod is pinned. None if it is not pinned."""
     if nodes is not NO_NODES:
-        return _pinning(pod, catalogue, nodes)
-    # Several rules need the result, and the pod never changes: cache the result on the pod, with its catalogue.
+        return _pinning(pod, gpu_classes, nodes)
+    # Several rules need the result, and the pod never changes: cache the result on the pod, with its GPUClasses.
     attributes = pod.__dict__
-    if attributes.get("pinning_catalogue") is not catalogue:
-        attributes["pinning"] = _pinning(pod, catalogue, NO_NODES)
-        attributes["pinning_catalogue"] = catalogue
+    if attributes.get("pinning_gpu_classes") is not gpu_classes:
+        attributes["pinning"] = _pinning(pod, gpu_classes, NO_NODES)
+        attributes["pinning_gpu_classes"] = gpu_classes
     cached: Pinning | None = attributes["pinning"]
     return cached
 
 
-def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning | None:
+def _pinning(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> Pinning | None:
     allowed: list[frozenset[str]] = []
     because: list[str] = []
     injected: list[bool] = []
     changes = injected_changes(pod)
     for key, value in sorted(pod.node_selector.items()):
-        named = _of_label(key, value, catalogue, nodes)
-        if named:
-            allowed.append(named)
+        if names := _of_label(key, value, gpu_classes, nodes):
+            allowed.append(names)
             because.append(f"nodeSelector {key}={value}")
             injected.append(because[-1] in changes)
     terms = pod.required_terms
     # Terms are alternatives: if one of them does not pin, every class is possible.
-    alternatives = [_of_term(term, catalogue, nodes) for term in terms if not term.is_empty]
+    alternatives = [_of_term(term, gpu_classes, nodes) for term in terms if not term.is_empty]
     if terms and all(words for _, words in alternatives):
         allowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
         because += (word for _, words in alternatives for word in words)
@@ -95,29 +94,28 @@ def named_nodes(pod: Pod) -> frozenset[NodeReference]:
     return frozenset(references) if len(references) <= MAX_NODES else frozenset({TOO_MANY})
 
 
-def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:
+def classes_of_node(labels: Mapping[str, str], gpu_classes: GPUClasses) -> frozenset[str]:
     """Return the names of the node's possible classes: several if its labels name only the family.
 
     If the labels contradict each other, return every class that one of them names.
     """
-    keys = catalogue.label_keys & labels.keys()
-    named = [found for key in keys if (found := classes_of_label(key, labels[key], catalogue))]
-    named = named or [frozenset()]
-    return frozenset.intersection(*named) or frozenset.union(*named)
+    keys = gpu_classes.label_keys & labels.keys()
+    by_label = [names for key in keys if (names := classes_of_label(key, labels[key], gpu_classes))]
+    return frozenset.intersection(*by_label) or frozenset.union(*by_label) if by_label else frozenset()
 
 
-def _of_label(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex) -> frozenset[str]:
-    named = classes_of_label(key, value, catalogue)
-    return _of_nodes(key, value, catalogue, nodes) if key == HOSTNAME and not named else named
+def _of_label(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -> frozenset[str]:
+    names = classes_of_label(key, value, gpu_classes)
+    return names or (_of_nodes(key, value, gpu_classes, nodes) if key == HOSTNAME else frozenset())
 
 
-def _of_nodes(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex) -> frozenset[str]:
+def _of_nodes(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -> frozenset[str]:
     """Return the classes of the nodes with this name. Empty if one of these nodes may be of any class."""
-    by_node = [classes_of_node(dict(labels), catalogue) for labels in nodes.find((key, value))]
+    by_node = [classes_of_node(dict(labels), gpu_classes) for labels in nodes.find((key, value))]
     return frozenset[str]().union(*by_node) if all(by_node) else frozenset()
 
 
-def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
+def allows_label(pod: Pod, key: str, values: Sequence[str]) -> bool:
     """Whether the pod's requirements on label `key` allow at least one of the values."""
     selected = pod.node_selector.get(key)
     left = [value for value in values if selected is None or value == selected]
@@ -133,25 +131,24 @@ def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
 
 
 def _requires(term: NodeSelectorTerm, key: str, values: Sequence[str]) -> bool:
-    given = [each for each in term.match_expressions or () if each.key == key and each.operator == "In"]
-    return any(set(each.values or ()) <= set(values) for each in given)
+    requirements = (each for each in term.match_expressions or () if each.key == key)
+    return any(each.operator == "In" and set(each.values or ()) <= set(values) for each in requirements)
 
 
 def _allows(term: NodeSelectorTerm, key: str, value: str) -> bool:
-    given = [each for each in term.match_expressions or () if each.key == key]
-    offered = frozenset((value,))
+    requirements = (each for each in term.match_expressions or () if each.key == key)
     return not term.is_empty and all(
-        meets(offered, each.operator, frozenset(each.values or ())) for each in given
+        meets(frozenset((value,)), each.operator, frozenset(each.values or ())) for each in requirements
     )
 
 
-def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozenset[str]:
+def classes_of_label(key: str, value: str, gpu_classes: GPUClasses) -> frozenset[str]:
     """Return the names of the classes whose nodes have this label. The name of a family means all its classes."""
-    named = catalogue.matching_label(key, value)
-    if not named and key in catalogue.label_keys:
+    classes = gpu_classes.matching_label(key, value)
+    if not classes and key in gpu_classes.label_keys:
         # A family's name is a value only under a key where classes list their own names.
-        named = tuple(c for c in catalogue.family(value) if c in catalogue.matching_label(key, c.name))
-    return frozenset(gpu_class.name for gpu_class in named)
+        classes = tuple(c for c in gpu_classes.family(value) if c in gpu_classes.matching_label(key, c.name))
+    return frozenset(gpu_class.name for gpu_class in classes)
 
 
 def many_values(key: str, values: Sequence[str], classes: Sequence[GPUClass]) -> str:
@@ -165,7 +162,7 @@ def many_values(key: str, values: Sequence[str], classes: Sequence[GPUClass]) ->
 
 
 def _of_term(
-    term: NodeSelectorTerm, catalogue: ClassCatalogue, nodes: NodeIndex
+    term: NodeSelectorTerm, gpu_classes: GPUClasses, nodes: NodeIndex
 ) -> tuple[frozenset[str], list[str]]:
     """Return the classes that meet the term, and its constraints as text. Without constraints, the term does not pin."""
     allowed: list[frozenset[str]] = []
@@ -174,14 +171,12 @@ def _of_term(
         for requirement in requirements or ():
             key, values = requirement.key, requirement.values or ()
             if requirement.operator == "In":
-                by_value = [classes_of(key, value, catalogue, nodes) for value in values]
+                by_value = [classes_of(key, value, gpu_classes, nodes) for value in values]
                 # Unknown nodes may have a value that no class lists. Then the requirement does not pin.
                 if by_value and all(by_value):
                     allowed.append(frozenset.union(*by_value))
-                    named = catalogue.named(allowed[-1])
-                    because.append(
-                        f"node affinity {key} in ({many_values(key, values, named) or ', '.join(values)})"
-                    )
+                    listed = many_values(key, values, gpu_classes.named(allowed[-1])) or ", ".join(values)
+                    because.append(f"node affinity {key} in ({listed})")
     return frozenset.intersection(*allowed) if allowed else frozenset(), because
 
 
@@ -196,54 +191,61 @@ class CandidateClasses(msgspec.Struct, frozen=True):
     """The pod names an unknown node, which may be of any class. Then `is_narrowed` is false."""
 
 
-def candidate_classes(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> CandidateClasses:
+def candidate_classes(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> CandidateClasses:
     """Return the class of the pod's node if it is known, or else the classes to which the pod is pinned.
 
-    `nodeName` takes precedence over constraints, which a scheduler alone reads. If `nodes` lacks label keys of the catalogue,
+    `nodeName` takes precedence over constraints, which a scheduler alone reads. If `nodes` lacks label keys of the GPUClasses,
     all nodes count as unknown.
     """
-    named, name = named_nodes(pod), pod.spec.node_name
-    known = nodes if nodes.keys >= catalogue.label_keys and TOO_MANY not in named else NO_NODES
-    unknown = sorted(value for kind, value in named if not known.find((kind, value)))
+    references, name = named_nodes(pod), pod.spec.node_name
+    known = nodes if nodes.keys >= gpu_classes.label_keys and TOO_MANY not in references else NO_NODES
+    unknown = sorted(value for key, value in references if not known.find((key, value)))
     if name:
-        of_node = (classes_of_node(dict(labels), catalogue) for labels in known.find((NODE_NAME, name)))
+        of_node = (classes_of_node(dict(labels), gpu_classes) for labels in known.find((NODE_NAME, name)))
         if names := frozenset[str]().union(*of_node):
-            return CandidateClasses(catalogue.named(names), True, f"its node is {' or '.join(sorted(names))}")
-    pinned = None if name and unknown else pinning(pod, catalogue, known)
+            return CandidateClasses(
+                gpu_classes.named(names), True, f"its node is {' or '.join(sorted(names))}"
+            )
+    pinned = None if name and unknown else pinning(pod, gpu_classes, known)
     if pinned is None and unknown:
-        return CandidateClasses(tuple(catalogue), False, f"node {unknown[0]} is not known", True)
+        return CandidateClasses(tuple(gpu_classes), False, f"node {unknown[0]} is not known", True)
     if pinned is None:
         why = f"its node {name} has no label of a GPU class" if name else "it pins no GPU class"
-        return all_classes(catalogue, why)
+        return all_classes(gpu_classes, why)
     because = " and ".join(pinned.because)
     if not pinned.classes:
-        return all_classes(catalogue, f"{because} contradict each other and leave no GPU class")
-    return CandidateClasses(catalogue.named(pinned.classes), True, because)
+        return all_classes(gpu_classes, f"{because} contradict each other and leave no GPU class")
+    return CandidateClasses(gpu_classes.named(pinned.classes), True, because)
 
 
-def all_classes(catalogue: ClassCatalogue, because: str) -> CandidateClasses:
-    return CandidateClasses(tuple(catalogue), False, because)
+def all_classes(gpu_classes: GPUClasses, because: str) -> CandidateClasses:
+    return CandidateClasses(tuple(gpu_classes), False, because)
 
 
-def for_resource(
+def candidates_for_resource(
     resource: GPUResource,
     candidates: CandidateClasses,
-    catalogue: ClassCatalogue,
+    gpu_classes: GPUClasses,
     resource_mapping: ResourceMapping,
 ) -> CandidateClasses:
     """Return the candidates that may have the resource: those of its vendor, and with its MIG profile. All, if there are none."""
-    name, offering, classes = resource.name, resource.name, candidates.classes
+    name = resource.name
+    card = name
     if name.startswith(IMPLICIT_DEVICE_CLASS):
         device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
-        listing = catalogue.of_device_class(device_class)
-        if named := tuple(gpu_class for gpu_class in classes if gpu_class in listing):
+        listing_it = gpu_classes.of_device_class(device_class)
+        if classes := tuple(each for each in candidates.classes if each in listing_it):
             because = candidates.because if candidates.is_narrowed else f"device class {device_class}"
-            return CandidateClasses(named, True, because)
+            return CandidateClasses(classes, True, because)
         pattern = resource_mapping.device_class(device_class)
-        offering = (pattern and pattern.resource) or name
-    offered_by = vendor(offering)
-    having = tuple(c for c in classes if name in c.equivalents or vendor(c.resource) == offered_by)
+        card = (pattern and pattern.resource) or name
+    its_vendor = vendor(card)
+    of_vendor = tuple(
+        each for each in candidates.classes if name in each.equivalents or vendor(each.resource) == its_vendor
+    )
+    with_profile = of_vendor
     if (profile := resource.profile) is not None:
-        sliced = tuple(c for c in having if name in c.equivalents or catalogue.mig_profile(c, profile))
-        having = sliced or having
-    return replace(candidates, classes=having or classes)
+        with_profile = tuple(
+            each for each in of_vendor if name in each.equivalents or gpu_classes.mig_profile(each, profile)
+        )
+    return replace(candidates, classes=with_profile or of_vendor or candidates.classes)

@@ -1,13 +1,13 @@
 """The injected fields of a pod: the pod as its author submitted it, and updates that lack them.
 
-The annotation `injected` lists changes in the words of `policies.pods.patch`. A field that matches such words counts as injected.
-The API server's own plugins add their fields before the webhook (tolerations of unreachable nodes, the token volume), so these
-stay. Anyone can write the annotation, so it alone must never admit or inject anything.
+The annotation `injected` lists changes as text (`policies.pods.patch.words`). A field that such a text describes counts as
+injected. Fields that plugins of the API server added before the webhook are not in it (tolerations of unreachable nodes, the
+token volume). Anyone can write the annotation, so it alone must never admit or inject anything.
 
 Most of a pod's spec is immutable. So the API server rejects an update by a manifest without the injected fields: a second
 `kubectl apply`, `kubectl diff`, server-side apply, `kubectl replace`. Its own plugins that add tolerations
 (DefaultTolerationSeconds, ExtendedResourceToleration) complete updates for the same reason. A restored field gets its stored
-value and place. List items are compared as the API server compares them. An update that it would accept stays unchanged.
+value and place. List items are compared as the API server compares them: an update that the API server accepts stays unchanged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,16 +31,16 @@ WOULD_INJECT = Reason("WouldInject", "a rule that is not enforced would change t
 INJECTION_REASONS = (INJECTION_MISSING, INJECTION_KEPT, WOULD_INJECT)
 """Reasons of every rule that mutates."""
 
-Words = AbstractSet[str]
-"""Changes in words."""
-Described = Iterator[tuple[Parts, str]]
-"""Paths of JSON members, and the changes in words that could have injected them."""
+ChangeTexts = AbstractSet[str]
+"""Changes as text: `toleration nvidia.com/gpu:NoSchedule`."""
+DescribedFields = Iterator[tuple[Parts, str]]
+"""Fields of a pod: the path of each, and the text of the change that would have injected it."""
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 
 
-def as_submitted(pod: Pod, *, author_set_node: bool = False, injected: Words | None = None) -> Pod:
+def as_submitted(pod: Pod, *, author_set_node: bool = False, injected: ChangeTexts | None = None) -> Pod:
     """Return the pod as submitted, without uid and status, and with nodeName only if `author_set_node`.
 
     Remove the fields that match one of the changes `injected` (None: those of the pod's annotation). Also remove raised values (a
@@ -62,21 +62,22 @@ def as_submitted(pod: Pod, *, author_set_node: bool = False, injected: Words | N
 
 
 def author_wrote_node_name(document: bytes) -> bool:
-    """Whether the pod, in JSON, was created with its nodeName. Who writes a field owns it, and a Binding owns no field.
+    """Whether the pod, in JSON, was created with its nodeName.
 
-    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Without managedFields, the scheduler is assumed.
+    managedFields list a field under each author that wrote it. A scheduler writes nodeName by a Binding, which managedFields do
+    not list (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36). Without managedFields, the scheduler is assumed.
     """
     metadata = _MEMBERS.decode(document).get("metadata", b"{}")
     return b'"f:nodeName"' in bytes(_MEMBERS.decode(metadata).get("managedFields", b""))
 
 
-def injected_changes(pod: Pod) -> Words:
+def injected_changes(pod: Pod) -> ChangeTexts:
     """Return the changes in the annotation, which has lines of `rule: change, change`."""
     lines = pod.annotations.get(INJECTED, "").split("\n")
     return frozenset(what for line in lines for what in line.partition(": ")[2].split(", ") if what)
 
 
-def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
+def find_injected(pod: Pod, changes: ChangeTexts) -> list[tuple[Parts, str]]:
     """Return the paths of the fields that match one of the changes, in order, each with the change.
 
     If several items of a list match, only the last one counts, because rules append.
@@ -87,7 +88,7 @@ def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
     return sorted((path, what) for (what, _), path in paths.items())
 
 
-def _described(pod: Pod) -> Described:
+def _described(pod: Pod) -> DescribedFields:
     """Yield every field of the pod that a rule could have injected."""
     for path, what in _described_spec(pod):
         yield ("spec", *path), what
@@ -96,7 +97,7 @@ def _described(pod: Pod) -> Described:
             yield ("metadata", "annotations", key), f"annotation {key}"
 
 
-def _described_spec(pod: Pod) -> Described:
+def _described_spec(pod: Pod) -> DescribedFields:
     spec = pod.spec
     yield from _items(
         {"tolerations": spec.tolerations, "volumes": spec.volumes, "initContainers": spec.init_containers}
@@ -115,7 +116,7 @@ def _described_spec(pod: Pod) -> Described:
             yield (place.list_name, place.index, *path), f"{place.container.name}: {what}"
 
 
-def _described_container(container: Container) -> Described:
+def _described_container(container: Container) -> DescribedFields:
     yield from _items({"env": container.env, "volumeMounts": container.volume_mounts})
     for kind, amounts in (("limits", container.limits), ("requests", container.requests)):
         for name, amount in amounts.items():
@@ -127,7 +128,7 @@ def _described_container(container: Container) -> Described:
         yield path, words(readiness.initial_delay_seconds, ".".join(path))
 
 
-def _items(lists: Mapping[str, Iterable[Added] | None]) -> Described:
+def _items(lists: Mapping[str, Iterable[Added] | None]) -> DescribedFields:
     for name, items in lists.items():
         for at, item in enumerate(items or ()):
             yield (name, at), words(item)
@@ -166,7 +167,7 @@ _RAISED = frozenset({"initialDelaySeconds", "terminationGracePeriodSeconds"})
 class Restored(msgspec.Struct, frozen=True):
     """The restored changes, and warnings about values of the update that were overwritten.
 
-    `note` adds the annotation that lists the changes, if the update lacks it.
+    `note`: the change that adds the annotation `injected`, if the update lacks it.
     """
 
     changes: tuple[Change, ...] = ()
@@ -208,11 +209,12 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
 def _sent_path(path: Parts, old: JSON, new: JSON) -> Parts | None:
     """Return the path in the new pod. Containers are found by name. None if the container is missing."""
     _, part, *rest = path
-    if part not in {"containers", "initContainers"} or len(rest) == 1:
+    is_container_itself = len(rest) == 1  # an injected init container, with only its index
+    if part not in {"containers", "initContainers"} or is_container_itself:
         return path
     name = value_at(old, (*path[:3], "name"))
     containers = value_at(new, path[:2]) or []
-    index = next((at for at, each in enumerate(containers) if each.get("name") == name), None)
+    index = next((i for i, container in enumerate(containers) if container.get("name") == name), None)
     return None if index is None else (*path[:2], index, *path[3:])
 
 

@@ -36,9 +36,9 @@ from policies.pods.quantity import QuantityText
 from policies.pods.tolerations import covers, describe_toleration
 
 ResourceMap = Literal["limits", "requests"]
-Added = (
-    Toleration | NodeSelectorRequirement | Volume | Container | EnvVar | VolumeMount | Probe | QuantityText
-)
+PlainValue = QuantityText
+"""A quantity, a number of seconds, or the value of a label."""
+Added = Toleration | NodeSelectorRequirement | Volume | Container | EnvVar | VolumeMount | Probe | PlainValue
 
 LAST = "-"
 """In a path: after the last item of the list."""
@@ -96,7 +96,7 @@ class PodPatch:
         self._add(words(value, f"nodeSelector {key}"), value, ("spec", "node_selector", key))
 
     def require_node_affinity(self, requirement: NodeSelectorRequirement, values: str = "") -> None:
-        """Add `requirement` to the pod's required node affinity. `values`: in words, if these are too many to read.
+        """Add `requirement` to the pod's required node affinity. `values` stands for its values in `short`, if these are many.
 
         Terms are alternatives, so the requirement is added to each of them. An empty term matches no node and stays empty.
         """
@@ -104,8 +104,11 @@ class PodPatch:
         short = f"node affinity {requirement.key} {requirement.operator} {values}" if values else ""
         if terms:
             base = (*_NODE_AFFINITY, "required", "node_selector_terms")
-            kept = (at for at, term in enumerate(terms) if not term.is_empty)
-            paths = [(*base, at, "match_expressions", LAST) for at in kept]
+            paths = [
+                (*base, index, "match_expressions", LAST)
+                for index, term in enumerate(terms)
+                if not term.is_empty
+            ]
             self._add(what, requirement, *paths, short=short)
         else:
             only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(requirement,)),))
@@ -199,7 +202,7 @@ def words(added: Added, name: str = "") -> str:
 @cache
 def _names(view: type[View], part: str) -> tuple[str, str]:
     """Return the attribute of a part of a path, and its member in JSON."""
-    field = "given_spec" if part == "spec" else part
+    field = "given_spec" if part == "spec" else part  # Pod.spec is a property, which is never None
     return field, view.__struct_encode_fields__[view.__struct_fields__.index(field)]
 
 
@@ -226,4 +229,7 @@ def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Ope
     if isinstance(node, dict):
         return {**node, part: child}, operation
     index = len(node) if part == LAST else int(part)
-    return (*node[:index], child, *node[index + bool(rest) :]), operation
+    behind = (
+        index + 1 if rest else index
+    )  # a changed item is replaced; a new one goes before the item at the index
+    return (*node[:index], child, *node[behind:]), operation

@@ -323,6 +323,7 @@ class ContainerPlace(msgspec.Struct, frozen=True):
 class Pod(View, frozen=True, dict=True):
     metadata: Metadata | None = None
     given_spec: PodSpec | None = msgspec.field(default=None, name="spec")
+    """The spec as it was sent. Read `spec` instead, which is never None."""
     status: PodStatus | None = None
 
     @property

@@ -17,7 +17,7 @@ from policies.quota.budget import (
     reached,
     will_be_spent,
 )
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from policies.quota.fit import demands
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import ReservationOutcome
@@ -52,13 +52,13 @@ def reservation_findings(namespace: str, outcome: ReservationOutcome, now: datet
 
 
 def workload_findings(
-    workload: Workload, ledger: QuotaLedger, catalogues: Catalogues, namespace: str
+    workload: Workload, ledger: QuotaLedger, catalogue: Catalogue, namespace: str
 ) -> Iterator[Finding]:
     """Yield the warning that the budget of the workload's pods is spent, or will be soon."""
     budget, spending = ledger.budget, ledger.spending
     if budget is None or spending is None or not reached(budget, spending, budget.warn_at):
         return
-    requested = demands(workload.target or workload, catalogues, ledger.unclassified_pods)
+    requested = demands(workload.target or workload, catalogue, ledger.unclassified_pods)
     needed = {key for each in requested for key in each.each}
     path = requested[0].path if requested and workload.target is None else "spec"
     if reached(budget, spending).intersection(needed):

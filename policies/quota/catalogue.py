@@ -8,9 +8,9 @@ from hashlib import sha256
 
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
-from policies.quota.demand import Catalogues, UnclassifiedPods
+from policies.quota.demand import Catalogue, UnclassifiedPods
 
 _DIGITS = 8
 """Hex digits of each of the two parts of a digest. Every ledger and many reservations contain it, so it is short."""
@@ -21,9 +21,9 @@ class CatalogueError(ValueError):
 
 
 class PublishedCatalogue(msgspec.Struct, frozen=True):
-    """A catalogue that was read from its document. It implements `Catalogues`."""
+    """A catalogue that was read from its document. It implements `Catalogue`."""
 
-    classes: ClassCatalogue
+    classes: GPUClasses
     resource_mapping: ResourceMapping
 
 
@@ -54,9 +54,9 @@ class CatalogueVersion(msgspec.Struct, frozen=True):
         return f"{self.digest}/{self.unclassified_pods.value}"
 
 
-def catalogue_digest(catalogues: Catalogues) -> str:
+def catalogue_digest(catalogue: Catalogue) -> str:
     """Return the digest of the catalogue: 16 hex digits."""
-    return f"{catalogues.classes.digest[:_DIGITS]}{catalogues.resource_mapping.digest[:_DIGITS]}"
+    return f"{catalogue.classes.digest[:_DIGITS]}{catalogue.resource_mapping.digest[:_DIGITS]}"
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
@@ -64,8 +64,8 @@ _CLASSES = msgspec.json.Decoder(tuple[GPUClass, ...])
 _MAPPINGS = msgspec.json.Decoder(tuple[ResourceMappingSpec, ...])
 
 
-def write_catalogue(catalogues: Catalogues) -> str:
-    classes, mappings = catalogues.classes.document, catalogues.resource_mapping.document
+def write_catalogue(catalogue: Catalogue) -> str:
+    classes, mappings = catalogue.classes.document, catalogue.resource_mapping.document
     return msgspec.json.encode(_Document(msgspec.Raw(classes), msgspec.Raw(mappings))).decode()
 
 
@@ -79,4 +79,4 @@ def read_catalogue(digest: str, document: str) -> PublishedCatalogue:
         mappings = _MAPPINGS.decode(read.resource_mappings)
     except msgspec.MsgspecError as error:
         raise CatalogueError(f"catalogue {digest} cannot be read: {error}") from None
-    return PublishedCatalogue(ClassCatalogue(classes), ResourceMapping(mappings))
+    return PublishedCatalogue(GPUClasses(classes), ResourceMapping(mappings))

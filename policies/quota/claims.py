@@ -21,7 +21,7 @@ from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.demand import (
     UNCOUNTABLE_DEVICES,
-    Catalogues,
+    Catalogue,
     Demand,
     UnclassifiedPods,
     resources_demand,
@@ -52,7 +52,7 @@ DemandOfDevices = Callable[[str, int], Demand]
 
 
 def claim_demand(
-    claim: ResourceClaim, catalogues: Catalogues, unclassified_pods: UnclassifiedPods, path: str = "spec"
+    claim: ResourceClaim, catalogue: Catalogue, unclassified_pods: UnclassifiedPods, path: str = "spec"
 ) -> Demand:
     """Return the demand of the claim: the sum of its requests. Of alternatives (`firstAvailable`), each key gets the maximum.
 
@@ -62,7 +62,7 @@ def claim_demand(
     requests, path = (devices and devices.requests) or (), f"{path}.devices.requests"
     if len(requests) > MAX_REQUESTS:
         return _denied(path, f"must have at most {MAX_REQUESTS} items", remedy="split the claim")
-    mapping, demand_of = catalogues.resource_mapping, _devices_demand(catalogues, unclassified_pods)
+    mapping, demand_of = catalogue.resource_mapping, _devices_demand(catalogue, unclassified_pods)
     demands = [
         _request_demand(request, f"{path}[{index}]", mapping, demand_of)
         for index, request in enumerate(requests)
@@ -203,24 +203,24 @@ def _device_demand(
     return replace(demand, vector=counted, denials=denials)
 
 
-def _devices_demand(catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> DemandOfDevices:
+def _devices_demand(catalogue: Catalogue, unclassified_pods: UnclassifiedPods) -> DemandOfDevices:
     """Return a function that converts devices to demand. DeviceClasses that no GPUClass mentions share results."""
     known: dict[str, Demand] = {}
-    equivalents = {name for gpu_class in catalogues.classes for name in gpu_class.equivalents}
+    equivalents = {name for gpu_class in catalogue.classes for name in gpu_class.equivalents}
 
     def demand_of(device_class: str, count: int) -> Demand:
         because = f"device class {device_class} is of no GPU class in particular"
         resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
         # A denial names the DeviceClass, so it cannot share a result. It has no demand by class and takes little time.
-        is_mentioned = resource.name in equivalents or bool(catalogues.classes.of_device_class(device_class))
+        is_mentioned = resource.name in equivalents or bool(catalogue.classes.of_device_class(device_class))
         is_own = is_mentioned or unclassified_pods is UnclassifiedPods.DENY
-        pattern = catalogues.resource_mapping.device_class(device_class)
+        pattern = catalogue.resource_mapping.device_class(device_class)
         kind = resource.name if is_own else (pattern and pattern.resource) or ""
         if kind not in known:
             one = {resource: Fraction(1)}
-            candidates = all_classes(catalogues.classes, because)
+            candidates = all_classes(catalogue.classes, because)
             known[kind] = resources_demand(
-                one, lambda card: cards(one, card), candidates, catalogues, unclassified_pods
+                one, lambda card: cards(one, card), candidates, catalogue, unclassified_pods
             )
         demand = known[kind]
         amounts = {key: amount * count for key, amount in demand.vector.items()}

@@ -34,11 +34,11 @@ from policies.gpus.cards import (
     container_amounts,
     is_limit,
 )
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.pinning import CandidateClasses, candidate_classes, for_resource
+from policies.placement.pinning import CandidateClasses, candidate_classes, candidates_for_resource
 from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
@@ -83,17 +83,17 @@ class Demand(msgspec.Struct, frozen=True):
 CardsOn = Callable[[Card], Mapping[GPUResource, Fraction]]
 
 
-class Catalogues(Protocol):
+class Catalogue(Protocol):
     """What demand depends on besides the pod, the node and the quota. A rule's Context and a Configuration have these fields."""
 
     @property
-    def classes(self) -> ClassCatalogue: ...
+    def classes(self) -> GPUClasses: ...
     @property
     def resource_mapping(self) -> ResourceMapping: ...
 
 
 def pod_demand(
-    pod: Pod, catalogues: Catalogues, unclassified_pods: UnclassifiedPods, nodes: NodeIndex = NO_NODES
+    pod: Pod, catalogue: Catalogue, unclassified_pods: UnclassifiedPods, nodes: NodeIndex = NO_NODES
 ) -> Demand:
     """Return the demand of the pod. `nodes` has the nodes that it may name.
 
@@ -103,7 +103,7 @@ def pod_demand(
     """
     if pod.is_terminal or waits(pod):
         return Demand({})
-    classes, resource_mapping = catalogues.classes, catalogues.resource_mapping
+    classes, resource_mapping = catalogue.classes, catalogue.resource_mapping
     denials = tuple(unreadable(pod, resource_mapping))
     overhead = amounts(pod.spec.overhead, resource_mapping)
     # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
@@ -129,7 +129,7 @@ def pod_demand(
     else:
         by_memory = sum(map(len, read.values())) <= MAX_BY_MEMORY
         demand = resources_demand(
-            requested, cards_on, candidates, catalogues, unclassified_pods, by_memory=by_memory
+            requested, cards_on, candidates, catalogue, unclassified_pods, by_memory=by_memory
         )
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = total((demand.vector, counted)), (*denials, *demand.denials)
@@ -140,7 +140,7 @@ def resources_demand(
     requested: Collection[GPUResource],
     cards_on: CardsOn,
     candidates: CandidateClasses,
-    catalogues: Catalogues,
+    catalogue: Catalogue,
     unclassified_pods: UnclassifiedPods,
     *,
     by_memory: bool = True,
@@ -153,16 +153,15 @@ def resources_demand(
 
     @cache
     def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
-        return cards_on(
-            card_of(gpu_class, requested, catalogues.classes, is_certain=is_certain and by_memory)
-        )
+        return cards_on(card_of(gpu_class, requested, catalogue.classes, is_certain=is_certain and by_memory))
 
     def cards_of(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
         """Return the resource in cards of a class. A memory limit is zero: it counts with the resource that it limits."""
         return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
     narrowed = [
-        for_resource(each, candidates, catalogues.classes, catalogues.resource_mapping) for each in requested
+        candidates_for_resource(each, candidates, catalogue.classes, catalogue.resource_mapping)
+        for each in requested
     ]
     parts: list[Vector] = []
     for resource, left in zip(requested, narrowed, strict=True):

@@ -27,7 +27,7 @@ from policies.quota.amounts import (
     positive_difference,
     total,
 )
-from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState
 
@@ -111,7 +111,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit_result(
-    workload: Workload, ledger: QuotaLedger, catalogues: Catalogues, *, is_stored: bool
+    workload: Workload, ledger: QuotaLedger, catalogue: Catalogue, *, is_stored: bool
 ) -> FitResult | None:
     """Return the worst reason why pods of a workload, or of an autoscaler's target, will not start. None if all will.
 
@@ -120,7 +120,7 @@ def fit_result(
     of = workload.target or workload
     if is_stored and has_ended(_map(value_at(of.data, ("status",)))):
         return None
-    requested = demands(of, catalogues, ledger.unclassified_pods)
+    requested = demands(of, catalogue, ledger.unclassified_pods)
     own = _held_by(of, requested, ledger) if is_stored or workload.target else {}
     failures = [
         replace(failed, team_state=state)
@@ -176,7 +176,7 @@ def _failure(
 
 
 def demands(
-    workload: Workload, catalogues: Catalogues, unclassified_pods: UnclassifiedPods
+    workload: Workload, catalogue: Catalogue, unclassified_pods: UnclassifiedPods
 ) -> tuple[TemplateDemand, ...]:
     """Return the demand of the workload's pods, for each template whose pods have a demand.
 
@@ -189,7 +189,7 @@ def demands(
             continue
         if len(demanded) == MAX_TEMPLATES:
             return ()
-        demand = pod_demand(each.admitted, catalogues, unclassified_pods)
+        demand = pod_demand(each.admitted, catalogue, unclassified_pods)
         amounts = demand.vector
         if named_nodes(each.admitted):
             amounts = {key: amount for key, amount in amounts.items() if not key.startswith(CLASSES)}

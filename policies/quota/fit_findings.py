@@ -5,7 +5,7 @@ from functools import partial
 from policies.finding import PLATFORM_TEAM, Asked, Edit, Finding, Severity, Wait, either, in_words
 from policies.pods.workload import Workload
 from policies.quota.amounts import NOTHING, format_amount, texts, unit
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from policies.quota.fit import FitFailure, FitResult
 from policies.quota.fit_fixes import Advice, fewer_pods, smaller_pod
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -20,7 +20,7 @@ def fit_warning(
     fit: FitResult,
     workload: Workload,
     ledger: QuotaLedger,
-    catalogues: Catalogues,
+    catalogue: Catalogue,
     namespace: str,
     *,
     is_enforced: bool,
@@ -49,7 +49,7 @@ def fit_warning(
     )
     match failure:
         case FitFailure.POD_TOO_LARGE:
-            path, choices, spread = smaller_pod(fit, workload, ledger, catalogues)
+            path, choices, spread = smaller_pod(fit, workload, ledger, catalogue)
             is_beside = bool(choices and fit.held)
             return warning(
                 path=path,

@@ -8,7 +8,7 @@ from policies.finding import Edit, Edits, together
 from policies.placement.pinning import pinning
 from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, GPUS
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from policies.quota.fit import FitFailure, FitResult
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.shortage import WAIT_UNTIL_FREE, edits_to_request_part
@@ -27,7 +27,7 @@ def smaller_pod(
     fit: FitResult,
     workload: Workload,
     ledger: QuotaLedger,
-    catalogues: Catalogues,
+    catalogue: Catalogue,
 ) -> Advice:
     """Return the advice for a pod that exceeds the whole quota: it must fit all limits of classes on which it could run.
 
@@ -36,14 +36,14 @@ def smaller_pod(
     pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
     if pod is None:
         return Advice(fit.path)
-    is_unpinned = fit.key.startswith(CLASSES) and pinning(pod.admitted, catalogues.classes) is None
+    is_unpinned = fit.key.startswith(CLASSES) and pinning(pod.admitted, catalogue.classes) is None
     limits = [
         limit
         for key, limit in ledger.maximum_hard.items()
         if key == GPUS or (is_unpinned and key.startswith(CLASSES))
     ]
     part = min([fit.hard, *limits]) / fit.needed
-    fix = edits_to_request_part(pod.pod, catalogues.resource_mapping, part, f"{fit.path}.")
+    fix = edits_to_request_part(pod.pod, catalogue.resource_mapping, part, f"{fit.path}.")
     containers = {edit.path.partition(".resources.")[0] for edit in fix}
     at_most = {fit.key: Fraction(floor(part * fit.needed))}
     spread = f"request {amounts_in_words(at_most)} or fewer" if len(containers) > 1 else ""

@@ -22,7 +22,7 @@ from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
 from policies.quota.demand import (
     UNCOUNTABLE_DEVICES,
-    Catalogues,
+    Catalogue,
     Demand,
     UnclassifiedPods,
     pod_demand,
@@ -32,7 +32,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
 from policies.quota.waiting import waits, without_gate
 
-DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
+DemandOf = Callable[[Catalogue, UnclassifiedPods], Demand]
 
 
 class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
@@ -44,7 +44,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
 
     request_uid: str
     uid: str
-    catalogues: Catalogues
+    catalogue: Catalogue
     after: DemandOf
     before: DemandOf | None = None
     version: int = 0
@@ -77,19 +77,19 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:
             return Demand({})
-        version = CatalogueVersion(catalogue_digest(self.catalogues), UnclassifiedPods.TOTAL_ONLY)
-        return self._demand(version, self.catalogues)
+        version = CatalogueVersion(catalogue_digest(self.catalogue), UnclassifiedPods.TOTAL_ONLY)
+        return self._demand(version, self.catalogue)
 
     def on(
-        self, ledger: QuotaLedger, published: Mapping[str, Catalogues], *, is_served: bool = True
+        self, ledger: QuotaLedger, published: Mapping[str, Catalogue], *, is_served: bool = True
     ) -> ReservationRequest:
         """Return the request for this ledger. Each key has the larger amount of both catalogue versions of the ledger.
 
         Denials come from the next version. `published`: catalogues by digest. Versions that are neither published nor our own are
         ignored. If none remains, demand is computed by our own catalogue, and the ledger denies.
         """
-        own = catalogue_digest(self.catalogues)
-        known = {**published, own: self.catalogues}
+        own = catalogue_digest(self.catalogue)
+        known = {**published, own: self.catalogue}
         named = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
         versions = [each for each in named if each and each.digest in known]
         versions = versions or [CatalogueVersion(own, ledger.unclassified_pods)]
@@ -105,7 +105,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             reservation = Reservation(f"{uid}/{self.request_uid}", demand, self.version)
         return ReservationRequest(
             reservation=reservation,
-            catalogues=frozenset(map(str, versions)),
+            catalogue_versions=frozenset(map(str, versions)),
             denials=demands[-1].denials,
             because=demands[-1].because,
             line=self.line,
@@ -114,12 +114,12 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             is_served=is_served,
         )
 
-    def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:
+    def _demand(self, catalogue_version: CatalogueVersion, catalogue: Catalogue) -> Demand:
         """Return the demand. An update has only its growth, and no denials if the stored object has denials already."""
         if catalogue_version not in self.demands:
-            demand = self.after(catalogues, catalogue_version.unclassified_pods)
+            demand = self.after(catalogue, catalogue_version.unclassified_pods)
             if self.before is not None:
-                before = self.before(catalogues, catalogue_version.unclassified_pods)
+                before = self.before(catalogue, catalogue_version.unclassified_pods)
                 growth = positive_difference(demand.vector, before.vector)
                 denials = () if before.denials else demand.denials
                 demand = msgspec.structs.replace(demand, vector=growth, denials=denials)
@@ -151,10 +151,10 @@ def decide_alone(
 
 
 def decide_by_own_catalogue(
-    ledger: QuotaLedger, request: QuotaRequest, catalogues: Catalogues
+    ledger: QuotaLedger, request: QuotaRequest, catalogue: Catalogue
 ) -> ReservationOutcome:
-    """Decide on one request as if the ledger was counted under these catalogues and nobody waited. Reserve nothing."""
-    version = CatalogueVersion(catalogue_digest(catalogues), ledger.unclassified_pods)
+    """Decide on one request as if the ledger was counted under this catalogue and nobody waited. Reserve nothing."""
+    version = CatalogueVersion(catalogue_digest(catalogue), ledger.unclassified_pods)
     counted = msgspec.structs.replace(ledger, class_catalogue=str(version), waiting=0, scarce={}, marks={})
     return decide_alone(counted, request.on(counted, {}))
 
@@ -174,7 +174,7 @@ def quota_request_for_pod(
     request_uid: str,
     pod: Pod,
     before: Pod | None,
-    catalogues: Catalogues,
+    catalogue: Catalogue,
     nodes: NodeIndex = NO_NODES,
     demands: dict[CatalogueVersion, Demand] | None = None,
     *,
@@ -186,7 +186,7 @@ def quota_request_for_pod(
     NEVER_WAITS for a pod that never gets our gate.
     """
 
-    def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
+    def demand_of_new(by: Catalogue, unclassified_pods: UnclassifiedPods) -> Demand:
         counted = pod_demand(without_gate(pod), by, unclassified_pods, nodes)
         now, later = ({}, counted.vector) if waits(pod) else (counted.vector, {})
         denials = (*counted.denials, *_unheld_part(pod, by.resource_mapping))
@@ -198,7 +198,7 @@ def quota_request_for_pod(
         return QuotaRequest(
             request_uid,
             uid,
-            catalogues,
+            catalogue,
             demand_of_new,
             name=_qualified("pods", metadata),
             controlled_by=metadata.controlled_by,
@@ -214,7 +214,7 @@ def quota_request_for_pod(
     return QuotaRequest(
         request_uid,
         uid,
-        catalogues,
+        catalogue,
         after,
         stored,
         version=version,
@@ -224,19 +224,19 @@ def quota_request_for_pod(
 
 
 def quota_request_for_claim(
-    request_uid: str, claim: ResourceClaim, username: str, catalogues: Catalogues
+    request_uid: str, claim: ResourceClaim, username: str, catalogue: Catalogue
 ) -> QuotaRequest:
     """Return the demand of a new ResourceClaim. A claim that the scheduler makes counts only beyond the demand of its pod."""
     metadata = claim.metadata or Metadata()
     is_scheduler = username == SCHEDULER and bool(marked_for(metadata))
 
-    def demand(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
+    def demand(by: Catalogue, unclassified_pods: UnclassifiedPods) -> Demand:
         mapping = by.resource_mapping
         counted = uncovered(claim, mapping) if is_scheduler else claim
         return claim_demand(counted, by, unclassified_pods)
 
     name = _qualified("resourceclaims", metadata)
-    return QuotaRequest(request_uid, metadata.uid or "", catalogues, demand, name=name, line=Line.NEVER_WAITS)
+    return QuotaRequest(request_uid, metadata.uid or "", catalogue, demand, name=name, line=Line.NEVER_WAITS)
 
 
 def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:

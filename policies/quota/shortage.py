@@ -80,7 +80,7 @@ def exceeded(
         )
     can_never_fit = any(each.can_never_fit for each in shortfalls)
     part = min(_left(each) / each.requested for each in shortfalls)
-    mapping = request.catalogues.resource_mapping
+    mapping = request.catalogue.resource_mapping
     has_one_request = request.pod is not None and _only_request(request.pod, mapping) is not None
     smaller = edits_to_request_part(request.pod, mapping, part) if request.pod and has_one_request else ()
     ways = (_cheaper_class(request, ledger, shortfalls, class_pins), smaller)
@@ -139,7 +139,7 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
     too_large = [each for each in shortfalls if each.can_never_fit]
     parts = (each.maximum_hard / each.requested for each in too_large)
     part = min(parts) if too_large else min(_left(each) / each.requested for each in shortfalls)
-    return edits_to_request_part(request.pod, request.catalogues.resource_mapping, part)
+    return edits_to_request_part(request.pod, request.catalogue.resource_mapping, part)
 
 
 def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> Wait | None:
@@ -258,7 +258,7 @@ def _cheaper_class(
     for name, (key, value) in islice(unlimited, MAX_CLASSES):
         selector = {**pod.node_selector, key: value}
         pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
-        demand = pod_demand(pinned, request.catalogues, ledger.unclassified_pods)
+        demand = pod_demand(pinned, request.catalogue, ledger.unclassified_pods)
         if not demand.denials and ledger.has_room(demand.vector, times=1):
             return (Edit(annotation_path(GPU_CLASS), name),)
     return ()
@@ -347,7 +347,7 @@ def _who_must_release_what(
     who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
     if all(each.denominator == 1 for each in missing.values()):
         return f"{who} {amounts_in_words(missing)}"
-    if request.pod and (only := _only_request(request.pod, request.catalogues.resource_mapping)):
+    if request.pod and (only := _only_request(request.pod, request.catalogue.resource_mapping)):
         slices = max(ceil(missing[each.key] * only.quantity.value / each.requested) for each in shortfalls)
         if scarcest.requested < only.quantity.value:
             return f"{who} room for {slices} {only.resource.name}"
@@ -384,7 +384,7 @@ def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fracti
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
     """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
     part = min(available[each.key] / each.requested for each in shortfalls)
-    mapping = request.catalogues.resource_mapping
+    mapping = request.catalogue.resource_mapping
     fix = edits_to_request_part(request.pod, mapping, part) if request.pod else ()
     if request.pod and (_only_request(request.pod, mapping) or not fix):
         yield from (f"{edit.words} or less" for edit in fix[:1])

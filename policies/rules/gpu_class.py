@@ -20,7 +20,7 @@ from functools import partial
 
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, together
 from policies.gpus.cards import requested_of_nodes, vendor
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import enough_cards, enough_in_words
@@ -43,7 +43,7 @@ from policies.placement.given_tolerations import RULE_ID, TolerationLists, given
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.other_ways import other_ways
-from policies.placement.pinning import admits, classes_of_label, is_narrowed_to, many_values
+from policies.placement.pinning import allows_label, classes_of_label, is_narrowed_to, many_values
 from policies.pods.annotations import (
     GPU_CLASS,
     INEFFECTIVE_ANNOTATION,
@@ -91,18 +91,18 @@ class GPUClassOptions(RuleOptions, frozen=True):
         for name, globs in (("allowed", self.allowed), ("autoscaledClasses", self.autoscaled_classes)):
             yield from ((f"{name}[{index}]", glob) for index, glob in enumerate(globs))
 
-    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
-        if self.label_key not in catalogue.label_keys:
+    def class_problems(self, gpu_classes: GPUClasses) -> Iterator[tuple[str, str]]:
+        if self.label_key not in gpu_classes.label_keys:
             yield "labelKey", f'must be a node label of some class, not "{self.label_key}"'
         for path, glob in self._globs():
-            if not any(class_matches(gpu_class, (glob,)) for gpu_class in catalogue):
-                yield path, f'"{glob}" matches no class{catalogue.suggestion(glob, ": ")}'
+            if not any(class_matches(gpu_class, (glob,)) for gpu_class in gpu_classes):
+                yield path, f'"{glob}" matches no class{gpu_classes.suggestion(glob, ": ")}'
         default = self.default
-        named = catalogue.resolve(default) if default else ()
+        named = gpu_classes.resolve(default) if default else ()
         if default and not named:
             yield (
                 "default",
-                f'must be a class or a family, not "{default}"{catalogue.suggestion(default, ": ")}',
+                f'must be a class or a family, not "{default}"{gpu_classes.suggestion(default, ": ")}',
             )
         elif default and not any(class_matches(gpu_class, self.allowed) for gpu_class in named):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
@@ -141,7 +141,7 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     of_class = {each for each in resources if vendor(each.name) in vendors}
     selection = ClassSelection(
         pod=pod,
-        catalogue=context.classes,
+        gpu_classes=context.classes,
         namespace=context.namespace,
         allowed=options.allowed,
         default=options.default,
@@ -199,12 +199,12 @@ def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> It
 
 
 def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
-    """Warn of constraints that no class in the catalogue meets."""
-    catalogue, key = case.selection.catalogue, case.selection.label_key
+    """Warn of constraints that no class meets."""
+    gpu_classes, key = case.selection.gpu_classes, case.selection.label_key
     value = case.pod.node_selector.get(key)
     known = case.selection.nodes.values_of(key) if case.selection.nodes else ()
-    is_unknown = value is not None and key in catalogue.label_keys and value not in known
-    if value is not None and is_unknown and not classes_of_label(key, value, catalogue):
+    is_unknown = value is not None and key in gpu_classes.label_keys and value not in known
+    if value is not None and is_unknown and not classes_of_label(key, value, gpu_classes):
         near = case.selection.meant(value)
         yield warning(
             reason=UNKNOWN_CLASS,
@@ -230,8 +230,8 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
     if choice is None or not case.is_requested:
         return
     values = choice.label_values(key)
-    fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or admits(case.pod, key, values))
-    named = {gpu_class.name for gpu_class in case.selection.catalogue.resolve(choice.in_words)}
+    fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or allows_label(case.pod, key, values))
+    named = {gpu_class.name for gpu_class in case.selection.gpu_classes.resolve(choice.in_words)}
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
@@ -266,7 +266,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
             reason=CLASS_NOT_PINNED,
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
-            message=f"{choice.in_words} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
+            message=f"{choice.in_words} ({choice.because}) must have node label {key} in its GPUClass to pin a pod",
             ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
             asks=(
                 Asked("GPUClass", "spec.nodeLabels[-]", key),
@@ -285,29 +285,29 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
 
 
 def _too_small(case: ClassCase) -> Iterator[Finding]:
-    need, catalogue = case.need, case.selection.catalogue
+    need, gpu_classes = case.need, case.selection.gpu_classes
     chosen = case.choice.classes if case.choice else ()
-    classes = catalogue.named(case.pinned.classes) if case.pinned else chosen
-    if need is not None and classes and not any(need.fits(each, catalogue) for each in classes):
-        largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, catalogue))
+    classes = gpu_classes.named(case.pinned.classes) if case.pinned else chosen
+    if need is not None and classes and not any(need.fits(each, gpu_classes) for each in classes):
+        largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, gpu_classes))
         key, value = need.declared
         usable = filter(case.selection.offers_whole, case.selection.usable())
-        fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, catalogue)]
+        fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, gpu_classes)]
         named = case.naming(fitting) if fitting else ClassAdvice()
         more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
         enough, words = enough_in_words(need, classes), need.words
         ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (named.remedy,))]
         ask = "" if ways else "for larger cards"
-        if not need.weights_fit(largest, catalogue):
+        if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words
-        elif not need.estimate.knows_cache:
+        elif not need.estimate.knows_kv_cache:
             words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
         words += f"; {enough} would do" if enough and not more_cards else ""
         yield warning(
             reason=MODEL_TOO_LARGE,
             path=annotation_path(key),
             value=value,
-            message=f"should fit on {largest.name} ({need.room(largest, catalogue)}): {words}",
+            message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}): {words}",
             choices=(*more_cards, *named.choices),
             remedy=", or ".join(ways),
             ask=ask,
@@ -350,7 +350,9 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
         return
     is_certain = context.phase is not Phase.TEMPLATE and options.mode is Mode.ENFORCE
     if pinned is not None:
-        outside = [c.name for c in case.selection.catalogue.named(pinned.classes) if not selection.allows(c)]
+        outside = [
+            c.name for c in case.selection.gpu_classes.named(pinned.classes) if not selection.allows(c)
+        ]
         if not outside:
             return
         message = f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "

@@ -4,9 +4,10 @@ Reads:   limits and requests of GPU resources of every app and init container, f
          pod is pinned, the variables by which containers choose among GPUs.
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
-Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
-         than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones, and of parts that
-         count as more than they are; of more GPUs than any machine has; of a DaemonSet that holds whole GPUs on every node.
+Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are
+         known and none has them), of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU
+         beside whole ones, and of parts that count as more than they are; of more GPUs than any machine has; of a DaemonSet that
+         holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
@@ -16,6 +17,7 @@ written decides, not the phase, so templates, whose quantities nobody has rounde
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,7 +34,7 @@ from policies.gpus.amount import (
     number,
 )
 from policies.gpus.cards import gpu_requests
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.default_gpus import GPUS_BY_DEFAULT, warnings
 from policies.gpus.fraction_annotations import (
     FRACTION_CONTAINER,
@@ -97,15 +99,29 @@ _NOUNS = {
 _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
 """By number of quarters."""
 
-# Reason, message and remedy of the findings that `gpu-admission export` also writes into its policies.
-TOO_LARGE = (
+
+class AmountProblem(NamedTuple):
+    """A finding about an amount that `gpu-admission export` also writes into its policies."""
+
+    reason: Reason
+    message: str
+    remedy: str
+    instead: int
+    """The amount of the fix."""
+
+    def finding(self, amount: Amount) -> Finding:
+        return amount.finding(self.reason, self.message, self.remedy, amount=self.instead)
+
+
+TOO_LARGE = AmountProblem(
     INVALID_QUANTITY,
     f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits",
     f"set {NAME}: 1",
-    Severity.DENIAL,
     1,
 )
-OVER_100_PERCENT = EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
+OVER_100_PERCENT = AmountProblem(
+    EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less", 100
+)
 
 
 class GPURequestsOptions(RuleOptions, frozen=True):
@@ -125,9 +141,9 @@ class GPURequestsOptions(RuleOptions, frozen=True):
         if self.gpus_per_node < 1:
             yield "gpusPerNode", f"must be 1 or more, not {self.gpus_per_node}"
 
-    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+    def class_problems(self, gpu_classes: GPUClasses) -> Iterator[tuple[str, str]]:
         for name, limits in self._limits():
-            yield from unknown_names(limits, catalogue, name)
+            yield from unknown_names(limits, gpu_classes, name)
 
     def _limits(self) -> tuple[tuple[str, ResourceLimits], ...]:
         return ("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)
@@ -189,11 +205,11 @@ def number_findings(amount: Amount, availability: Availability, context: Context
         )
     elif quantity.milli_value > LARGEST:
         # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
-        yield amount.finding(*TOO_LARGE)
+        yield TOO_LARGE.finding(amount)
     elif not quantity.is_whole:
         yield not_whole(amount, quantity, availability, context)
     elif resource.measure in _PERCENTAGES and quantity > Quantity(100 * NANO):
-        yield amount.finding(*OVER_100_PERCENT, amount=100)
+        yield OVER_100_PERCENT.finding(amount)
 
 
 def not_whole(amount: Amount, quantity: Quantity, availability: Availability, context: Context) -> Finding:

@@ -105,10 +105,10 @@ def uses_of(pod: Pod, context: Context) -> list[Use]:
 
 
 def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -> Use:
-    mapping, catalogue = context.resource_mapping, context.classes
+    mapping, gpu_classes = context.resource_mapping, context.classes
     requested = {id(place.container): container_amounts(place.container, mapping) for place in pod.places}
     resources = {resource for amounts in requested.values() for resource in amounts}
-    card = card_of(gpu_class, resources, catalogue, is_certain=is_certain)
+    card = card_of(gpu_class, resources, gpu_classes, is_certain=is_certain)
     gpus = {key: sum(cards(amounts, card).values(), NOTHING) for key, amounts in requested.items()}
     shared = fraction_container(pod, mapping)
     for place in pod.apps:

@@ -43,6 +43,8 @@ MISPLACED_FIELD = Reason("MisplacedField", "a field is written where nothing rea
 
 ID = "ineffective-fields"
 
+OF_MODEL = "model-"
+"""The start of the names of annotations about a model."""
 READ = frozenset(
     value
     for value in vars(annotations).values()
@@ -50,7 +52,7 @@ READ = frozenset(
 )
 """Every annotation that some rule reads."""
 FOR_GPU_PODS = frozenset(
-    key for key in READ if key in READ_BY or key.startswith((annotations.GPU_CLASS, f"{DOMAIN}model-"))
+    key for key in READ if key in READ_BY or key.startswith((annotations.GPU_CLASS, DOMAIN + OF_MODEL))
 )
 """Annotations by whose value a rule places or changes a GPU pod."""
 NEARLY_OURS = "gpu-admission"
@@ -86,6 +88,8 @@ _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 _ANOTHER = re.compile(r"hugepages-|.*[{$]")
 """Huge pages, and names that a parameter fills in."""
 _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
+_IN_NAME = re.compile(r"[=:]\s*([0-9]{1,4})$")
+"""The amount in a name, which has none beside it: `nvidia.com/gpu=1`."""
 _LISTS = ("containers", "initContainers")
 MAX_MISPLACED = 8
 """Misplaced lists that are named: each is written as an edit, and one may contain the next one."""
@@ -100,7 +104,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     mapping = context.resource_mapping
     for place in pod.places:
         for kind, name in _names(place.container.limits, place.container.requests):
-            yield from _resource_finding(place, kind, name, mapping)
+            yield from _resource_finding(place, kind, name, context)
     whole = Container(resources=pod.spec.resources)
     for kind, name in _names(whole.limits, whole.requests):
         if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
@@ -120,6 +124,9 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         yield from _of_rules_that_are_off(pod, context)
     elif not context.resource_mapping.pod_requests_gpus(pod):
         yield from _without_gpus(pod, context)
+        labels = (pod.metadata and pod.metadata.labels) or {}
+        parts = (each.key for each in context.resource_mapping.fraction_annotations if each.key in labels)
+        yield from (_label(key, labels[key], key, ()) for key in parts)
 
 
 def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -153,7 +160,7 @@ def _of_rules_that_are_off(pod: Pod, context: Context) -> Iterator[Finding]:
             )
 
 
-def check_workload(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     group = GROUPS.get(workload.kind)
     if workload.pods or group is not None:
         yield from _metadata_findings(workload.metadata)
@@ -162,7 +169,7 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
     served = API_VERSIONS[group]
     written = workload.data.get("apiVersion") or API_VERSIONS.get(workload.group, _GONE)
     if written == served:
-        yield from _misplaced_annotations(workload)
+        yield from _misplaced_annotations(workload, context.resource_mapping)
         yield from misplaced_containers(workload.kind, workload.data)
     elif workload.group in {*API_VERSIONS, _GONE}:
         message, choices = f"has no kind {workload.kind}", together(Edit("apiVersion", served))
@@ -178,14 +185,11 @@ def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, 
                 yield kind, name
 
 
-def _resource_finding(
-    place: ContainerPlace, kind: str, name: str, mapping: ResourceMapping
-) -> Iterator[Finding]:
-    meant = mapping.misspelt(name)
-    if meant is None and mapping.resource(name) is not None:
-        return
+def _resource_finding(place: ContainerPlace, kind: str, name: str, context: Context) -> Iterator[Finding]:
+    meant = context.resource_mapping.misspelt(name)
     is_refused = not is_resource_name(name) or name.startswith("requests.")
-    if meant is None and not (is_refused and _MEANS_A_GPU.search(name)):
+    is_there = context.nodes is not None and name in context.nodes.on_nodes
+    if is_there or (meant is None and not (is_refused and _MEANS_A_GPU.search(name))):
         return
     if is_refused:
         reason, severity = INVALID_RESOURCE_NAME, Severity.DENIAL
@@ -214,7 +218,12 @@ def _resource_finding(
 def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     """Return the edits that give the amounts of one resource to another. Without another one, they are removed."""
     container = place.container
-    amounts = (of[name] for of in (container.limits, container.requests) if name in of)
+    in_name = _IN_NAME.search(name)
+    amounts = (
+        int(in_name[1]) if in_name and not of[name] else of[name]
+        for of in (container.limits, container.requests)
+        if name in of
+    )
     added = map(Edit, place.amount_paths(name, meant), amounts) if meant else ()
     return (*map(Edit, place.amount_paths(name)), *added)
 
@@ -234,16 +243,19 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
         )
     labels = ((key, value) for key, value in (metadata.labels or {}).items() if key.startswith(DOMAIN))
     for key, value in islice(labels, MAX_UNREAD):
-        meant = _known(key) or key
-        yield _warning(
-            reason=UNKNOWN_ANNOTATION,
-            path=f"metadata.labels[{truncate(key)}]",
-            message="has no effect as a label",
-            choices=together(
-                *_moved(f"metadata.labels[{key}]", meant if meant in READ else "", value, annotations)
-            ),
-            remedy=f"write it as annotation {meant}" if meant in READ - annotations.keys() else "remove it",
-        )
+        yield _label(key, value, _known(key) or "", annotations)
+
+
+def _label(key: str, value: str, meant: str, annotations: Collection[str]) -> Finding:
+    """Return a warning of a label that should be the annotation `meant`; "" if it should be none."""
+    is_moved = meant and meant not in annotations
+    return _warning(
+        reason=UNKNOWN_ANNOTATION,
+        path=f"metadata.labels[{truncate(key)}]",
+        message="has no effect as a label",
+        choices=together(*_moved(f"metadata.labels[{key}]", meant, value, annotations)),
+        remedy=f"write it as annotation {meant}" if is_moved else "remove it",
+    )
 
 
 def _moved(path: str, annotation: str, value: str, present: Collection[str]) -> tuple[Edit, ...]:
@@ -265,14 +277,23 @@ def _name(key: str) -> str:
 
 def _known(key: str) -> str | None:
     """Return the annotation nearest to the key. None if no annotation is near."""
-    near = get_close_matches(_name(key)[:LONGEST_NAME], sorted(map(_name, READ)))
-    return DOMAIN + near[0] if near else None
+    written = _name(key)[:LONGEST_NAME]
+    start = OF_MODEL if written.startswith(OF_MODEL) else ""
+    rest = written.removeprefix(start)
+    names = {each.removeprefix(start) for each in map(_name, READ) if each.startswith(start)}
+    # The size of a model is not its head size.
+    near = get_close_matches(
+        rest, sorted(each for each in names if not (start and each.endswith(f"-{rest}")))
+    )
+    return DOMAIN + start + near[0] if near else None
 
 
-def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
+def _misplaced_annotations(workload: Workload, mapping: ResourceMapping) -> Iterator[Finding]:
     places = [pods.path for pods in workload.pods]
-    annotations = workload.metadata.annotations or {}
-    written = (key for key in annotations if key in READ)
+    annotations, read = workload.metadata.annotations or {}, READ
+    if not any(mapping.pod_requests_gpus(pods.pod) for pods in workload.pods):
+        read = READ.union(each.key for each in mapping.fraction_annotations)
+    written = (key for key in annotations if key in read)
     for key in written if places else ():
         if not all(key in pods.pod.annotations for pods in workload.pods):
             yield _warning(

@@ -19,10 +19,10 @@ from functools import partial
 import msgspec
 
 from policies.finding import Edit, Finding, Reason, Severity, either, together
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
-from policies.pods.duration import MUST, duration_seconds, duration_text, meant_seconds
+from policies.pods.duration import DURATION_MUST, duration_seconds, duration_text, meant_seconds
 from policies.pods.field_paths import annotation_path
 from policies.pods.owner import Owner
 from policies.pods.patch import PodPatch
@@ -51,7 +51,7 @@ class Runtimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def problems(self, path: str = "") -> Iterator[tuple[str, str]]:
         for name, text in (("default", self.default), ("max", self.max)):
             if text is not None and duration_seconds(text) is None:
-                yield f"{path}{name}", f'{MUST}, not "{text}"'
+                yield f"{path}{name}", f'{DURATION_MUST}, not "{text}"'
         default, maximum = _seconds(self.default), _seconds(self.max)
         if default is not None and maximum is not None and default > maximum:
             yield f"{path}default", f"must be at most max ({self.max}), not {self.default}"
@@ -78,15 +78,15 @@ class MaxRuntimeOptions(RuleOptions, frozen=True):
             if not _KIND.fullmatch(kind):
                 yield f"exempt.kinds[{index}]", f'must be a kind such as RayCluster, not "{kind}"'
 
-    def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
+    def class_problems(self, gpu_classes: GPUClasses) -> Iterator[tuple[str, str]]:
         for name in self.by_class:
-            if not catalogue.resolve(name):
-                yield f"byClass[{name}]", f"must be a class or a family{catalogue.suggestion(name, ': ')}"
+            if not gpu_classes.resolve(name):
+                yield f"byClass[{name}]", f"must be a class or a family{gpu_classes.suggestion(name, ': ')}"
 
-    def of(self, pod: Pod, catalogue: ClassCatalogue) -> tuple[int | None, int | None]:
+    def of(self, pod: Pod, gpu_classes: GPUClasses) -> tuple[int | None, int | None]:
         """Return default and maximum in seconds, None if there is none. Of several possible classes the longest count."""
-        pinned = pinning(pod, catalogue) if self.by_class else None
-        classes = catalogue.named(pinned.classes) if pinned is not None else ()
+        pinned = pinning(pod, gpu_classes) if self.by_class else None
+        classes = gpu_classes.named(pinned.classes) if pinned is not None else ()
         named = [self.by_class.get(each.name) or self.by_class.get(each.family) for each in classes]
         runtimes = [self._effective(each or Runtimes()) for each in named] or [self._effective(Runtimes())]
         defaults, longest = zip(*runtimes, strict=True)
@@ -200,7 +200,7 @@ def _wish(pod: Pod) -> int | BadAnnotation | None:
     seconds, meant = duration_seconds(text.strip()), meant_seconds(text.strip())
     written = duration_text(meant) if meant else ""
     return seconds or BadAnnotation(
-        MAX_RUNTIME, text, MUST, f'set for example {MAX_RUNTIME}: "8h"', written, "8h"
+        MAX_RUNTIME, text, DURATION_MUST, f'set for example {MAX_RUNTIME}: "8h"', written, "8h"
     )
 
 

@@ -13,15 +13,15 @@ from functools import lru_cache
 import msgspec
 
 from policies.gpus.cards import amounts, is_limit, weight
-from policies.gpus.classes import ClassCatalogue, GPUClass, HostShare
+from policies.gpus.classes import GPUClass, GPUClasses, HostShare
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.placement.named_nodes import HOSTNAME, NamedNode
-from policies.placement.pinning import CandidateClasses, classes_of_node, for_resource
+from policies.placement.pinning import CandidateClasses, candidates_for_resource, classes_of_node
 from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from webhook.cluster.nodes import StoredNode, decode_node, node_reader
 from webhook.cluster.taints import hard_taints
 
@@ -160,13 +160,13 @@ def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
     }
 
 
-def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
+def gpu_node(document: bytes | msgspec.Raw, catalogue: Catalogue) -> GPUNode | None:
     """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
-    return _gpu_node(decode_node(document), catalogues)
+    return _gpu_node(decode_node(document), catalogue)
 
 
-def _gpu_node(node: StoredNode, catalogues: Catalogues) -> GPUNode | None:
-    classes, mapping = catalogues.classes, catalogues.resource_mapping
+def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode | None:
+    classes, mapping = catalogue.classes, catalogue.resource_mapping
     allocatable = {
         resource: amount
         for resource, amount in amounts(node.status.allocatable, mapping).items()
@@ -187,17 +187,19 @@ def _gpu_node(node: StoredNode, catalogues: Catalogues) -> GPUNode | None:
         is_schedulable=not node.spec.unschedulable,
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
-        weights={each.name: _weight(each, named or tuple(classes), catalogues) for each in allocatable},
+        weights={each.name: _weight(each, named or tuple(classes), catalogue) for each in allocatable},
         cpu=Fraction(cpu.nano, NANO) if cpu else NOTHING,
         memory=Fraction(memory.nano, NANO) if memory else NOTHING,
     )
 
 
-def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogues: Catalogues) -> Fraction:
+def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogue: Catalogue) -> Fraction:
     """Return the cards that one unit is worth on a node of one of these classes, as a quota counts it."""
     candidates = CandidateClasses(possible, is_narrowed=True, because="")
-    having = for_resource(resource, candidates, catalogues.classes, catalogues.resource_mapping).classes
-    return max((weight(resource, each, catalogues.classes) for each in having), default=Fraction(1))
+    having = candidates_for_resource(
+        resource, candidates, catalogue.classes, catalogue.resource_mapping
+    ).classes
+    return max((weight(resource, each, catalogue.classes) for each in having), default=Fraction(1))
 
 
 class CountedNode(NamedNode, frozen=True):
@@ -211,15 +213,15 @@ class CountedNode(NamedNode, frozen=True):
     resources: frozenset[str] = frozenset()
 
 
-def published_keys(classes: ClassCatalogue) -> LabelKeys:
+def published_keys(classes: GPUClasses) -> LabelKeys:
     """Return the keys of the labels that tenants may see: those of classes, and of hardware, zone and architecture."""
     return known_keys(classes.label_keys - {HOSTNAME}, HARDWARE)
 
 
-def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], CountedNode]:
+def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], CountedNode]:
     """Return a function that reads a node in JSON. Nodes with equal labels, taints or names of resources share them."""
-    is_published = lru_cache(4096)(published_keys(catalogues.classes).__contains__)
-    read_named = node_reader(catalogues.classes.label_keys)
+    is_published = lru_cache(4096)(published_keys(catalogue.classes).__contains__)
+    read_named = node_reader(catalogue.classes.label_keys)
     interned: dict[frozenset[str], frozenset[str]] = {}
     looks: dict[object, tuple[dict[str, str], tuple[Toleration, ...]]] = {}
 
@@ -228,7 +230,7 @@ def counted_node_reader(catalogues: Catalogues) -> Callable[[msgspec.Raw], Count
         gpus: GPUNode | None = None
         try:
             node = decode_node(raw)
-            gpus = _gpu_node(node, catalogues)
+            gpus = _gpu_node(node, catalogue)
             names = frozenset(name for name, amount in node.resources.items() if amount != "0")
         except Exception:  # the quota counts by this informer, and a node's amounts must not end that
             log.exception("node %s: its resources cannot be read", named.name)

@@ -1,4 +1,4 @@
-"""Leader election by a Lease of coordination.k8s.io, as in client-go. It saves work; two leaders at once do no harm.
+"""Leader election by a Lease of coordination.k8s.io, as in client-go. One leader saves work; two at once do no harm.
 
 Every candidate measures by its own monotonic clock how long the Lease has been unchanged. It takes the Lease after the duration
 that the Lease says, and writes by resourceVersion. Clocks of different machines are never compared.
@@ -19,14 +19,15 @@ from webhook.cluster.objects import ObjectMeta, PartialObject, timestamp
 log = logging.getLogger("gpu_admission.cluster")
 
 SLOW_CALLS = 3
-"""Calls of a renewal, and of the attempt before it."""
+"""Calls between two renewals, if one attempt fails: its read, then read and write of the next."""
 API = "/apis/coordination.k8s.io/v1"
 
 
 class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds. A leader that cannot renew stops after `renew`. Others take over after `lease`, so two may lead for a moment.
 
-    client-go has 15, 10 and 2. Until somebody leads, what ended still counts, and denies what is guaranteed.
+    client-go has 15, 10 and 2. This `lease` is shorter, because nobody counts without a leader: pods that ended still hold quota
+    then, and new pods are denied what a team guarantees them.
     """
 
     lease: int = 5

@@ -17,7 +17,7 @@ CERTIFICATE_SECRET = "gpu-admission-certificates"  # noqa: S105 - its name
 AUTHORITY_SECRET = "gpu-admission-ca"  # noqa: S105 - its name
 """In the same namespace as the other Secret. Only controllers may read it."""
 CATALOGUES = "gpu-admission-catalogues"
-"""The ConfigMap in which controllers publish class catalogues."""
+"""The ConfigMap in which controllers publish catalogues."""
 BUDGETS = "gpu-admission-budgets"
 """The ConfigMap in which controllers note what is spent of the budgets of deleted GPUQuotas."""
 CAPACITY = "gpu-admission-capacity"

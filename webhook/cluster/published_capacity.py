@@ -12,13 +12,13 @@ from typing import Annotated
 
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue, HostShare
+from policies.gpus.classes import GPUClasses, HostShare
 from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration
 from policies.quota.amounts import NOTHING, parse_amount
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from webhook.cluster.capacity import (
     NO_CAPACITY,
     ClassCapacity,
@@ -106,15 +106,15 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
         """Whether no controller has counted for so long that the figures may be wrong."""
         return now - self.observed > OLD
 
-    def nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...]:
+    def nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...]:
         """Return a node without a name for each kind of nodes, which has as much as the one with the most."""
         return tuple(
-            _stand_in(kind, published, alike, catalogues)
+            _stand_in(kind, published, alike, catalogue)
             for kind, published in self.classes.items()
             for alike in published.alike
         )
 
-    def facts(self, pools: tuple[NodeOffer, ...], classes: ClassCatalogue) -> NodeFacts:
+    def facts(self, pools: tuple[NodeOffer, ...], classes: GPUClasses) -> NodeFacts:
         """Return the facts about the nodes by the labels that are published; other labels are not known."""
         labelled = ((alike.labels, alike.state) for each in self.classes.values() for alike in each.alike)
         return node_facts(published_keys(classes), labelled, pools)
@@ -139,7 +139,7 @@ def decode(config_map: bytes) -> PublishedCapacity | None:
 
 
 def published_classes(
-    nodes: Iterable[GPUNode], pending: Mapping[str, Fraction], classes: ClassCatalogue
+    nodes: Iterable[GPUNode], pending: Mapping[str, Fraction], classes: GPUClasses
 ) -> dict[str, PublishedClass]:
     """Return what to publish of these nodes. `pending`: GPUs of pods without a node by the class that they pin."""
     members = defaultdict[str, list[GPUNode]](list)
@@ -167,7 +167,7 @@ def published_classes(
     return published
 
 
-def _kinds(nodes: Iterable[GPUNode], classes: ClassCatalogue) -> tuple[AlikeNodes, ...]:
+def _kinds(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNodes, ...]:
     groups = defaultdict[tuple[Labels, tuple[Toleration, ...], bool, bool], list[GPUNode]](list)
     for node in nodes:
         # A value of a label of classes that names no class may name a node, or a tenant.
@@ -207,8 +207,8 @@ def _most(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
     }
 
 
-def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogues: Catalogues) -> GPUNode:
-    named = catalogues.classes.resolve(kind) if kind else ()
+def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogue: Catalogue) -> GPUNode:
+    named = catalogue.classes.resolve(kind) if kind else ()
     return GPUNode(
         name="",
         classes=tuple(each.name for each in named),
@@ -222,5 +222,5 @@ def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogue
         weights={},
         stands_for=ClassTotals(published.capacity, published.share),
         number=alike.nodes,
-        known=published_keys(catalogues.classes),
+        known=published_keys(catalogue.classes),
     )

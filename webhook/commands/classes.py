@@ -1,4 +1,4 @@
-"""`gpu-admission classes`: the catalogue of GPU classes, what a namespace may use of it, and what is free."""
+"""`gpu-admission classes`: the GPU classes, which of them a namespace may use, and what is free."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.models import estimate as estimates
 from policies.models import shapes
 from policies.models.estimate import ClassFit, Estimate
@@ -113,14 +113,14 @@ def estimate(
     family_defaults = {"params": family.params, "precision": family.precision} if family else {}
     given_options = {name: value for name, value in options.items() if value is not None}
     shape = ModelShape(**{**family_defaults, **given_options, "attention": attention})
-    catalogue = load_directory(None).classes
+    gpu_classes = load_directory(None).classes
     estimated = estimates.estimate(shape)
-    fit = estimates.class_fit(estimated, catalogue, gpus)
+    fit = estimates.class_fit(estimated, gpu_classes, gpus)
     if output in STRUCTURED:
         content = {"shape": shape, "bytes": estimated, "placement": fit, "advice": fit.advice}
         print_value(output, content)
     else:
-        report = [*_memory(shape, estimated, fit), "", *_classes(fit, catalogue), ""]
+        report = [*_memory(shape, estimated, fit), "", *_classes(fit, gpu_classes), ""]
         basis = "A rule of thumb: too much for long sequences without --family or --config-json."
         if attention is not None:
             basis = f"KV cache of {attention}; a tenth of each GPU is left free."
@@ -132,7 +132,7 @@ def _memory(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[s
     parts = {"weights": estimated.weights, "KV cache": estimated.kv_cache}
     if shape.phase is ModelPhase.TRAINING:
         parts["activations"] = estimated.activations
-    if not estimated.knows_cache:
+    if not estimated.knows_kv_cache:
         parts["overhead"] = estimated.overhead
     for name, size in {**parts, "total": estimated.total}.items():
         yield f"  {name:12}{estimates.gib(size):>16}"
@@ -140,7 +140,7 @@ def _memory(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[s
         yield f"  {'per GPU':12}{estimates.gib(fit.per_gpu):>16}   on {fit.gpus} GPUs"
 
 
-def _classes(fit: ClassFit, catalogue: ClassCatalogue) -> Iterator[str]:
+def _classes(fit: ClassFit, gpu_classes: GPUClasses) -> Iterator[str]:
     slices = {each.class_name: each.profile for each in fit.slices}
     if not fit.fits:
         # "8 × 40 GiB" stays on one line: textwrap does not break at a no-break space.
@@ -150,7 +150,7 @@ def _classes(fit: ClassFit, catalogue: ClassCatalogue) -> Iterator[str]:
         return
     yield "Fits" if fit.gpus == 1 else f"Fits on {fit.gpus} of"
     for name in fit.fits:
-        gpu_class = catalogue.get(name)
+        gpu_class = gpu_classes.get(name)
         memory = f"{gpu_class.memory_gib} GiB" if gpu_class else ""
         remark = f"   a slice would do: fits {slices[name]}" if name in slices else ""
         yield f"  {name:20}{memory:>8}{remark}"

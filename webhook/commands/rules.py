@@ -1,4 +1,4 @@
-"""`gpu-admission rules`: the catalogue of rules with their contracts and options, and which rules give a reason."""
+"""`gpu-admission rules`: the rules with their contracts and options, and which rules give a reason."""
 
 import re
 import sys
@@ -74,7 +74,7 @@ def rules(name: str | None, output: str) -> None:
     chosen = tuple(RULES_BY_ID[each] for each in RULES_BY_REASON[reason]) if reason else RULES
     about = {"reason": reason.name, "meaning": reason.meaning} if reason else {}
     listed = {**about, "rules": [document(rule) for rule in chosen]}
-    print_as(output, listed, lambda screen: _print_catalogue(screen, chosen, reason))
+    print_as(output, listed, lambda screen: _print_rules(screen, chosen, reason))
 
 
 def _print_other(screen: Screen, name: str, text: str) -> None:
@@ -90,7 +90,7 @@ def _unknown(name: str) -> str:
     return f'unknown rule or reason "{name}"; {hint}'
 
 
-def _print_catalogue(screen: Screen, chosen: Sequence[Rule], reason: Reason | None) -> None:
+def _print_rules(screen: Screen, chosen: Sequence[Rule], reason: Reason | None) -> None:
     if reason:
         screen.line(reason.name, "bold")
         screen.paragraph(f"{reason.meaning[0].upper()}{reason.meaning[1:]}.", hanging=0)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 
 from policies.gpus import classes
-from policies.gpus.classes import ClassCatalogue, GPUClass, GPUClassSpec
+from policies.gpus.classes import GPUClass, GPUClasses, GPUClassSpec
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.pods.field_paths import Parts, path_parts
 from policies.pods.label_selector import LabelSelector
@@ -369,12 +369,12 @@ def unknown_rule(rule_id: str) -> str:
 
 
 def check_references(
-    collected: DocumentSet, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
+    collected: DocumentSet, gpu_classes: GPUClasses, resource_mapping: ResourceMapping
 ) -> None:
     """Check the names of classes and resources, and paths into objects of other kinds, once all documents have been read."""
     if CLASS not in collected.unreadable:
         for place, at, options in collected.references:
-            wrong = _below(at, options.class_problems(catalogue))
+            wrong = _below(at, options.class_problems(gpu_classes))
             collected.problems.extend(place.problem(problem) for problem in wrong)
     for name, kinds in collected.workload_kinds.items():
         place = collected.places[RESOURCE_MAPPING, name]
@@ -388,20 +388,20 @@ def check_references(
         place = collected.places[key]
         collected.problems.extend(
             place.problem(problem)
-            for problem, kind in quota_problems(spec, catalogue, resource_mapping)
+            for problem, kind in quota_problems(spec, gpu_classes, resource_mapping)
             if kind not in collected.unreadable
         )
 
 
 def quota_problems(
-    spec: LimitsSpec, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
+    spec: LimitsSpec, gpu_classes: GPUClasses, resource_mapping: ResourceMapping
 ) -> Iterator[tuple[Problem, str]]:
     """Yield the limits that can never count anything, each with the kind of document that would define its name."""
     of_budget = spec.budget.by_class if isinstance(spec, QuotaSpec) and spec.budget else ()
     for at, names in ((("hard", "classes"), spec.hard.classes), (("budget", "byClass"), of_budget)):
         for name in names:
-            if not catalogue.resolve(name):
-                message = f"must be a GPU class or family{catalogue.suggestion(name, '; ')}"
+            if not gpu_classes.resolve(name):
+                message = f"must be a GPU class or family{gpu_classes.suggestion(name, '; ')}"
                 yield Problem(("spec", *at, name), message), CLASS
     for name in spec.hard.resources:
         if resource_mapping.resource(name) is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from policies.gpus import vendors
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.device_classes import DeviceClass, device_class_mapping, unmapped_device_classes
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
@@ -48,7 +48,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """One consistent version of policies, classes and resource mapping; `version` is a digest of their documents."""
 
     policies: PolicySet
-    classes: ClassCatalogue
+    classes: GPUClasses
     resource_mapping: ResourceMapping
     version: str
     quotas: Mapping[str, QuotaSpec] = {}
@@ -117,7 +117,7 @@ def problems_of(
 
 def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceClass]) -> Configuration:
     built_in = _built_in()
-    classes = ClassCatalogue({**built_in.classes, **own.classes}.values())
+    classes = GPUClasses({**built_in.classes, **own.classes}.values())
     # A document with workload kinds alone maps no resources: it must not change the digest of the mapping.
     stated, shipped = (
         tuple(spec for spec in each.resource_mappings.values() if spec != ResourceMappingSpec())

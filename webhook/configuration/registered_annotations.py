@@ -21,7 +21,7 @@ REMEDY = "add it to webhooks.fractionAnnotations of the chart"
 CALL_SECONDS = 1.0
 """For one configuration, and for all schemas; the API server waits 5 s for the answer about a document."""
 
-_ADDED = re.compile(r"(?<='gpu-memory')(\|\|k=='[^']*')+|(?<='gpu-fraction-num-devices')(,'[^']*')+")
+_ADDED = re.compile(r"(?<='gpu-fraction-num-devices')(,'[^']*')+")
 """What webhooks.fractionAnnotations adds to a condition, which stands here without white space."""
 
 

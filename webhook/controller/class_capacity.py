@@ -120,7 +120,7 @@ def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
         for each in counter.nodes.all()
         if each.gpus is not None
     )
-    return published_classes(nodes, pending, counter.catalogues.classes)
+    return published_classes(nodes, pending, counter.catalogue.classes)
 
 
 def granted_and_allocatable(
@@ -135,5 +135,5 @@ def granted_and_allocatable(
     outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
     in_nodes = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
-    granted = granted_together(granting, counter.catalogues.classes)
+    granted = granted_together(granting, counter.catalogue.classes)
     return {key: (amount, in_nodes.get(key, NOTHING)) for key, amount in granted.items()}

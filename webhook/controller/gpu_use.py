@@ -198,7 +198,7 @@ class GPUUse(Collector):
         working = set[tuple[str, str]]()
         for record, demand in own.demands():
             pod_activity = self._activity(
-                record, measured_devices(demand, own.catalogues.resource_mapping), largest, now
+                record, measured_devices(demand, own.catalogue.resource_mapping), largest, now
             )
             activities[pod_activity] += 1
             owner = record.namespace, record.holder

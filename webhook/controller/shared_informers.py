@@ -97,7 +97,7 @@ class SharedInformers:
         quota = self.quotas.first(namespace)
         return quota.desired if quota else None
 
-    def queue_spec(self, namespace: str) -> QueueSpec:
+    def line_spec(self, namespace: str) -> QueueSpec:
         """Return `spec.queue` of the GPUQuota of a namespace."""
         quota = self.quotas.first(namespace)
         return quota.spec.queue if quota and quota.spec else QueueSpec()

@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic, time
 
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.demand import Catalogues, UnclassifiedPods
+from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -38,7 +38,7 @@ class UsageCache:
         self,
         api: ApiClient,
         namespace: str,
-        catalogues: Catalogues,
+        catalogue: Catalogue,
         *,
         awaited: Callable[[], Iterable[str]] = tuple,
         clock: Callable[[], int] | None = None,
@@ -49,31 +49,31 @@ class UsageCache:
             UsageCounter, api, events=self.events, history=ClaimHistory(), awaited=awaited, clock=clock
         )
         self._lock = threading.Lock()
-        self.own_counter = self._new_counter(catalogues)
+        self.own_counter = self._new_counter(catalogue)
         self._counters = {self.own_counter.digest: self.own_counter}
-        self._published = PublishedCatalogues(api, namespace, self.own_catalogues)
+        self._published = PublishedCatalogues(api, namespace, self.own_catalogue)
 
     def waiting(self, namespace: str) -> list[PodRecord]:
         """Return the pods of a namespace that wait for quota."""
         return self.own_counter.sums.waiting(namespace)
 
-    def own_catalogues(self) -> Catalogues:
-        return self.own_counter.catalogues
+    def own_catalogue(self) -> Catalogue:
+        return self.own_counter.catalogue
 
-    def configure(self, catalogues: Catalogues) -> bool:
+    def configure(self, catalogue: Catalogue) -> bool:
         """Replace our own catalogue, and return whether it changed. Keeps the old one if it raises `errors.ApiError`."""
-        if catalogue_digest(catalogues) == self.own_counter.digest:
+        if catalogue_digest(catalogue) == self.own_counter.digest:
             return False  # only policies changed, on which demand does not depend
-        self._add(catalogues, is_own=True)
+        self._add(catalogue, is_own=True)
         return True
 
     def of(self, digest: str) -> UsageCounter | None:
         """Return the running counter of a catalogue, None if that is not published. Raises `errors.ApiError`."""
         with self._lock:
             counter = self._counters.get(digest)
-        if counter is None and (catalogues := self._published.get(digest)) is not None:
+        if counter is None and (catalogue := self._published.get(digest)) is not None:
             log.info("counting by class catalogue %s, too", digest)
-            counter = self._add(catalogues)
+            counter = self._add(catalogue)
         return counter
 
     def deleted(self, namespace: str) -> frozenset[str]:
@@ -99,7 +99,7 @@ class UsageCache:
         }
 
     def publish(self, counter: UsageCounter) -> bool:
-        return self._published.publish(counter.catalogues)
+        return self._published.publish(counter.catalogue)
 
     def follow(self, ledgers: Mapping[str, QuotaLedger]) -> None:
         """Have the counters of all ledgers with a budget keep what it needs."""
@@ -137,8 +137,8 @@ class UsageCache:
         for counter in list(self._counters.values()):
             counter.stop()
 
-    def _add(self, catalogues: Catalogues, *, is_own: bool = False) -> UsageCounter:
-        counter = self._new_counter(catalogues)
+    def _add(self, catalogue: Catalogue, *, is_own: bool = False) -> UsageCounter:
+        counter = self._new_counter(catalogue)
         with self._lock:
             registered = self._counters.setdefault(counter.digest, counter)
             if is_own:  # under the lock, because `prune` would stop a counter that no ledger names

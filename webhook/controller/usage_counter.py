@@ -15,7 +15,7 @@ import msgspec
 from policies.placement.named_nodes import NamedNode
 from policies.quota.amounts import Vector
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.demand import Catalogues, UnclassifiedPods
+from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
@@ -74,21 +74,21 @@ class UsageCounter:
     def __init__(
         self,
         api: ApiClient,
-        catalogues: Catalogues,
+        catalogue: Catalogue,
         events: UsageEvents,
         *,
         awaited: Callable[[], Iterable[str]] = tuple,
         history: ClaimHistory | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self.catalogues = catalogues
-        self.digest = catalogue_digest(catalogues)
+        self.catalogue = catalogue
+        self.digest = catalogue_digest(catalogue)
         self._events = events
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
-        self.sums = UsageSums(catalogues, self._history, clock)
+        self.sums = UsageSums(catalogue, self._history, clock)
         self._lock = self.sums.lock
-        claims, nodes = served_resource(api, "resourceclaims"), counted_node_reader(catalogues)
+        claims, nodes = served_resource(api, "resourceclaims"), counted_node_reader(catalogue)
         reader = self.sums.reader
         watch = partial(Informer, api, lock=self._lock)
         self.pods: Informer[PodRecord] = watch(
@@ -269,7 +269,7 @@ class UsageCounter:
         """Return the demand of an object. None without demand, and for a claim that the scheduler made for a pod."""
         vector = self._demand(record)
         kind = "Pod" if isinstance(record, PodRecord) else "ResourceClaim"
-        return Holding(kind, record, demand_fields(vector, self.catalogues.classes)) if vector else None
+        return Holding(kind, record, demand_fields(vector, self.catalogue.classes)) if vector else None
 
     def _demand(self, record: CountedRecord) -> Vector:
         """Return the demand of an object, nothing for a claim that the scheduler made for a pod."""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
 from policies.quota.amounts import GPUS, NOTHING, Vector, key_order
 from policies.quota.budget import Spending, advance
-from policies.quota.demand import Catalogues, UnclassifiedPods
+from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.cluster.objects import timestamp
@@ -172,15 +172,15 @@ class UsageSums:
     """The sums of all namespaces. The caller holds `lock`, except for `demand` and for what takes it. `clock`: ms since 1970."""
 
     def __init__(
-        self, catalogues: Catalogues, history: ClaimHistory, clock: Callable[[], int] | None = None
+        self, catalogue: Catalogue, history: ClaimHistory, clock: Callable[[], int] | None = None
     ) -> None:
-        self.reader = RecordReader(catalogues, history)
+        self.reader = RecordReader(catalogue, history)
         self.lock: AbstractContextManager[bool] = threading.RLock()
         """Shared with the three informers: the demand of an object in one depends on the others."""
         self._history = history
         self.clock = clock or anchored_clock()
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
-        self._nodes = NodeIndex(catalogues.classes.label_keys)
+        self._nodes = NodeIndex(catalogue.classes.label_keys)
         self._gone: dict[str, NamedNode] = {}
         """Deleted nodes by name. A pod keeps its demand as long as it is on a deleted node."""
         self._by_node: dict[NodeReference, dict[str, str]] = {}

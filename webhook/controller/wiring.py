@@ -103,7 +103,7 @@ def make_manager(
         )
         manager.add("usage audit", usage_log.run)
     unmapped = UnmappedResourcesWatch(usage_cache, informers.configuration)
-    sizes = TeamSizes()
+    team_sizes = TeamSizes()
     _add_reconcilers(
         manager,
         api,
@@ -112,7 +112,7 @@ def make_manager(
         clock=clock,
         reports=reports,
         gpu_use=gpu_use,
-        sizes=sizes,
+        team_sizes=team_sizes,
     )
     quota_statuses = QuotaStatusWriter(
         api=api,
@@ -123,7 +123,7 @@ def make_manager(
         is_ready_leader=is_ready_leader,
         events=events,
     )
-    team_statuses = TeamStatusWriter(api, informers, sizes, is_ready_leader, events)
+    team_statuses = TeamStatusWriter(api, informers, team_sizes, is_ready_leader, events)
     capacity = CapacityWriter(api, options.namespace, usage_cache, informers.configuration)
     manager.add("unmapped", every(unmapped.PERIOD_SECONDS, unmapped.sync))
     manager.add("quota status", quota_statuses.run)
@@ -156,7 +156,7 @@ def _add_reconcilers(
     clock: Callable[[], int],
     reports: WaitingReports,
     gpu_use: GPUUse | None,
-    sizes: TeamSizes,
+    team_sizes: TeamSizes,
 ) -> None:
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
@@ -169,13 +169,13 @@ def _add_reconcilers(
         gangs=Gangs(api, configuration),
         owners=Owners(api, configuration),
         reports=reports,
-        line_spec_of=informers.queue_spec,
+        line_spec_of=informers.line_spec,
         lets_wait=enforcement.lets_wait,
         reconcile_later=manager.queue.add,
     )
     store = ClusterStore(api, namespace, partial(team_listed_now, api), informers.team_objects)
     membership = informers.membership
-    moves = TeamMoves(store, observed, metrics, membership, sizes, events)
+    moves = TeamMoves(store, observed, metrics, membership, team_sizes, events)
     quotas = QuotaReconciler(
         store=store,
         watched_quota=informers.watched_quota,
@@ -191,7 +191,7 @@ def _add_reconcilers(
         membership=membership,
         gpu_use=gpu_use,
     )
-    teams = TeamReconciler(store, observed, membership, sizes, moves, quotas, line, metrics)
+    teams = TeamReconciler(store, observed, membership, team_sizes, moves, quotas, line, metrics)
     # Also namespaces without a team: each is a group of its own.
     manager.add_workers(teams.reconcile_group)
 

@@ -18,7 +18,7 @@ from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import (
     DeviceClassNames,
     decode_claim_template,
-    requested_by,
+    device_classes_by_claim,
     with_accelerator_claims_only,
 )
 from policies.pods.injected import as_submitted
@@ -59,8 +59,8 @@ from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.workloads.gangs import may_be_in_gang
 
 MAX_KEYS = 1_000
-_AMOUNT: msgspec.json.Decoder[QuantityText] = msgspec.json.Decoder(QuantityText)
 """Keys of a ResourceQuota that are read."""
+_AMOUNT: msgspec.json.Decoder[QuantityText] = msgspec.json.Decoder(QuantityText)
 
 
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
     """The quota of a namespace; None if it is not to be asked."""
     answer_holds: Callable[[], bool] = lambda: True
-    """Whether the answer may be written now. If not, it must be found again."""
+    """Whether the decision still holds when the answer is written. If not, decide again."""
     queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
     tries_choices: bool = True
@@ -94,7 +94,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the DeviceClasses of those claims of the pod that are known."""
         if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
-        return requested_by(pod, namespace, self.facts.claims)
+        return device_classes_by_claim(pod, namespace, self.facts.claims)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""

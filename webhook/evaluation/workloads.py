@@ -92,7 +92,11 @@ def evaluate_workload(
         advice = [_with_admitted_pods(each, pods, data, templates_of) for each in advice]
     mapping = configuration.resource_mapping
     if workload_kind is None:
-        advice.append(Decision.of_findings(policy, unread_gpus(kind, data, mapping), Mode.WARN))
+        advice.append(
+            Decision.of_findings(
+                policy, unread_gpus(*key, data, mapping, configuration.workload_kinds), Mode.WARN
+            )
+        )
     else:
         unread = unread_containers(workload_kind, data, [place.at for place, _ in places], mapping)
         advice.append(Decision.of_findings(policy, unread, Mode.WARN))
@@ -166,7 +170,7 @@ def _templates(
         place, pod = given(by, policy, written, template)
         deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
         decision = evaluate_template(deciding, policy, kind, pod, place.owner, is_partial=place.is_partial)
-        decision = decision.located(place.located)
+        decision = decision.located(place.path_in_object)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
         if findings >= MAX_FINDINGS:
@@ -196,5 +200,5 @@ def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
         if admitted is not None:
             count, owner = place.count, place.owner
             yield WorkloadPods(
-                place.path, each.submitted, count, admitted, each.is_refused, owner, place.located
+                place.path, each.submitted, count, admitted, each.is_refused, owner, place.path_in_object
             )

@@ -20,7 +20,7 @@ from time import monotonic, sleep, time
 
 import msgspec
 
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from policies.quota.ledger.decide import ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import DemandKey, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
@@ -53,10 +53,10 @@ NAMESPACES_REMEMBERED = 4096
 
 NO_QUOTA = ReservationOutcome()
 
-RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ReservationRequest]
+RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogue]], ReservationRequest]
 """Computes a review's request by the catalogue versions of a ledger, some of them published by others."""
 
-CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
+CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogue]]
 """Reads the catalogues that a ledger names, by digest; the second argument is a timeout. Raises LedgerError."""
 
 

@@ -17,7 +17,7 @@ from policies.quota.catalogue import (
     read_catalogue,
     write_catalogue,
 )
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
@@ -40,29 +40,29 @@ _SECONDS = 5.0
 class PublishedCatalogues:
     """The ConfigMap of one installation. Thread-safe; no lock is held during a call of the API server."""
 
-    def __init__(self, api: ApiClient, namespace: str, own: Callable[[], Catalogues]) -> None:
+    def __init__(self, api: ApiClient, namespace: str, own: Callable[[], Catalogue]) -> None:
         self._api = api
         self._path = api_path("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES)
         self._own = own
-        self._remembered: dict[str, Catalogues] = {}
+        self._remembered: dict[str, Catalogue] = {}
         self._missed: dict[str, float] = {}
         self._published: frozenset[str] = frozenset()
         self._named_at: dict[str, float] = {}
 
-    def named_by(self, ledger: QuotaLedger, seconds: float) -> Mapping[str, Catalogues]:
+    def named_by(self, ledger: QuotaLedger, seconds: float) -> Mapping[str, Catalogue]:
         """Return the published catalogues that the ledger names, by digest, without our own. Raises LedgerError."""
         digests = digests_of(ledger) - {catalogue_digest(self._own())}
         try:
             return {
-                digest: catalogues
+                digest: catalogue
                 for digest in digests
-                if (catalogues := self.get(digest, seconds)) is not None
+                if (catalogue := self.get(digest, seconds)) is not None
             }
         except errors.ApiError as error:
             message = f"the class catalogue of the quota could not be read: {error}"
             raise LedgerError(message, transient=True) from None
 
-    def get(self, digest: str, seconds: float = _SECONDS) -> Catalogues | None:
+    def get(self, digest: str, seconds: float = _SECONDS) -> Catalogue | None:
         """Return a published catalogue, or None. Raises `errors.ApiError` if the API server cannot be reached."""
         if digest in self._remembered:
             return self._remembered[digest]
@@ -70,27 +70,27 @@ class PublishedCatalogues:
             return None
         try:
             document = self._read(seconds)[1].get(digest)
-            catalogues = None if document is None else read_catalogue(digest, document)
+            catalogue = None if document is None else read_catalogue(digest, document)
         except (errors.NotFound, errors.Forbidden, CatalogueError) as error:
             log.warning("ConfigMap %s: %s", CATALOGUES, error)
-            catalogues = None
-        if catalogues is None:
+            catalogue = None
+        if catalogue is None:
             self._missed = {**dict(list(self._missed.items())[1 - REMEMBERED :]), digest: monotonic()}
             return None
         latest = list(self._remembered.items())[1 - REMEMBERED :]
-        self._remembered = {**dict(latest), digest: catalogues}
-        return catalogues
+        self._remembered = {**dict(latest), digest: catalogue}
+        return catalogue
 
-    def publish(self, catalogues: Catalogues) -> bool:
+    def publish(self, catalogue: Catalogue) -> bool:
         """Publish a catalogue; return whether it is published. Raises `errors.ApiError` if another attempt may succeed."""
-        digest = catalogue_digest(catalogues)
+        digest = catalogue_digest(catalogue)
         if digest in self._published:
             return True
         for _ in range(ATTEMPTS):
             try:
                 version, data = self._read(_SECONDS)
                 if digest not in data:
-                    self._change(version, {digest: write_catalogue(catalogues)})
+                    self._change(version, {digest: write_catalogue(catalogue)})
             except errors.Conflict:
                 continue
             except (errors.Unreachable, errors.Unavailable):

@@ -17,7 +17,7 @@ from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.claims import beyond_pod, claim_demand, marked_for
-from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, waits
 from webhook.cluster.informer import Resource
 from webhook.workloads.gangs import GangSource, gang_source, owner_source
@@ -155,8 +155,8 @@ class ClaimHistory:
 class RecordReader:
     """Makes records under one catalogue, and computes their demand. Records with an equal blueprint share it."""
 
-    def __init__(self, catalogues: Catalogues, history: ClaimHistory | None = None) -> None:
-        self.catalogues, self._resource_mapping = catalogues, catalogues.resource_mapping
+    def __init__(self, catalogue: Catalogue, history: ClaimHistory | None = None) -> None:
+        self.catalogue, self._resource_mapping = catalogue, catalogue.resource_mapping
         self._history = history or ClaimHistory()
         self._blueprints: WeakValueDictionary[tuple[str, bytes], Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
@@ -197,7 +197,7 @@ class RecordReader:
             pod = decode_pod(record.blueprint.document)
             spec = msgspec.structs.replace(pod.spec, node_name=record.node_name or None)
             demands[key] = pod_demand(
-                msgspec.structs.replace(pod, given_spec=spec), self.catalogues, unclassified_pods, nodes=nodes
+                msgspec.structs.replace(pod, given_spec=spec), self.catalogue, unclassified_pods, nodes=nodes
             ).vector
         return demands[key]
 
@@ -231,7 +231,7 @@ class RecordReader:
             claim = decode_claim(record.blueprint.document)
             demands[key] = claim_demand(
                 beyond_pod(claim, names, self._resource_mapping) if names else claim,
-                self.catalogues,
+                self.catalogue,
                 unclassified_pods,
             ).vector
         return demands[key]

@@ -20,7 +20,7 @@ from webhook.serving.handler import Handler, Review, ReviewResult, UnreadableObj
 from webhook.serving.review_claims import review_changed_claim, review_claim
 from webhook.serving.review_documents import review_document
 from webhook.serving.review_pods import restore_pod, review_pod
-from webhook.serving.review_workloads import review_advised, review_autoscaler, review_templates
+from webhook.serving.review_workloads import review_autoscaler, review_for_warnings, review_templates
 from webhook.workloads.autoscalers import AUTOSCALERS
 
 
@@ -44,7 +44,8 @@ class Admission(msgspec.Struct, frozen=True):
         review = Review(request, phase, self.cluster, evaluator)
         try:
             result = handler_of(phase, request)(review)
-            while not evaluator.answer_holds():  # a stopped process goes on much later
+            # A process that stood still (SIGSTOP, a frozen VM) may have decided by a quota that changed meanwhile.
+            while not evaluator.answer_holds():
                 result = handler_of(phase, request)(review)
         except NamespaceUnknown as unknown:
             what = (
@@ -64,7 +65,7 @@ def _rejected(request: AdmissionRequest, code: int, reason: str, problem: str) -
 
 
 def release(review: Review) -> ReviewResult:
-    """Give back what a deleted object holds, where no controller counts."""
+    """Give back what a deleted object holds, if the ledgers are in this process: `serve` without a cluster has no controller."""
     request, quota = review.request, review.cluster.quota
     if quota is not None and quota.release is not None and not request.dry_run:
         quota.release(request.namespace, responses.metadata_of(request.old_object).uid)
@@ -82,11 +83,11 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM, "CREATE"): review_claim,
     (*CLAIM, "UPDATE"): review_changed_claim,
     (*CLAIM, "DELETE"): release,
-    (*CLAIM_TEMPLATE, "CREATE"): review_advised,
-    (*RESOURCE_QUOTA, "CREATE"): review_advised,
-    (*RESOURCE_QUOTA, "UPDATE"): review_advised,
-    (*LIMIT_RANGE, "CREATE"): review_advised,
-    (*LIMIT_RANGE, "UPDATE"): review_advised,
+    (*CLAIM_TEMPLATE, "CREATE"): review_for_warnings,
+    (*RESOURCE_QUOTA, "CREATE"): review_for_warnings,
+    (*RESOURCE_QUOTA, "UPDATE"): review_for_warnings,
+    (*LIMIT_RANGE, "CREATE"): review_for_warnings,
+    (*LIMIT_RANGE, "UPDATE"): review_for_warnings,
     **{(*kind, operation): review_autoscaler for kind in AUTOSCALERS for operation in ("CREATE", "UPDATE")},
 }
 

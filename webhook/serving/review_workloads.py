@@ -61,8 +61,8 @@ def review_autoscaler(review: Review) -> ReviewResult:
     return advised(request, [decision])
 
 
-def review_advised(review: Review) -> ReviewResult:
-    """Advise on an object that is always admitted."""
+def review_for_warnings(review: Review) -> ReviewResult:
+    """Review an object that is always admitted, at most with warnings."""
     request = review.request
     try:
         document = review.document(request.object)

@@ -32,7 +32,7 @@ NO_POOLS = NodeFacts(keys=())
 
 
 class ListedClass(JsonStruct, frozen=True, kw_only=True):
-    """A class of the catalogue.
+    """A GPU class, as `classes` lists it for a namespace.
 
     allowed: whether policy and quota let pods of the namespace use it; None where that cannot be read. because: why not, or why
     although the policy does not name it; empty where nothing restricts it. can_be_made: whether an autoscaler or a Karpenter pool
@@ -66,7 +66,7 @@ class ListedClass(JsonStruct, frozen=True, kw_only=True):
 
 
 class ClassListing(JsonStruct, frozen=True, kw_only=True):
-    """The catalogue for a namespace: classes with nodes first, then those that can be made, then named and allowed ones.
+    """The classes for a namespace: those with nodes first, then those that can be made, then named and allowed ones.
 
     policy: the policy of the namespace, and why it governs; empty where that cannot be read. unclassified: nodes of no class, by
     family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them. nodes_from: what stands for the nodes
@@ -145,7 +145,7 @@ def list_classes(
     omitted: tuple[str, ...] = (),
     nodes_from: str = "",
 ) -> ClassListing:
-    """Return the catalogue; `hard` is what the namespace's quota grants. None: unknown."""
+    """Return the classes for a namespace; `hard` is what the namespace's quota grants. None: unknown."""
     options = policy.options_of(gpu_class.RULE.id) if policy else None
     options = options if isinstance(options, GPUClassOptions) else GPUClassOptions()
     granted = {key.removeprefix(CLASSES) for key, amount in (hard or {}).items() if amount}

@@ -22,30 +22,32 @@ _DIGITS = 9
 """A number of pods with more digits is a placeholder for "no limit", such as Ray's default of maxReplicas."""
 
 
-def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
+def pod_count(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> PodCount:
     """Return the number of pods that the object `data` creates from the template at `at`, a place on the path of `form`."""
-    if workload_kind.templates_only or any(_stops(workload_kind, form, data, at)):
+    if workload_kind.templates_only or any(_stops(workload_kind, pod_path, data, at)):
         return _NONE
-    scales = form.most and (not form.elastic or first_value(data, form, at, form.elastic) is True)
+    scales = pod_path.most and (
+        not pod_path.elastic or first_value(data, pod_path, at, pod_path.elastic) is True
+    )
     return PodCount(
-        running=_product(form.replicas, data, form, at),
-        maximum=(_product(form.most, data, form, at) or None) if scales else None,
-        gang=_product(form.gang, data, form, at) if form.gang else None,
+        running=_product(pod_path.replicas, data, pod_path, at),
+        maximum=(_product(pod_path.most, data, pod_path, at) or None) if scales else None,
+        gang=_product(pod_path.gang, data, pod_path, at) if pod_path.gang else None,
     )
 
 
-def shared_pods(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> int | None:
+def shared_pods(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> int | None:
     """Return the number of pods over which the object spreads one model, with those of the template at `at`; None if unknown.
 
     They are its gang, and the gangs of templates with another path in the table: the workers of a leader.
     """
-    gangs = [_product(form.gang, data, form, at)]
+    gangs = [_product(pod_path.gang, data, pod_path, at)]
     for other in workload_kind.pods:
-        if other is form or not other.gang:
+        if other is pod_path or not other.gang:
             continue
-        for found, _ in values(data, bound(form, at, other.path)):
+        for found, _ in values(data, bound(pod_path, at, other.path)):
             # `amounts` are of the pods that paths below them describe.
-            is_same = found == at or (form.form is PodForm.AMOUNTS and found[: len(at)] == at)
+            is_same = found == at or (pod_path.form is PodForm.AMOUNTS and found[: len(at)] == at)
             gangs += [] if is_same else [_product(other.gang, data, other, found)]
     known = [gang for gang in gangs if gang is not None]
     return sum(known) if len(known) == len(gangs) else None
@@ -55,19 +57,19 @@ def zeros(workload_kind: WorkloadKind, data: Any) -> Iterator[str]:
     """Yield the fields by which the object creates no pods: `spec.suspend is true`, `scaled to zero: spec.replicas is 0`."""
     if workload_kind.templates_only:
         yield f"a {workload_kind.kind} is only a template: other objects make pods of it"
-    for form in workload_kind.pods:
-        for at, _ in values(data, steps(form.path)):
-            yield from _stops(workload_kind, form, data, at)
-            for factor in factors(form.replicas):
+    for pod_path in workload_kind.pods:
+        for at, _ in values(data, steps(pod_path.path)):
+            yield from _stops(workload_kind, pod_path, data, at)
+            for factor in factors(pod_path.replicas):
                 for path in factor.paths:
-                    written = first_value(data, form, at, path)
+                    written = first_value(data, pod_path, at, path)
                     if written is not None:
                         if plain_number(written) == 0:
-                            yield f"scaled to zero: {field_path(bound(form, at, path))} is 0"
+                            yield f"scaled to zero: {field_path(bound(pod_path, at, path))} is 0"
                         break
 
 
-def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
+def with_gang_sizes(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
     """Return the counts with gang sizes by `workload_kind.together`: that number, less the pods of other templates."""
     needed = plain_number(next((value for _, value in values(data, steps(workload_kind.together))), None))
     running = [count.running for count in counts]
@@ -80,9 +82,9 @@ def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount])
     ]
 
 
-def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
+def bound(pod_path: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
     """Return the steps of `path`. Those that it shares with the path of the pods take map keys and list indexes from `at`."""
-    own, other = steps(form.path), steps(path, form.path)
+    own, other = steps(pod_path.path), steps(path, pod_path.path)
     shared = next(
         (n for n, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))
     )
@@ -118,9 +120,9 @@ def values(data: Any, way: Sequence[str | int]) -> Iterator[tuple[Parts, Any]]:
     return (each for each in follow(data, way) if not isinstance(each, Problem))
 
 
-def first_value(data: Any, form: PodPath, at: Parts, path: str) -> Any:
+def first_value(data: Any, pod_path: PodPath, at: Parts, path: str) -> Any:
     """Return the first value at `path` for the pods at `at`, see `bound`."""
-    return next((value for _, value in values(data, bound(form, at, path))), None)
+    return next((value for _, value in values(data, bound(pod_path, at, path))), None)
 
 
 def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
@@ -132,10 +134,10 @@ def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
     )
 
 
-def _stops(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> Iterator[str]:
+def _stops(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> Iterator[str]:
     """Yield the fields that keep the object from creating these pods: `spec.suspend is true`."""
     for path, stopped in workload_kind.stopped.items():
-        way = bound(form, at, path)
+        way = bound(pod_path, at, path)
         if any(step in BRANCHES for step in way):
             continue  # the field belongs to other pods
         value = next((value for _, value in values(data, way)), None)
@@ -144,21 +146,21 @@ def _stops(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> 
             yield f"{path} is {'set' if stopped == '*' else stopped}"
 
 
-def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int | None:
+def _product(texts: tuple[str, ...], data: Any, pod_path: PodPath, at: Parts) -> int | None:
     product: int | None = 1
     for factor in factors(texts):
-        written = (first_value(data, form, at, path) for path in factor.paths)
+        written = (first_value(data, pod_path, at, path) for path in factor.paths)
         value = next((each for each in written if each is not None), factor.default)
         number = plain_number(value)
         if number is None or product is None:
             return None
         low, high = (
-            plain_number(first_value(data, form, at, path)) if path else None
+            plain_number(first_value(data, pod_path, at, path)) if path else None
             for path in (factor.at_least, factor.at_most)
         )
         number = max(number, low or 0)
         number = number if high is None else min(number, high)
-        if factor.less and first_value(data, form, at, factor.less) is not None:
+        if factor.less and first_value(data, pod_path, at, factor.less) is not None:
             number = max(number - 1, 0)
         product *= number
     return product

@@ -120,7 +120,7 @@ def may_lead_to_gang(source: GangSource, kinds: WorkloadKinds) -> bool:
 
 def runs_together(workload_kind: WorkloadKind) -> bool:
     """Whether pods of such objects may be a gang: all of them (`starts_together`), or some that need each other."""
-    has_gang = bool(workload_kind.together) or any(form.gang for form in workload_kind.pods)
+    has_gang = bool(workload_kind.together) or any(pod_path.gang for pod_path in workload_kind.pods)
     return workload_kind.starts_together or has_gang
 
 

@@ -10,9 +10,9 @@ from webhook.configuration.workload_kinds import BRANCHES, PodPath, WorkloadKind
 from webhook.workloads.counts import bound, plain_number, shared_pods, values
 
 
-def owner_of_template(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> Owner:
+def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> Owner:
     """Return the object `data` as the owner of the pods of its template at `at`."""
-    model_pods = shared_pods(workload_kind, form, data, at)
+    model_pods = shared_pods(workload_kind, pod_path, data, at)
     gangs = (steps(each.path) for each in workload_kind.pods if each.gang)
     are_all = model_pods != 1 and all(map(BRANCHES.isdisjoint, gangs))
     owner = Owner(
@@ -22,7 +22,7 @@ def owner_of_template(workload_kind: WorkloadKind, form: PodPath, data: Any, at:
         model_pods_are_all=are_all,
     )
     for path, value in (
-        values(data, bound(form, at, workload_kind.deadline)) if workload_kind.deadline else ()
+        values(data, bound(pod_path, at, workload_kind.deadline)) if workload_kind.deadline else ()
     ):
         if deadline := plain_number(value):
             return replace(owner, deadline=deadline, deadline_path=field_path(path))

@@ -16,7 +16,7 @@ from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind, WorkloadKinds, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.workloads.counts import bound, first_value, follow, pod_count, together, values
+from webhook.workloads.counts import bound, first_value, follow, pod_count, values, with_gang_sizes
 from webhook.workloads.owners import owner_of_template
 
 MAX_PLACES = 100
@@ -63,7 +63,7 @@ class PodPlace(msgspec.Struct, frozen=True):
         """Path in the object: `spec.template` for a Deployment, empty for a Pod."""
         return field_path(self.at)
 
-    def parts(self, parts: Parts) -> Parts:
+    def parts_in_object(self, parts: Parts) -> Parts:
         """Translate a path in the pod to a path in the object, by the longest prefix in `origins`."""
         for length in range(len(parts), -1, -1):
             origin = self.origins.get(parts[:length])
@@ -71,9 +71,9 @@ class PodPlace(msgspec.Struct, frozen=True):
                 return (*origin, *parts[length:])
         return self.at
 
-    def located(self, path: str) -> str:
+    def path_in_object(self, path: str) -> str:
         """Translate a field path in the pod to a field path in the object."""
-        return field_path(self.parts(path_parts(path)))
+        return field_path(self.parts_in_object(path_parts(path)))
 
     def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> Any:
         """Return the object with its pod replaced by `pod`; unchanged if the pod is partial."""
@@ -86,7 +86,7 @@ class PodPlace(msgspec.Struct, frozen=True):
             if key != "containers" and after[key] != before.get(key):
                 whole = with_value(whole, (*self.at, key), after[key])
         for index, (was, container) in enumerate(zip(before["containers"], after["containers"], strict=True)):
-            at = self.parts(("spec", "containers", index))
+            at = self.parts_in_object(("spec", "containers", index))
             for key in container:
                 if container[key] != was.get(key):
                     whole = with_value(whole, (*at, key), container[key])
@@ -113,14 +113,15 @@ def pod_places(kinds: WorkloadKinds, group: str, kind: str, data: Any) -> list[P
 
 
 def _counted(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> list[PodPlace | Problem]:
-    """Return the first MAX_PLACES places. `together` computes the gang size from all of them."""
-    found = list(islice(_once(_places(kinds, workload_kind, data)), MAX_PLACES))
+    """Return the first MAX_PLACES places, with gang sizes, which depend on all of them."""
+    places = list(islice(_once(_places(kinds, workload_kind, data)), MAX_PLACES))
     if not workload_kind.together:
-        return found
-    counts = iter(together(workload_kind, data, [each.count for each in found if isinstance(each, PodPlace)]))
+        return places
+    counts = [place.count for place in places if isinstance(place, PodPlace)]
+    with_gangs = iter(with_gang_sizes(workload_kind, data, counts))
     return [
-        msgspec.structs.replace(each, count=next(counts)) if isinstance(each, PodPlace) else each
-        for each in found
+        msgspec.structs.replace(place, count=next(with_gangs)) if isinstance(place, PodPlace) else place
+        for place in places
     ]
 
 
@@ -132,8 +133,8 @@ def _decoded(place: PodPlace | Problem) -> tuple[PodPlace, Pod]:
     except msgspec.ValidationError as error:
         # msgspec reports the path in the pod ("… - at `$.spec`"). Users need the path in the object.
         message, _, path = str(error).partition(" - at `$")
-        located = place.located(path.strip("`."))
-        raise msgspec.ValidationError(f"{message} - at `$.{located}`") from None
+        in_object = place.path_in_object(path.strip("`."))
+        raise msgspec.ValidationError(f"{message} - at `$.{in_object}`") from None
 
 
 def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
@@ -147,43 +148,47 @@ def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
 
 
 def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Iterator[PodPlace | Problem]:
-    amounts: list[Parts] = []
-    unread = LONGEST_PATCHES
-    for form in workload_kind.pods:
-        leaf = str if form.form is PodForm.PATCH else dict
-        for found in islice(follow(data, steps(form.path), (), leaf), MAX_FOUND):
+    amount_paths: list[Parts] = []
+    characters_left = LONGEST_PATCHES
+    for pod_path in workload_kind.pods:
+        leaf = str if pod_path.form is PodForm.PATCH else dict
+        for found in islice(follow(data, steps(pod_path.path), (), leaf), MAX_FOUND):
             if isinstance(found, Problem):
                 yield found
                 continue
             at, value = found
-            if form.form is PodForm.PATCH:
-                unread -= max(len(value), _SHORTEST_PATCH)
-                if unread < 0:
+            if pod_path.form is PodForm.PATCH:
+                characters_left -= max(len(value), _SHORTEST_PATCH)
+                if characters_left < 0:
                     continue
-            count = pod_count(workload_kind, form, data, at)
-            if form.form is PodForm.OBJECT:
+            count = pod_count(workload_kind, pod_path, data, at)
+            if pod_path.form is PodForm.OBJECT:
                 yield from _inner(kinds, at, value, count)
-            elif any(at[: len(above)] == above for above in amounts):
-                continue  # `amounts` already has an enclosing field, which describes the same pods
-            elif (made := _pod_data(form, data, at, value)) is not None:
-                if form.form is PodForm.AMOUNTS:
-                    amounts.append(at)
-                owner = owner_of_template(workload_kind, form, data, at)
-                yield PodPlace(at, *made, form.is_partial, count, owner)
+            elif any(at[: len(enclosing)] == enclosing for enclosing in amount_paths):
+                continue  # the enclosing field describes the same pods
+            elif (made := _pod_data(pod_path, data, at, value)) is not None:
+                if pod_path.form is PodForm.AMOUNTS:
+                    amount_paths.append(at)
+                owner = owner_of_template(workload_kind, pod_path, data, at)
+                yield PodPlace(at, *made, pod_path.is_partial, count, owner)
 
 
 def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Iterator[PodPlace | Problem]:
     """Yield the pods of an object that is embedded in another. Skip YAML patches and objects embedded in it."""
     group, kind = str(data.get("apiVersion")).rpartition("/")[0], str(data.get("kind"))
     if (group, kind) == ("", "Pod"):
-        yield _decided_place(PodPlace(at, data, {(): at}, count=_times(outer, PodCount())))
+        yield _place_without_parameters(PodPlace(at, data, {(): at}, count=_times(outer, PodCount())))
         return
     workload_kind = kinds.get((group, kind))
     if workload_kind is None:
         return
     workload_kind = msgspec.structs.replace(
         workload_kind,
-        pods=tuple(form for form in workload_kind.pods if form.form not in {PodForm.OBJECT, PodForm.PATCH}),
+        pods=tuple(
+            pod_path
+            for pod_path in workload_kind.pods
+            if pod_path.form not in {PodForm.OBJECT, PodForm.PATCH}
+        ),
     )
     for place in _counted(kinds, workload_kind, data):
         if isinstance(place, Problem):
@@ -196,16 +201,16 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
             owner = msgspec.structs.replace(owner, deadline_path=path)
         count = _times(outer, place.count)
         inner_place = PodPlace((*at, *place.at), place.data, origins, place.is_partial, count, owner)
-        yield _decided_place(inner_place)
+        yield _place_without_parameters(inner_place)
 
 
-def _decided_place(place: PodPlace) -> PodPlace:
-    """Return the place. If its quantities have template parameters, the pod is partial and its count unknown."""
-    decided = _decided_template(place.data)
-    if decided is place.data:
+def _place_without_parameters(place: PodPlace) -> PodPlace:
+    """Return the place. If its quantities have parameters, the pod is partial and its count unknown."""
+    data = _template_without_parameters(place.data)
+    if data is place.data:
         return place
     count = place.count if place.count.running == 0 else PodCount(running=None)
-    return msgspec.structs.replace(place, data=decided, is_partial=True, count=count)
+    return msgspec.structs.replace(place, data=data, is_partial=True, count=count)
 
 
 def _times(outer: PodCount, inner: PodCount) -> PodCount:
@@ -220,25 +225,25 @@ def _times(outer: PodCount, inner: PodCount) -> PodCount:
     return PodCount(running, maximum, inner.gang)
 
 
-def _pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> PodData | None:
+def _pod_data(pod_path: PodPath, whole: Any, at: Parts, value: Any) -> PodData | None:
     """Return the pod that `value` at `at` describes, and the origins of its parts. None if it describes no pod."""
-    match form.form:
+    match pod_path.form:
         case PodForm.TEMPLATE:
             return value, {(): at}
         case PodForm.SPEC:
-            made = _of_spec(form, at, value)
+            made = _of_spec(pod_path, at, value)
         case PodForm.RESOURCES:
-            made = _of_resources(form, whole, at, value)
+            made = _of_resources(pod_path, whole, at, value)
         case PodForm.AMOUNTS:
-            made = _of_amounts(form, whole, at, value)
+            made = _of_amounts(pod_path, whole, at, value)
         case _:
             made = _of_patch(at, value)
     if made is None:
         return None
     pod, origins = made
     spec = pod["spec"]
-    for path in form.defaults:
-        outer = bound(form, at, path)
+    for path in pod_path.defaults:
+        outer = bound(pod_path, at, path)
         for key in _DEFAULTS:
             if spec.get(key) is None:
                 for origin, default in values(whole, (*outer, key)):
@@ -247,23 +252,23 @@ def _pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> PodData | Non
     return pod, origins
 
 
-def _decided_template(template: Any) -> Any:
-    """Return the template with `_decided` resources. Return the same object if it has no parameters in them."""
+def _template_without_parameters(template: Any) -> Any:
+    """Return the template without parameters in its resources. Return the same object if it has none."""
     spec = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(spec, dict):
         return template
     lists = {name: spec[name] for name in _CONTAINER_LISTS if isinstance(spec.get(name), list)}
-    decided = {name: [_with_decided(container) for container in listed] for name, listed in lists.items()}
-    return template if decided == lists else {**template, "spec": {**spec, **decided}}
+    changed = {name: [*map(_container_without_parameters, listed)] for name, listed in lists.items()}
+    return template if changed == lists else {**template, "spec": {**spec, **changed}}
 
 
-def _of_spec(form: PodPath, at: Parts, data: dict[str, Any]) -> PodData | None:
-    elsewhere, own = list(_members(form, data)), data.get("containers")
-    if not (isinstance(own, list) or elsewhere):
+def _of_spec(pod_path: PodPath, at: Parts, data: dict[str, Any]) -> PodData | None:
+    members, own = list(_members(pod_path, data)), data.get("containers")
+    if not (isinstance(own, list) or members):
         return None
     containers = list(own) if isinstance(own, list) else []
     origins: Origins = {("spec",): at, ("metadata",): (*at, "metadata")}
-    for at_member, member in elsewhere:
+    for at_member, member in members:
         here: Parts = ("spec", "containers", len(containers))
         origins[here] = (*at, *at_member)
         container = {"name": str(at_member[0]), **member}
@@ -272,65 +277,69 @@ def _of_spec(form: PodPath, at: Parts, data: dict[str, Any]) -> PodData | None:
             container["resources"] = container.pop("computeResources")
             origins[*here, "resources"] = (*at, *at_member, "computeResources")
         containers.append(container)
-    spec = {**data, "containers": [_with_decided(container) for container in containers]}
+    spec = {**data, "containers": [_container_without_parameters(container) for container in containers]}
     return {"metadata": data.get("metadata"), "spec": spec}, origins
 
 
-def _members(form: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
-    for path in form.containers:
+def _members(pod_path: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
+    for path in pod_path.containers:
         for each in (path, f"{path}[]"):
             yield from (found for found in values(data, steps(each)) if isinstance(found[1], dict))
 
 
-def _of_resources(form: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData:
-    container: dict[str, Any] = {"name": str(at[-2:][0]), "resources": _decided(data)}
+def _of_resources(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData:
+    field = str(at[-2:][0])  # which has these resources: the container gets its name
+    container: dict[str, Any] = {"name": field, "resources": _resources_without_parameters(data)}
     spec: dict[str, Any] = {"containers": [container]}
     origins: Origins = {("spec", "containers", 0, "resources"): at}
-    claims = first_value(whole, form, at, form.claims) if form.claims else None
+    claims = first_value(whole, pod_path, at, pod_path.claims) if pod_path.claims else None
     listed = [claim for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
     if listed:
         names = [f"claim-{index}" for index in range(len(listed))]
         spec["resourceClaims"] = [{**each, "name": name} for name, each in zip(names, listed, strict=True)]
         container["resources"] = {**container["resources"], "claims": [{"name": name} for name in names]}
-        origins["spec", "resourceClaims"] = bound(form, at, form.claims)
+        origins["spec", "resourceClaims"] = bound(pod_path, at, pod_path.claims)
     return {"spec": spec}, origins
 
 
-def _of_amounts(form: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData | None:
+def _of_amounts(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData | None:
     limits: dict[str, Any] = {}
     origins: Origins = {}
-    for name, quantity, origin in _amounts(form, whole, at):
-        counted = limits.get(name)
-        limits[name] = quantity + counted if type(quantity) is type(counted) is int else quantity
+    for name, quantity, origin in _amounts(pod_path, whole, at):
+        before = limits.get(name)
+        # Quantities as text are not added up: the last one counts.
+        limits[name] = quantity + before if type(quantity) is type(before) is int else quantity
         origins.setdefault((*_FIRST, "resources", "limits", name), origin)
     if not limits:
         return None
-    elsewhere = list(_members(form, data))
-    containers = [{"name": str(at_member[0]), **member} for at_member, member in elsewhere] or [
+    members = list(_members(pod_path, data))
+    containers = [{"name": str(at_member[0]), **member} for at_member, member in members] or [
         {"name": str(at[-1])}
     ]
-    origins |= {("spec", "containers", index): (*at, *part) for index, (part, _) in enumerate(elsewhere)}
+    origins |= {("spec", "containers", index): (*at, *part) for index, (part, _) in enumerate(members)}
     written = containers[0].get("resources")
-    resources = _decided(written) if isinstance(written, dict) else {}
+    resources = _resources_without_parameters(written) if isinstance(written, dict) else {}
     written_limits = resources.get("limits")
     containers[0]["resources"] = {
         **resources,
         "limits": {**(written_limits if isinstance(written_limits, dict) else {}), **limits},
     }
-    return {"spec": {"containers": [containers[0], *map(_with_decided, containers[1:])]}}, origins
+    return {
+        "spec": {"containers": [containers[0], *map(_container_without_parameters, containers[1:])]}
+    }, origins
 
 
-def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, Parts]]:
+def _amounts(pod_path: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, Parts]]:
     """Yield the name of each resource, its amount, and the path of the amount."""
-    for gpu in form.gpus:
-        names = list(values(whole, bound(form, at, gpu.name))) if gpu.name else []
+    for gpu in pod_path.gpus:
+        names = list(values(whole, bound(pod_path, at, gpu.name))) if gpu.name else []
         if not gpu.quantity:
             amounts = [(name, 1, origin) for origin, name in names]
         else:
             name = names[0][1] if names else gpu.resource
             amounts = [
-                (name, _decided_quantity(value), origin)
-                for origin, value in values(whole, bound(form, at, gpu.quantity))
+                (name, _quantity_without_parameters(value), origin)
+                for origin, value in values(whole, bound(pod_path, at, gpu.quantity))
             ]
         yield from (
             each for each in amounts if isinstance(each[0], str) and each[0] and not _is_parameter(each[0])
@@ -338,7 +347,7 @@ def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, P
 
 
 def _of_patch(at: Parts, text: str) -> PodData | None:
-    """Return None for an expression, and for other text that does not describe a map. Argo itself reports errors in it."""
+    """Return the pod that a YAML patch describes. None for an expression, and for text that is not a map."""
     documents = list(load_documents(text, aliases=0))
     if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
         return None
@@ -348,30 +357,30 @@ def _of_patch(at: Parts, text: str) -> PodData | None:
         return None
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         return None
-    containers = [_with_decided(each) for each in spec["containers"]]
+    containers = [_container_without_parameters(each) for each in spec["containers"]]
     return {"spec": {**spec, "containers": containers}}, {("spec",): at}
 
 
-def _with_decided(container: Any) -> Any:
+def _container_without_parameters(container: Any) -> Any:
     if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
         return container
-    return {**container, "resources": _decided(container["resources"])}
+    return {**container, "resources": _resources_without_parameters(container["resources"])}
 
 
-def _decided(resources: dict[str, Any]) -> dict[str, Any]:
+def _resources_without_parameters(resources: dict[str, Any]) -> dict[str, Any]:
     """Return the resources with each parameter, `${trialParameters.gpus}`, replaced by 1 for devices, or removed.
 
     So the pod requests a GPU, although the number is not known yet.
     """
-    decided = dict(resources)
+    changed = dict(resources)
     for name, member in resources.items():
         if isinstance(member, dict):
             kept = {key: value for key, value in member.items() if "/" in key or not _is_parameter(value)}
-            decided[name] = {key: _decided_quantity(value) for key, value in kept.items()}
-    return decided
+            changed[name] = {key: _quantity_without_parameters(value) for key, value in kept.items()}
+    return changed
 
 
-def _decided_quantity(value: Any) -> Any:
+def _quantity_without_parameters(value: Any) -> Any:
     return "1" if _is_parameter(value) else value
 
 

@@ -1,19 +1,24 @@
-"""Warns of GPUs that nothing reads: in objects of unknown kinds, and outside the resources of the containers of a pod."""
+"""Warns of what nothing reads: GPUs in objects of unknown kinds, and GPUs, annotations and fields in the wrong place of a pod."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
-from policies.finding import UNREAD_GPUS, Edit, Finding, Severity, together
+import msgspec
+
+from policies.finding import UNREAD_GPUS, Edit, Finding, Json, Severity, together
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
+from policies.pods.pod import Container, PodSpec
 from policies.pods.quantity import readable
-from policies.rules.ineffective_fields import GROUPS, MISPLACED_FIELD
+from policies.rules.ineffective_fields import GROUPS, MISPLACED_FIELD, READ
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 from webhook.configuration.workload_kinds import WorkloadKind, steps
+from webhook.workloads.places import PodPlace
 
 ID = "workloads"
 """Rule id of the findings of this module."""
@@ -32,14 +37,43 @@ _OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 _LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
 """Maps of labels. They are skipped, because node labels look like resources: nvidia.com/mig-1g.5gb.count."""
 
+_ONLY_OF_PODS = {each.encode_name for each in msgspec.structs.fields(PodSpec)} - {
+    each.encode_name for each in msgspec.structs.fields(Container)
+}
+"""Fields of a pod that a container does not have."""
+_ALIKE = 0.8
+"""How much a kind must be like one that is known."""
+
 _warning = partial(Finding, severity=Severity.WARNING)
+_misplaced = partial(
+    _warning,
+    rule=INEFFECTIVE_FIELDS,
+    reason=MISPLACED_FIELD,
+    message="must not stand here: kubectl refuses an unknown field, and other clients lose it",
+)
 
 
-def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list[Finding]:
-    """Return a warning at the first GPU resource in the object, or nothing."""
+def unread_gpus(
+    group: str, kind: str, data: Any, resource_mapping: ResourceMapping, known: Iterable[tuple[str, str]]
+) -> list[Finding]:
+    """Return a warning at the first GPU resource in the object, or nothing. known: groups and kinds that are read."""
     at = next(_amounts(data, resource_mapping), None)
     if at is None:
         return []
+    kinds = {other.lower(): other for of, other in (*known, ("", "Pod")) if of == group}
+    near = get_close_matches(kind.lower()[:LONGEST_NAME], kinds, n=1, cutoff=_ALIKE)
+    if near:
+        return [
+            _warning(
+                rule=ID,
+                reason=UNREAD_GPUS,
+                path="kind",
+                value=kind,
+                message="no kind of this name is read, and the object contains GPU resources",
+                choices=together(Edit("kind", kinds[near[0]])),
+                remedy=f"did you mean {kinds[near[0]]}?",
+            )
+        ]
     message = f"{kind} contains GPU resources that gpu-admission does not read"
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
     if kind in _OF_CHARTS:
@@ -85,14 +119,66 @@ def misplaced_gpus(
         if is_read or at[-2:-1] == ("overhead",) or resource_mapping.resource(str(at[-1])) is None:
             continue
         if any(at[: len(pod)] == pod for pod in pods):
-            yield _warning(
-                rule=INEFFECTIVE_FIELDS,
-                reason=MISPLACED_FIELD,
+            yield _misplaced(
                 path=field_path(at),
-                message="must not stand here: kubectl refuses an unknown field, and other clients lose it",
                 choices=together(*_into_limits(data, at)),
                 remedy="write it into resources.limits of the container",
             )
+
+
+def misplaced_fields(data: Any, places: Iterable[PodPlace], *, is_built_in: bool) -> Iterator[Finding]:
+    """Yield a warning for each annotation outside the annotations of a pod, and for each field of the pod in a container.
+
+    is_built_in: whether the kind is one of Kubernetes, which has none of them above its pods either.
+    """
+    for place in places:
+        spec, annotations = (
+            place.parts_in_object(("spec",)),
+            place.parts_in_object(("metadata", "annotations")),
+        )
+        if spec[-1:] != ("spec",):  # a predictor of KServe has fields of its own
+            continue
+        targets = [
+            *(
+                (at, (*annotations, at[-1]))
+                for at in _our_keys(data, spec, 0 if is_built_in else len(place.at))
+            ),
+            *((at, (*spec, at[-1])) for at in _in_containers(value_at(data, spec), spec)),
+        ]
+        for at, target in islice(targets, MAX_MISPLACED):
+            moved = Json(msgspec.json.encode(value_at(data, at)).decode())
+            is_free = value_at(data, target) is None
+            yield _misplaced(
+                path=field_path(at),
+                choices=together(Edit(field_path(at)), Edit(field_path(target), moved)) if is_free else (),
+                remedy=f"write it into {field_path(target[:-1])}",
+            )
+
+
+def _our_keys(data: Any, spec: Parts, start: int) -> Iterator[Parts]:
+    """Yield the paths of annotations in the fields on the way to a pod, and in the maps there, that hold no annotations."""
+    on_the_way = (spec[:length] for length in range(start, len(spec) + 1))
+    for at in (each for way in on_the_way for each in (way, (*way, "metadata"))):
+        holder = value_at(data, at)
+        for key, value in holder.items() if isinstance(holder, dict) else ():
+            if key in READ:
+                yield (*at, key)
+            is_read = key == "nodeSelector" or (at[-1:] == ("metadata",) and key in {"annotations", "labels"})
+            if (
+                isinstance(value, dict)
+                and not is_read
+                and key != "metadata"
+                and (*at, key) != spec[: len(at) + 1]
+            ):
+                yield from ((*at, key, each) for each in value if each in READ)
+
+
+def _in_containers(pod: Any, spec: Parts) -> Iterator[Parts]:
+    for (kind,) in sorted(_CONTAINERS):
+        containers = value_at(pod, (kind,))
+        for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            fields = container if isinstance(container, dict) else ()
+            yield from ((*spec, kind, index, field) for field in fields if field in _ONLY_OF_PODS)
 
 
 def _is_of_container(at: Parts) -> bool:

@@ -168,7 +168,12 @@ where the pod stands. */}}
 (has({{ $pod }}.spec.resourceClaims) && size({{ $pod }}.spec.resourceClaims) > 0) ||
 (has({{ $pod }}.spec.schedulingGates) && {{ $pod }}.spec.schedulingGates.exists(g, g.name == 'gpu-admission.dev/quota')) ||
 (has({{ $pod }}.metadata.annotations) && {{ $pod }}.metadata.annotations.exists(k,
-  k == 'gpu-fraction' || k == 'gpu-memory' || {{ range $root.Values.webhooks.fractionAnnotations }}k == '{{ . }}' || {{ end }}k.startsWith('gpu-admission.dev/')))
+  k in {{ include "gpu-admission.fractionAnnotations" $root }} || k.startsWith('gpu-admission.dev/')))
+{{- end }}
+
+{{/* The keys of annotations that ask for a part of a GPU. `is_reviewed` in webhook/evaluation/creation.py knows them by the mappings. */}}
+{{- define "gpu-admission.fractionAnnotations" -}}
+['gpu-fraction', 'gpu-memory', 'gpu-fraction-num-devices'{{ range .Values.webhooks.fractionAnnotations }}, '{{ . }}'{{ end }}]
 {{- end }}
 
 {{/* Ends the path that is called for GPU pods, which is all that the API server's message shows of ours while we are away. */}}

@@ -41,12 +41,12 @@ class Line(Enum):
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to reserve demand in a ledger.
 
-    `catalogues` are the catalogue versions (`catalogue.CatalogueVersion`) by which the demand was computed; each key has the
+    catalogue_versions: each a `CatalogueVersion` as text, by which the demand was computed; each key has the
     largest amount among them. `denials` deny the request even if it fits. `because`: why it counts for a class.
     """
 
     reservation: Reservation
-    catalogues: frozenset[str]
+    catalogue_versions: frozenset[str]
     denials: tuple[Finding, ...] = ()
     because: str = ""
     line: Line = Line.BEHIND
@@ -209,7 +209,7 @@ class _Batch:
         """Return the reason that does not depend on what is free; None if that decides."""
         ledger, reservations = self._ledger, self._ledger.reservations
         reservation = request.reservation
-        is_counted = ledger.catalogue_versions <= request.catalogues
+        is_counted = ledger.catalogue_versions <= request.catalogue_versions
         if request.denials:
             return VerdictReason.REFUSED
         if is_counted and not reservation.demand and request.line is not Line.JOINS:

@@ -4,6 +4,7 @@ Its Deployments run as processes: their own arguments, under their own service a
 """
 
 import base64
+import json
 import subprocess
 import sys
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 from tests.cluster.controllers import eventually
 from tests.controlplane import Client, ControlPlane
 from tests.controlplane.webhook import ROOT, SERVER_NAME, strict_manifests, uninstall
-from tests.deploy.manifests import NAMESPACE, arguments
+from tests.deploy.manifests import NAMESPACE, arguments, rendered
 
 FOREIGN = ("monitoring.coreos.com/", "cert-manager.io/")
 """Kinds of other projects, whose definitions are not ours to bring: what is made of them is left out here."""
@@ -97,6 +98,13 @@ class Installed:
         webhooks = self._plane.client().get(path)[1]["webhooks"]
         bundles = {each["clientConfig"].get("caBundle", "") for each in webhooks}
         return base64.b64decode(bundles.pop()).decode() if len(bundles) == 1 else ""
+
+
+def conditions_with(*annotations: str) -> dict[str, Any]:
+    """Return the match conditions that the chart makes with these `webhooks.fractionAnnotations`, by the name of the webhook."""
+    made = rendered("--set-json", f"webhooks.fractionAnnotations={json.dumps(annotations)}")
+    entries = (entry for document in made for entry in document.get("webhooks", ()))
+    return {entry["name"]: entry.get("matchConditions") for entry in entries}
 
 
 def documents(text: str) -> list[dict[str, Any]]:

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cluster.controllers import counting, eventually, is_ready, is_there
+from tests.cluster.deploy.installed import conditions_with
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import CONFIGURATION_PATHS, CONFIGURATIONS
-from tests.deploy.manifests import rendered
+from tests.controlplane.webhook import CONFIGURATION_PATHS
 from webhook.commands import main
 
 KEY = "example.com/gpu-part"
@@ -51,10 +51,8 @@ def found_by_doctor(plane: ControlPlane) -> list[tuple[str, str]]:
 
 def register(plane: ControlPlane, keys: list[str]) -> None:
     """Have the registered conditions be those that the chart makes with these keys."""
-    made = rendered("--set-json", f"webhooks.fractionAnnotations={json.dumps(keys)}")
-    for kind, path in zip(CONFIGURATIONS, CONFIGURATION_PATHS, strict=True):
-        (document,) = (each for each in made if each["kind"].lower() == kind)
-        conditions = {each["name"]: each.get("matchConditions") for each in document["webhooks"]}
+    conditions = conditions_with(*keys)
+    for path in CONFIGURATION_PATHS:
         stored = plane.client().get(path)[1]
         for entry in stored["webhooks"]:
             entry["matchConditions"] = conditions[entry["name"]]

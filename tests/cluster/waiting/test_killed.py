@@ -32,7 +32,7 @@ def admit_lifts(team: Team, names: list[str]) -> None:
                 reservation=Reservation(
                     lift_id(pod["uid"], "lost"), held[pod["uid"]].demand, int(pod["resourceVersion"])
                 ),
-                catalogues=ledger.catalogue_versions,
+                catalogue_versions=ledger.catalogue_versions,
                 line=Line.LIFTS,
             )
             for pod in pods

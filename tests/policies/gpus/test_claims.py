@@ -12,7 +12,7 @@ from policies.gpus.claims import (
     claim_record,
     decode_claim,
     device_class_names,
-    requested_by,
+    device_classes_by_claim,
     with_accelerator_claims_only,
 )
 from policies.gpus.resource_mapping import (
@@ -69,7 +69,7 @@ def test_what_a_pod_requests_by_claims() -> None:
         {"name": "nameless"},
     ]
 
-    found = requested_by(view(pod(resourceClaims=written)), "team", known.get)
+    found = device_classes_by_claim(view(pod(resourceClaims=written)), "team", known.get)
 
     assert found == {"by-template": classes("gpu.example.com"), "by-claim": classes("nic.example.com")}
 

@@ -1,4 +1,4 @@
-"""GPU classes: documents, look-ups, weights; and laws over the whole built-in catalogue."""
+"""GPU classes: documents, look-ups, weights; and laws over all built-in classes."""
 
 from fractions import Fraction
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 
 from policies.gpus.classes import (
     SEVENTHS,
-    ClassCatalogue,
     GPUClass,
+    GPUClasses,
     GPUClassSpec,
     MigProfile,
     NodeLabel,
@@ -237,35 +237,35 @@ def test_a_profile_that_the_class_does_not_have() -> None:
 
 
 def test_the_later_of_two_classes_with_one_name_holds() -> None:
-    catalogue = ClassCatalogue([gpu_class("nvidia-t4", "nvidia-t4", 16), gpu_class("nvidia-t4", "mine", 15)])
+    gpu_classes = GPUClasses([gpu_class("nvidia-t4", "nvidia-t4", 16), gpu_class("nvidia-t4", "mine", 15)])
 
-    assert [(found.family, found.memory_gib) for found in catalogue] == [("mine", 15)]
-    assert {each.family for each in catalogue} == {"mine"}
+    assert [(found.family, found.memory_gib) for found in gpu_classes] == [("mine", 15)]
+    assert {each.family for each in gpu_classes} == {"mine"}
 
 
 def test_a_label_of_several_families_suggests_none() -> None:
     shared = (NodeLabel(key="accelerator", values=("gpu-node",)),)
-    catalogue = ClassCatalogue(
+    gpu_classes = GPUClasses(
         [
             gpu_class("nvidia-t4", "nvidia-t4", 16, node_labels=shared),
             gpu_class("nvidia-l4", "nvidia-l4", 24, node_labels=shared),
         ]
     )
 
-    found = catalogue.matching_label("accelerator", "gpu-node")
+    found = gpu_classes.matching_label("accelerator", "gpu-node")
     assert [each.name for each in found] == ["nvidia-l4", "nvidia-t4"]
-    assert catalogue.nearest("gpu-node") is None
+    assert gpu_classes.nearest("gpu-node") is None
 
 
 def test_digest_depends_on_content_only() -> None:
     t4, l4 = gpu_class("nvidia-t4", "nvidia-t4", 16), gpu_class("nvidia-l4", "nvidia-l4", 24)
 
-    assert ClassCatalogue([t4, l4]).digest == ClassCatalogue([l4, t4]).digest
-    assert ClassCatalogue([t4, l4]).digest != ClassCatalogue([t4]).digest
+    assert GPUClasses([t4, l4]).digest == GPUClasses([l4, t4]).digest
+    assert GPUClasses([t4, l4]).digest != GPUClasses([t4]).digest
     assert len({t4, l4, gpu_class("nvidia-t4", "nvidia-t4", 16)}) == 2
 
 
-# Laws of the built-in catalogue
+# Laws of the built-in classes
 
 
 PROMISED = """

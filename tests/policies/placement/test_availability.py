@@ -3,9 +3,9 @@
 from fractions import Fraction
 
 from policies.finding import Severity
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.availability import Availability, Complaint
+from policies.placement.availability import Availability, Bounds, Complaint
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
 from policies.placement.named_nodes import NodeState
@@ -43,8 +43,8 @@ def said(found: Complaint | None) -> Said | None:
     return found and (found.message, found.remedy, found.severity)
 
 
-def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) -> Availability:
-    return Availability(view(pod(nodeSelector=selector)), catalogue)
+def availability(selector: dict[str, str], gpu_classes: GPUClasses = CLASSES) -> Availability:
+    return Availability(view(pod(nodeSelector=selector)), gpu_classes)
 
 
 BY_80 = "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod is pinned: it"
@@ -162,14 +162,22 @@ def test_a_profile_that_a_class_lists_and_no_node_has(
     ("name", "is_said"),
     one_that_rule_ineffective_fields_corrects=("nvidia.com/gpus", False),
     a_slice_without_its_dash=("nvidia.com/mig1g.5gb", False),
+    a_slice_without_its_dot=("nvidia.com/mig-3g40gb", False),
     one_of_another_vendor=("amd.com/gpu", True),
 )
 def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
-    found = Availability(view(pod()), CLASSES, nodes=SHARING)
     mapping = load_objects([]).resource_mapping
     known = mapping.resource(name)
     assert known is not None
-    assert (found.without_node(known, mapping) is not None) is is_said
+    bounds = Bounds(
+        availability=Availability(view(pod()), CLASSES, nodes=SHARING),
+        resource_mapping=mapping,
+        max_per_container=None,
+        max_per_pod=None,
+        gpus_per_node=8,
+        known_profiles_only=False,
+    )
+    assert (bounds.check_resource(known, 1) is not None) is is_said
 
 
 @cases(
@@ -276,7 +284,7 @@ def test_no_class_is_suggested_that_the_namespace_may_not_use() -> None:
     )
 
 
-SIZED = ClassCatalogue(
+SIZED = GPUClasses(
     (
         gpu_class("big", "nvidia", 80, gpus_per_node=8),
         gpu_class("small", "nvidia", 16, gpus_per_node=4),
@@ -318,18 +326,20 @@ SLICE_OF_80 = "nvidia.com/mig-3g.40gb"
 
 def test_slices_on_the_cards_that_the_class_states() -> None:
     profiles = CLASSES.named({"nvidia-a100-80gb"})[0].mig_profiles
-    catalogue = ClassCatalogue((gpu_class("dgx", "nvidia", 80, gpus_per_node=4, mig_profiles=profiles),))
+    gpu_classes = GPUClasses((gpu_class("dgx", "nvidia", 80, gpus_per_node=4, mig_profiles=profiles),))
 
-    found = said(availability({"accelerator": "dgx"}, catalogue).too_many_slices(resource(SLICE_OF_80), 9, 8))
+    found = said(
+        availability({"accelerator": "dgx"}, gpu_classes).too_many_slices(resource(SLICE_OF_80), 9, 8)
+    )
 
     why = ", for a pod runs on one node: 2 on each dgx, 4 GPUs in a node"
     assert found == at_most(8, why, SLICE_OF_80)
 
 
 def test_a_catalogue_that_knows_no_slices_judges_none() -> None:
-    catalogue = ClassCatalogue((gpu_class("nvidia-x1", "nvidia-x", 80),))
+    gpu_classes = GPUClasses((gpu_class("nvidia-x1", "nvidia-x", 80),))
 
-    assert availability(ANYWHERE, catalogue).unknown_slice(resource("nvidia.com/mig-1g.99gb")) is None
+    assert availability(ANYWHERE, gpu_classes).unknown_slice(resource("nvidia.com/mig-1g.99gb")) is None
 
 
 def test_the_names_of_eight_slices_are_compared() -> None:
@@ -388,7 +398,7 @@ def test_one_of_the_other_vendor_beside_one_of_its_own_goes() -> None:
 
 
 def test_a_pod_that_is_pinned_twice_to_classes_of_two_vendors() -> None:
-    catalogue = ClassCatalogue(
+    gpu_classes = GPUClasses(
         (
             gpu_class("a", "mixed", 16),
             gpu_class("b", "mixed", 16, resource="amd.com/gpu"),
@@ -399,7 +409,7 @@ def test_a_pod_that_is_pinned_twice_to_classes_of_two_vendors() -> None:
         nodeSelector={"accelerator": "mixed"}, affinity=node_affinity([("accelerator", "In", "mixed")])
     )
 
-    found = Availability(view(document), catalogue).other_vendor(resource("aws.amazon.com/neuroncore"))
+    found = Availability(view(document), gpu_classes).other_vendor(resource("aws.amazon.com/neuroncore"))
 
     assert said(found) == denial(
         "must be amd.com/gpu or nvidia.com/gpu: the pod is pinned to a or b (nodeSelector accelerator=mixed and node affinity "

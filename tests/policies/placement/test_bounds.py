@@ -1,7 +1,7 @@
 """gpu-requests: the most of a resource by number, by name, by class, and what a node of the class has."""
 
 from policies.finding import Edit, Finding
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
@@ -14,7 +14,7 @@ PER_CONTAINER, PER_POD = GPURequestsOptions(max_per_container=LIMITS), GPUReques
 LIMIT = "spec.containers[0].resources.limits[nvidia.com/gpu]"
 
 
-def findings(document: JSON, options: GPURequestsOptions, classes: ClassCatalogue = CLASSES) -> list[Finding]:
+def findings(document: JSON, options: GPURequestsOptions, classes: GPUClasses = CLASSES) -> list[Finding]:
     def options_of(rule_id: str) -> RuleOptions | None:
         return GPUClassOptions() if rule_id == "gpu-class" else None
 
@@ -43,7 +43,7 @@ def test_by_name(options: GPURequestsOptions, message: str, most: int, resource:
 
 
 PROFILES = CLASSES.named({"nvidia-a100-80gb"})[0].mig_profiles
-SIZED = ClassCatalogue(
+SIZED = GPUClasses(
     (
         gpu_class("h100", "h100", 80, gpus_per_node=8),
         gpu_class("dgx-2", "v100", 32, gpus_per_node=16),

@@ -2,7 +2,12 @@
 
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
-from policies.placement.pinning import all_classes, candidate_classes, classes_of_node, for_resource
+from policies.placement.pinning import (
+    all_classes,
+    candidate_classes,
+    candidates_for_resource,
+    classes_of_node,
+)
 from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, index
@@ -146,7 +151,7 @@ OF_NOBODY = GPUResource("hygon.com/dcunum", Measure.SHARES)
     nobody_is_known_to_have_it=(OF_NOBODY, EVERYWHERE, False),
 )
 def test_resources_narrow_it(resource: GPUResource, want: set[str], is_known: bool) -> None:
-    narrowed = for_resource(resource, all_classes(CLASSES, "anywhere"), CLASSES, RESOURCE_MAPPING)
+    narrowed = candidates_for_resource(resource, all_classes(CLASSES, "anywhere"), CLASSES, RESOURCE_MAPPING)
 
     assert {gpu_class.name for gpu_class in narrowed.classes} == want
     assert narrowed.is_narrowed is is_known
@@ -155,4 +160,4 @@ def test_resources_narrow_it(resource: GPUResource, want: set[str], is_known: bo
 def test_a_pin_and_a_device_class_that_disagree_leave_the_pin() -> None:
     pinned = candidate_classes(view(pod(gpu_container(), **T4)), CLASSES, NO_NODES)
 
-    assert for_resource(OF_H100, pinned, CLASSES, RESOURCE_MAPPING) == pinned
+    assert candidates_for_resource(OF_H100, pinned, CLASSES, RESOURCE_MAPPING) == pinned

@@ -1,6 +1,6 @@
 """gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
-from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.gpus.classes import GPUClasses, NodeLabel
 from policies.placement.class_case import ClassCase, Placer, is_wider
 from policies.placement.class_choice import Choice, ClassSelection
 from policies.placement.class_use import ANY as EVERY_CLASS
@@ -44,7 +44,7 @@ L4 = gpu_class(
         NodeLabel(key=PRODUCT, values=("NVIDIA-L4",)),
     ),
 )
-CATALOGUE = ClassCatalogue([*CLASSES, L4])
+CATALOGUE = GPUClasses([*CLASSES, L4])
 GATED = [{"name": "kueue.x-k8s.io/admission"}]
 
 
@@ -346,7 +346,7 @@ def case(document: JSON, resource: str = "nvidia.com/gpu", placed_by: Placer | N
     gpu = RESOURCE_MAPPING.resource(resource)
     selection = ClassSelection(
         pod=view(document),
-        catalogue=ClassCatalogue([L4, gpu_class("small", "small", 16, gpus_per_node=4)]),
+        gpu_classes=GPUClasses([L4, gpu_class("small", "small", 16, gpus_per_node=4)]),
         namespace="team",
         allowed=(EVERY_CLASS,),
         default=None,

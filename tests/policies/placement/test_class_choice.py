@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
 from policies.placement.class_choice import (
@@ -99,7 +99,7 @@ def test_the_choice_of_a_pod(tweaks: JSON, default: str | None, is_pinned: bool,
     gpu = RESOURCE_MAPPING.resource("nvidia.com/gpu")
     selection = ClassSelection(
         pod=view(pod(gpu_container(), **tweaks)),
-        catalogue=ClassCatalogue((*CLASSES, gpu_class("nvidia-h100", "nvidia-h100", 80))),
+        gpu_classes=GPUClasses((*CLASSES, gpu_class("nvidia-h100", "nvidia-h100", 80))),
         namespace="team",
         allowed=("nvidia-t4", "nvidia-a100", "amd-*"),
         default=default,
@@ -129,7 +129,7 @@ NO_NODE = "no class with nodes that namespace team may use has amd.com/gpu"
 def selection(resource: str | None = "nvidia.com/gpu", **of: Any) -> ClassSelection:
     return ClassSelection(
         pod=view(pod(gpu_container())),
-        catalogue=CLASSES,
+        gpu_classes=CLASSES,
         namespace="team",
         label_key="accelerator",
         resources=(GPUResource(resource, Measure.DEVICES),) if resource else (),

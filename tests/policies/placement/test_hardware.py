@@ -2,14 +2,14 @@
 
 import pytest
 
-from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.gpus.classes import GPUClasses, NodeLabel
 from policies.placement.hardware import ANNOTATIONS, chosen_hardware, hardware_keys
 from tests.builders import CLASSES, JSON, REQUIRED, gpu_class, pod, view
 from tests.cases import cases
 from tests.policies.placement.affinities import PREFERRED, PRODUCT, affine, selecting
 
 L4 = gpu_class("nvidia-l4", "nvidia-l4", 24, node_labels=(NodeLabel(key=PRODUCT, values=("NVIDIA-L4",)),))
-KEYS = ClassCatalogue((*CLASSES, L4)).label_keys
+KEYS = GPUClasses((*CLASSES, L4)).label_keys
 
 
 def chosen(spec: JSON, *globs: str) -> str | None:

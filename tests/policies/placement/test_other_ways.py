@@ -1,7 +1,7 @@
 """What is tried where no choice of a finding helps: other classes first, then constraints, tolerations and fewer GPUs."""
 
 from policies.finding import Edits, in_words
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_use import ClassUse
 from policies.placement.named_nodes import Labels, NodeState
@@ -21,7 +21,7 @@ from tests.builders import (
 )
 from tests.cases import cases
 
-NO_CLASSES = ClassCatalogue(())
+NO_CLASSES = GPUClasses(())
 IN_ZONE_A = node_affinity([("zone", "In", "a")])
 REMOVED_AFFINITY = "remove requiredDuringSchedulingIgnoredDuringExecution"
 T4_NODE: Labels = (("accelerator", "nvidia-t4"),)
@@ -39,12 +39,12 @@ def nodes(*label_sets: Labels, taints: tuple[Toleration, ...] = ()) -> NodeFacts
 
 def tried(
     document: JSON,
-    catalogue: ClassCatalogue = NO_CLASSES,
+    gpu_classes: GPUClasses = NO_CLASSES,
     use: ClassUse | None = None,
     facts: NodeFacts | None = None,
     mapping: ResourceMapping = RESOURCE_MAPPING,
 ) -> list[Edits]:
-    return list(other_ways(view(document), mapping, catalogue, use or ClassUse(), facts))
+    return list(other_ways(view(document), mapping, gpu_classes, use or ClassUse(), facts))
 
 
 def words(found: list[Edits]) -> list[str]:
@@ -170,10 +170,10 @@ MANY = 20
 
 
 @cases(
-    ("document", "catalogue", "facts", "most"),
+    ("document", "gpu_classes", "facts", "most"),
     classes=(
         pod(),
-        ClassCatalogue(tuple(gpu_class(f"c{number}", f"c{number}", 16) for number in range(MANY))),
+        GPUClasses(tuple(gpu_class(f"c{number}", f"c{number}", 16) for number in range(MANY))),
         None,
         8,
     ),
@@ -193,6 +193,6 @@ MANY = 20
     ),
 )
 def test_what_is_tried_is_bounded(
-    document: JSON, catalogue: ClassCatalogue, facts: NodeFacts | None, most: int
+    document: JSON, gpu_classes: GPUClasses, facts: NodeFacts | None, most: int
 ) -> None:
-    assert len(tried(document, catalogue, facts=facts)) == most
+    assert len(tried(document, gpu_classes, facts=facts)) == most

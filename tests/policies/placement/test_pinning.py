@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from policies.gpus.classes import ClassCatalogue, NodeLabel
-from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
+from policies.gpus.classes import GPUClasses, NodeLabel
+from policies.placement.pinning import Pinning, allows_label, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import INJECTED
 from tests.builders import CLASSES, JSON, REQUIRED, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
@@ -12,7 +12,7 @@ from tests.policies.placement.affinities import PREFERRED, affine
 ACCELERATOR = "accelerator"
 PRODUCT = "nvidia.com/gpu.product"
 A100 = ("nvidia-a100-40gb", "nvidia-a100-80gb")
-LABELLED = ClassCatalogue(
+LABELLED = GPUClasses(
     (
         *CLASSES,
         gpu_class(
@@ -155,7 +155,7 @@ NOT_IN_80 = (ACCELERATOR, "NotIn", "nvidia-a100-80gb")
     },
 )
 def test_admits(document: JSON, want: bool) -> None:
-    assert admits(view(document), ACCELERATOR, A100) is want
+    assert allows_label(view(document), ACCELERATOR, A100) is want
 
 
 @cases(

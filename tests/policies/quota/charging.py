@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from policies.gpus.claims import decode_claim
-from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.gpus.classes import GPUClasses, NodeLabel
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
@@ -21,7 +21,7 @@ from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests import builders
 from tests.builders import JSON, gpu_class, view
 
-CLASSES = ClassCatalogue(
+CLASSES = GPUClasses(
     (
         *builders.CLASSES,
         # A pool that is time-sliced by four, without and with a resource name of its own.
@@ -67,7 +67,7 @@ RESOURCE_MAPPING = ResourceMapping(
 )
 
 
-def index(nodes: Mapping[str, Mapping[str, str]], classes: ClassCatalogue = CLASSES) -> NodeIndex:
+def index(nodes: Mapping[str, Mapping[str, str]], classes: GPUClasses = CLASSES) -> NodeIndex:
     """Return nodes with these labels, by name."""
     kept = {name: tuple(sorted(labels.items())) for name, labels in nodes.items()}
     return NodeIndex(
@@ -80,7 +80,7 @@ def counted(
     document: JSON,
     mode: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY,
     node_labels: Mapping[str, str] | None = None,
-    classes: ClassCatalogue = CLASSES,
+    classes: GPUClasses = CLASSES,
     nodes: NodeIndex = NO_NODES,
 ) -> Demand:
     """Return what the Pod costs: bound to a node with these labels, or as it is beside `nodes`."""

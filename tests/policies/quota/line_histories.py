@@ -149,7 +149,9 @@ class World:
 
     def admit(self, reservation: Reservation, line: Line, pod: Pod) -> bool:
         before = self.ledger
-        request = ReservationRequest(reservation=reservation, catalogues=frozenset({CATALOGUE}), line=line)
+        request = ReservationRequest(
+            reservation=reservation, catalogue_versions=frozenset({CATALOGUE}), line=line
+        )
         decided = decide(before, [request])
         self.ledger = decided.ledger
         assert not grown(before, self.ledger)

@@ -28,7 +28,7 @@ def outcome(
     document: JSON, hard: Mapping[str, int], used: Mapping[str, int], holders: Mapping[str, str] | None = None
 ) -> ReservationOutcome:
     """Return what the ledger decides on a pod; `holders` hold 6 each, or what stands behind their names, and since when idle."""
-    catalogues = context()
+    catalogue = context()
     limits = {key: Fraction(amount) for key, amount in hard.items()}
     counted = {key: Fraction(amount) for key, amount in used.items()}
     ledger = replace(
@@ -42,8 +42,8 @@ def outcome(
             for key, names in (holders or {}).items()
         },
     )
-    request = quota_request_for_pod(uid("review"), view(document), None, catalogues)
-    return decide_by_own_catalogue(ledger, request, catalogues)
+    request = quota_request_for_pod(uid("review"), view(document), None, catalogue)
+    return decide_by_own_catalogue(ledger, request, catalogue)
 
 
 def denial(document: JSON, *ledger: Any) -> Finding:

@@ -60,7 +60,7 @@ class World:
         uid = f"{owner}-{self.number}"
         requested = ReservationRequest(
             reservation=Reservation(uid, {"gpus": Fraction(gpus)}, name=f"pods/{uid}"),
-            catalogues=frozenset({"now"}),
+            catalogue_versions=frozenset({"now"}),
             line=Line.NEVER_WAITS,
             owner=owner,
         )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.gpus.classes import ClassCatalogue, GPUClass, HostShare, MigProfile, NodeLabel
+from policies.gpus.classes import GPUClass, GPUClasses, HostShare, MigProfile, NodeLabel
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
@@ -27,7 +27,7 @@ from policies.quota.catalogue import (
     read_catalogue,
     write_catalogue,
 )
-from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from tests.builders import JSON, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
@@ -64,14 +64,14 @@ GENERATED_SPECS = st.builds(
     ).map(tuple),
 )
 GENERATED = st.builds(
-    lambda classes, specs: PublishedCatalogue(ClassCatalogue(classes), ResourceMapping(specs)),
+    lambda classes, specs: PublishedCatalogue(GPUClasses(classes), ResourceMapping(specs)),
     st.lists(GENERATED_CLASSES, max_size=3),
     st.lists(GENERATED_SPECS, max_size=3),
 )
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 
 
-def published(catalogue: Catalogues) -> PublishedCatalogue:
+def published(catalogue: Catalogue) -> PublishedCatalogue:
     return read_catalogue(catalogue_digest(catalogue), write_catalogue(catalogue))
 
 
@@ -86,7 +86,7 @@ def test_every_catalogue_can_be_published(catalogue: PublishedCatalogue) -> None
 
 @given(PODS, st.sampled_from(UnclassifiedPods))
 def test_a_published_catalogue_counts_alike(document: JSON, mode: UnclassifiedPods) -> None:
-    def counted(by: Catalogues) -> object:
+    def counted(by: Catalogue) -> object:
         return pod_demand(view(document), by, mode)
 
     assert counted(published(OURS)) == counted(OURS)
@@ -98,7 +98,7 @@ def test_an_older_release_can_read_what_no_demand_depends_on_left_out() -> None:
 
     assert any(gpu_class.gpus_per_node for gpu_class in built_in.classes)
     assert not any("gpusPerNode" in gpu_class for gpu_class in published["classes"])
-    shared = ClassCatalogue([replace(each, per_gpu=HostShare(cpu="12")) for each in CLASSES])
+    shared = GPUClasses([replace(each, per_gpu=HostShare(cpu="12")) for each in CLASSES])
     assert write_catalogue(PublishedCatalogue(shared, RESOURCE_MAPPING)) == write_catalogue(OURS)
     specs = published["resourceMappings"]
     lists = [spec.get(name, []) for spec in specs for name in ("resources", "fractionAnnotations")]
@@ -108,9 +108,9 @@ def test_an_older_release_can_read_what_no_demand_depends_on_left_out() -> None:
 def test_the_digest_covers_classes_and_vocabulary() -> None:
     digest = catalogue_digest(OURS)
 
-    backwards = ClassCatalogue(reversed(list(CLASSES)))
+    backwards = GPUClasses(reversed(list(CLASSES)))
     assert digest == catalogue_digest(PublishedCatalogue(backwards, RESOURCE_MAPPING))
-    assert digest != catalogue_digest(PublishedCatalogue(ClassCatalogue(()), RESOURCE_MAPPING))
+    assert digest != catalogue_digest(PublishedCatalogue(GPUClasses(()), RESOURCE_MAPPING))
     assert digest != catalogue_digest(PublishedCatalogue(CLASSES, ResourceMapping(())))
 
 

@@ -290,8 +290,8 @@ def test_classes_are_counted_once_for_a_pod_and_the_claim_that_the_scheduler_mad
 def test_the_schedulers_claim_is_free_where_its_pod_was_counted(
     device_class: str, username: str, mapping: ResourceMapping, asks: bool
 ) -> None:
-    catalogues = context(classes=CLASSES, resource_mapping=mapping)
-    request = quota_request_for_claim("r", decoded(claim(exactly(device_class))), username, catalogues)
+    catalogue = context(classes=CLASSES, resource_mapping=mapping)
+    request = quota_request_for_claim("r", decoded(claim(exactly(device_class))), username, catalogue)
 
     assert request.asks_for_gpus is asks
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.placement.named_nodes import HOSTNAME
 from policies.quota.amounts import texts
 from policies.quota.demand import UnclassifiedPods
@@ -213,7 +213,7 @@ def test_a_pod_that_names_many_nodes(number: int, want: dict[str, str]) -> None:
 
 
 def test_a_cluster_without_classes_counts_in_total() -> None:
-    nothing = ClassCatalogue(())
+    nothing = GPUClasses(())
 
     assert texts(counted(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
     assert by_class(counted(pod(gpu_container("2")), MOST_EXPENSIVE, classes=nothing).vector) == {}

@@ -2,13 +2,13 @@
 
 from fractions import Fraction
 
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.quota.granted import granted_together
 from tests.builders import gpu_class
 from tests.cases import cases
 
 FAMILY, LARGE, SMALL = (f"classes/nvidia-a100{end}" for end in ("", "-80gb", "-40gb"))
-CLASSES = ClassCatalogue(
+CLASSES = GPUClasses(
     [
         gpu_class("nvidia-a100-80gb", "nvidia-a100", 80),
         gpu_class("nvidia-a100-40gb", "nvidia-a100", 40),

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from policies.gpus.claims import decode_claim
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.pods.fingerprint import Fingerprints
 from policies.quota.amounts import texts
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
-from policies.quota.demand import Catalogues, Demand, UnclassifiedPods
+from policies.quota.demand import Catalogue, Demand, UnclassifiedPods
 from policies.quota.ledger.decide import Line, VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import (
@@ -31,12 +31,12 @@ OLD = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 _SPOT = ResourceMappingSpec(resources=(ResourcePattern(pattern="example.com/spot", measure=Measure.DEVICES),))
 _SHARED_T4 = msgspec.structs.replace(CLASSES.named([T4])[0], equivalents={"nvidia.com/gpu": "1/2"})
 _SPECS = (_SPOT, *RESOURCE_MAPPING.specs)
-NEW = PublishedCatalogue(ClassCatalogue([*CLASSES, _SHARED_T4]), ResourceMapping(_SPECS))
+NEW = PublishedCatalogue(GPUClasses([*CLASSES, _SHARED_T4]), ResourceMapping(_SPECS))
 """A T4 weighs half as much, and there is one more resource."""
 PUBLISHED = {catalogue_digest(each): each for each in (OLD, NEW)}
 
 
-def catalogue_version(of: Catalogues, mode: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> str:
+def catalogue_version(of: Catalogue, mode: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> str:
     return str(CatalogueVersion(catalogue_digest(of), mode))
 
 
@@ -44,7 +44,7 @@ def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
     return quota_ledger(used={}, class_catalogue=now, next_catalogue=following)
 
 
-def asking(own: Catalogues, amounts: dict[str, str], before: JSON | None = None) -> QuotaRequest:
+def asking(own: Catalogue, amounts: dict[str, str], before: JSON | None = None) -> QuotaRequest:
     stored = None if before is None else view(before)
     return quota_request_for_pod("review", view(requested(amounts)), stored, own)
 
@@ -69,7 +69,7 @@ SPOT = {"example.com/spot": "3"}
     a_new_name_while_it_moves=(OLD, NEW, SPOT, "3"),
 )
 def test_every_replica_computes_demand_by_the_catalogue_versions_of_the_ledger(
-    own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
+    own: Catalogue, now: Catalogue, following: Catalogue | None, amounts: dict[str, str], want: str | None
 ) -> None:
     ledger_object = ledger(
         catalogue_version(now), None if following is None else catalogue_version(following)
@@ -78,7 +78,7 @@ def test_every_replica_computes_demand_by_the_catalogue_versions_of_the_ledger(
     counted = asking(own, amounts).on(ledger_object, PUBLISHED)
 
     assert texts(counted.reservation.demand).get("gpus") == want
-    assert counted.catalogues == ledger_object.catalogue_versions
+    assert counted.catalogue_versions == ledger_object.catalogue_versions
 
 
 def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> None:

@@ -298,7 +298,7 @@ def test_a_namespace_that_does_not_queue(used: int, ask: int, want: VerdictReaso
     ledger_of_b = found.team_ledgers.of("b")
     assert ledger_of_b is not None
     new = ReservationRequest(
-        reservation=Reservation("new", gpus(ask)), catalogues=frozenset({"now"}), line=Line.BEHIND
+        reservation=Reservation("new", gpus(ask)), catalogue_versions=frozenset({"now"}), line=Line.BEHIND
     )
     assert decide(ledger_of_b, [new]).verdicts[0].reason is want
 
@@ -307,5 +307,5 @@ def test_a_lift_waits_for_a_dimension_that_another_ledger_lacks() -> None:
     lacks = replace(ledger(), used={})
     ledger_of_a = of_team(4, a=ledger(0, held("a")), b=lacks).of("a")
     assert ledger_of_a is not None
-    lift = ReservationRequest(reservation=begun("a"), catalogues=frozenset({"now"}), line=Line.LIFTS)
+    lift = ReservationRequest(reservation=begun("a"), catalogue_versions=frozenset({"now"}), line=Line.LIFTS)
     assert decide(ledger_of_a, [lift]).verdicts[0].reason is VerdictReason.UNCOUNTED

@@ -1,6 +1,6 @@
 """gpu-class: a GPU pod runs on the requested class, and the finding says so when it cannot."""
 
-from policies.gpus.classes import ClassCatalogue, GPUClass, NodeLabel
+from policies.gpus.classes import GPUClass, GPUClasses, NodeLabel
 from policies.rules.gpu_class import GPUClassOptions, class_pins
 from tests.builders import CLASSES, JSON, container, context, gpu_class, pod, view
 from tests.cases import cases
@@ -95,7 +95,7 @@ def test_placement(document: JSON, options: GPUClassOptions, want: str | None) -
     class_before_family_of_that_name=(asking("nvidia-t4"), T4_ONLY, selecting("nvidia-t4")),
 )
 def test_placement_by_the_labels_of_nodes(document: JSON, options: GPUClassOptions, want: JSON) -> None:
-    spec = {**placed(document, options, classes=ClassCatalogue((*CLASSES, H100, QUARTERS)))["spec"]}
+    spec = {**placed(document, options, classes=GPUClasses((*CLASSES, H100, QUARTERS)))["spec"]}
     del spec["containers"]
 
     assert spec == want
@@ -105,7 +105,7 @@ def test_classes_of_a_family_that_go_by_values_are_alternatives() -> None:
     h100_nvl = by_product("nvidia-h100-nvl", 94, "NVIDIA-H100-NVL")
     h100_pcie = by_product("nvidia-h100-pcie", 80, "NVIDIA-H100-PCIe")
 
-    document = placed(asking("nvidia-h100"), BY_PRODUCT, classes=ClassCatalogue((h100_nvl, h100_pcie)))
+    document = placed(asking("nvidia-h100"), BY_PRODUCT, classes=GPUClasses((h100_nvl, h100_pcie)))
 
     want = affinity(PRODUCT, "In", "NVIDIA-H100-NVL", "NVIDIA-H100-PCIe")
     assert document["spec"]["affinity"] == want["affinity"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.finding import Severity
-from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.gpus.classes import GPUClasses, NodeLabel
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
@@ -19,7 +19,7 @@ from webhook.configuration.loader import load_directory
 DEFAULT = GPUClassOptions(default="nvidia-t4")
 CLASS = "gpu-admission.dev/gpu-class"
 PARAMS = "gpu-admission.dev/model-params"
-CATALOGUE = ClassCatalogue(
+CATALOGUE = GPUClasses(
     [
         *CLASSES,
         gpu_class(

@@ -76,7 +76,7 @@ PINS_ITSELF = (
         asking("nvidia-t4"),
         GPUClassOptions(label_key="example.com/card"),
         f"metadata.annotations[{CLASS}]: nvidia-t4 (annotation {CLASS}) must have node label example.com/card "
-        "in the catalogue to pin a pod; ask the platform team to add the label to the GPUClass, or to change "
+        "in its GPUClass to pin a pod; ask the platform team to add the label to the GPUClass, or to change "
         "labelKey of gpu-class in the policy",
     ),
     family_of_which_one_class_is_not_allowed=(
@@ -137,7 +137,7 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
     default_without_the_label=(
         asking(),
         GPUClassOptions(default="nvidia-t4", label_key="example.com/card"),
-        "nvidia-t4 (the default of the policy) must have node label example.com/card in the catalogue to pin "
+        "nvidia-t4 (the default of the policy) must have node label example.com/card in its GPUClass to pin "
         "a pod; ask the platform team to add the label to the GPUClass, or to change labelKey of gpu-class "
         "in the policy",
     ),

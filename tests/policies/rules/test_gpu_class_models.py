@@ -3,7 +3,7 @@
 from typing import Any
 
 from policies.finding import Severity
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.pods.patch import PodPatch
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, context, gpu_container, pod, view
@@ -25,7 +25,7 @@ def modelled(model: JSON, gpus: str = "1", resource: str = "nvidia.com/gpu", **t
 
 
 def placed(
-    document: JSON, options: GPUClassOptions, classes: ClassCatalogue = BUILT_IN
+    document: JSON, options: GPUClassOptions, classes: GPUClasses = BUILT_IN
 ) -> tuple[list[str], list[tuple[Severity, str]]]:
     """Return what /mutate adds, and what /validate says of the pod with it."""
     known = context(classes=classes, resource_mapping=RESOURCE_MAPPING)
@@ -54,9 +54,7 @@ def placed(
         1,
     ),
 )
-def test_class(
-    document: JSON, options: GPUClassOptions, classes: ClassCatalogue, want: str, warned: int
-) -> None:
+def test_class(document: JSON, options: GPUClassOptions, classes: GPUClasses, want: str, warned: int) -> None:
     added, found = placed(document, options, classes)
 
     assert added == [want]

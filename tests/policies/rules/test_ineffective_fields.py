@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from policies.finding import Edit, Severity
+from policies.placement.named_nodes import NodeState
+from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import READ_BY
 from policies.pods.workload import Workload
 from policies.registry import RULES
@@ -34,7 +36,7 @@ def findings(document: JSON) -> list[tuple[Severity, str]]:
 
 
 def advice(document: JSON) -> list[str]:
-    found = list(check_workload(workload(document), OPTIONS, context()))
+    found = list(check_workload(workload(document), OPTIONS, context(resource_mapping=BUILT_IN)))
     assert all(finding.severity is Severity.WARNING for finding in found)
     return [finding.sentence() for finding in found]
 
@@ -55,6 +57,37 @@ def test_name_with_a_slash_that_the_api_server_refuses(name: str) -> None:
     want = f"{LIMIT.format(name)}did you mean nvidia.com/gpu? T{REFUSED}"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.DENIAL, want)]
+
+
+@cases(
+    ("name", "amount", "moved"),
+    with_an_equals_sign=("nvidia.com/gpu=2", None, 2),
+    with_a_colon=("nvidia.com/gpu: 8", None, 8),
+    with_an_amount_beside_it=("nvidia.com/gpu=2", 4, 4),
+)
+def test_an_amount_that_became_part_of_the_name(name: str, amount: int | None, moved: int) -> None:
+    document = pod(container(resources={"limits": {name: amount}}))
+    (found,) = check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))
+
+    assert found.sentence() == f"{LIMIT.format(name)}did you mean nvidia.com/gpu? T{REFUSED}"
+    limits = "spec.containers[0].resources.limits"
+    assert found.choices == ((Edit(f"{limits}[{name}]"), Edit(f"{limits}[nvidia.com/gpu]", moved)),)
+
+
+def test_a_name_that_a_pattern_fits_and_the_api_server_refuses() -> None:
+    want = f"{LIMIT.format('nvidia.com/gpu one')}write the whole name, such as nvidia.com/gpu; t{REFUSED}"
+
+    assert findings(pod(gpu_container(resource="nvidia.com/gpu one"))) == [(Severity.DENIAL, want)]
+
+
+def test_a_near_name_that_a_node_has() -> None:
+    state = NodeState(resources=frozenset({"nvidia.com/gpu-shared"}))
+    nodes = NodeFacts(keys=(), states={(): frozenset({state})})
+    document = pod(gpu_container(resource="nvidia.com/gpu-shared"))
+
+    without = check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))
+    assert [each.remedy for each in without] == ["did you mean nvidia.com/gpu.shared?"]
+    assert [*check(view(document), OPTIONS, context(resource_mapping=BUILT_IN, nodes=nodes))] == []
 
 
 @cases(
@@ -197,6 +230,28 @@ def test_annotation_that_nothing_reads(metadata: JSON, want: str) -> None:
     assert findings(document) == [(Severity.WARNING, f"{want}")]
 
 
+@cases(
+    ("of_pod", "annotations", "is_said"),
+    alone=(container(), {}, True),
+    beside_a_gpu=(gpu_container(), {}, False),
+    beside_the_annotation=(container(), {"gpu-fraction": "0.5"}, False),
+)
+def test_a_part_of_a_gpu_as_a_label(of_pod: JSON, annotations: dict[str, str], is_said: bool) -> None:
+    document = pod(of_pod, annotations=annotations)
+    document["metadata"]["labels"] = {"gpu-fraction": "0.5"}
+
+    want = "metadata.labels[gpu-fraction]: write it as annotation gpu-fraction; has no effect as a label"
+    assert findings(document) == ([(Severity.WARNING, want)] if is_said else [])
+
+
+def test_a_fact_with_a_word_between_is_another_one() -> None:
+    document = pod(gpu_container(), annotations={"gpu-admission.dev/model-size": "140GB"})
+
+    assert findings(document) == [
+        (Severity.WARNING, f"metadata.annotations[gpu-admission.dev/model-size]: remove it; n{UNREAD}")
+    ]
+
+
 def test_annotations_that_are_read_and_those_of_others_are_left_alone() -> None:
     read = dict.fromkeys(READ, "x")
     others = {"gpu-admission.io/team": "ml", "gpuclass": "x", "nvidia.com/gpu-class": "x"}
@@ -249,6 +304,16 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
         "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
         "no effect as a label",
     ),
+    part_of_a_gpu_on_the_deployment=(
+        written(
+            "Deployment",
+            "apps/v1",
+            metadata={"annotations": {"gpu-fraction": "0.5"}},
+            spec={"template": {"spec": {"containers": [container()]}}},
+        ),
+        "metadata.annotations[gpu-fraction]: write it into spec.template.metadata.annotations; has no effect here: "
+        "the pods of a Deployment do not get its annotations",
+    ),
     containers_below_the_spec_of_a_deployment=(
         {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
         "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
@@ -281,6 +346,7 @@ def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> No
     "document",
     nothing_of_ours=deployment(),
     on_the_pods_as_well=deployment(CLASS, annotations=CLASS),
+    part_beside_whole_gpus=deployment(annotations={"gpu-memory": "12"}),
     operator_that_copies_annotations_to_pods=(
         written(
             "InferenceService",

@@ -40,7 +40,7 @@ kind: Pod
 metadata:
   name: a
   annotations:
-    gpu-admission.dev/model-size: 140GB
+    gpu-admission.dev/model-hed-size: 140GB
     gpu-admission.dev/skip: "true"
     gpu-admission.dev/gpu-memory: 40Gi
     gpu-admission.dev/fabric: fast
@@ -71,7 +71,7 @@ spec:
         )
         + "left: a.yaml:6: its edit would be denied (metadata.annotations[gpu-admission.dev/model-head-size] = "
         '"140GB": must be a head size, a whole number from 1 to 1000000000, not "140GB" [gpu-class]): '
-        "metadata.annotations[gpu-admission.dev/model-size]: did you mean gpu-admission.dev/model-head-size? No rule "
+        "metadata.annotations[gpu-admission.dev/model-hed-size]: did you mean gpu-admission.dev/model-head-size? No rule "
         "reads an annotation of this name [ineffective-fields]\n"
         "3 findings can be fixed in 1 file, 0 denials left\nnothing is written: add --yes\n",
     ),

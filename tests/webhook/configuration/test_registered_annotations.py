@@ -36,13 +36,13 @@ UNKNOWN = (
     "is not known to the registered webhooks: its pods are counted, and neither they nor changes of it are reviewed; "
     "add it to webhooks.fractionAnnotations of the chart"
 )
-ON_ANNOTATIONS = "object.metadata.annotations.exists(k, k=='gpu-fraction'||k=='gpu-memory'"
+ON_ANNOTATIONS = "object.metadata.annotations.exists(k, k in ['gpu-fraction', 'gpu-memory'"
 
 
 @cases(
     ("conditions", "want"),
-    registered=([f"{ON_ANNOTATIONS}||k=='acme.io/part')"], []),
-    not_registered=([f"{ON_ANNOTATIONS})"], [f"spec.fractionAnnotations[1].key acme.io/part {UNKNOWN}"]),
+    registered=([f"{ON_ANNOTATIONS}, 'acme.io/part'])"], []),
+    not_registered=([f"{ON_ANNOTATIONS}])"], [f"spec.fractionAnnotations[1].key acme.io/part {UNKNOWN}"]),
     no_condition_is_on_annotations=(["x"], []),
 )
 def test_annotations_that_are_not_registered(conditions: list[str], want: list[str]) -> None:

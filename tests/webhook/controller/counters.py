@@ -20,7 +20,7 @@ class Counter:
 
     def __init__(self, nodes: list[JSON], pods: list[JSON]) -> None:
         read, self.reader = counted_node_reader(CONFIGURATION), RecordReader(CONFIGURATION)
-        self.catalogues = CONFIGURATION
+        self.catalogue = CONFIGURATION
         self.stored = [read(_raw(each)) for each in nodes]
         self.nodes = SimpleNamespace(all=lambda: self.stored)
         self.records = [record for each in pods if (record := self.reader.read_pod(_raw(each)))]

@@ -60,7 +60,7 @@ class World:
         self.reshown, self.failures, self.clock = 0, 0, 1000.0
         monkeypatch.setattr(gpu_use, "monotonic", lambda: self.clock)
         usage_cache: Any = SimpleNamespace(
-            own_counter=SimpleNamespace(catalogues=CATALOGUES, demands=lambda: list(self.pods.values()))
+            own_counter=SimpleNamespace(catalogue=CATALOGUES, demands=lambda: list(self.pods.values()))
         )
         quotas: Any = SimpleNamespace(
             first=lambda _namespace: SimpleNamespace(status=SimpleNamespace(idle=self.status))

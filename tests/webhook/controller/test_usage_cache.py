@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
 from policies.quota.demand import UnclassifiedPods
 from tests.budgets import budget
@@ -25,7 +25,7 @@ from webhook.controller.usage_cache import FRESH_SHARE, ROUND_SHARE, UsageCache,
 from webhook.controller.usage_counter import UsageCounter
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
-NEXT = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
+NEXT = PublishedCatalogue(GPUClasses(list(CLASSES)[:1]), RESOURCE_MAPPING)
 
 
 def caching(api: ApiClient) -> UsageCache:
@@ -66,7 +66,7 @@ class Counter:
     """Stands for the counter of a catalogue."""
 
     def __init__(self, digest: str, *, synced: bool = True) -> None:
-        self.digest, self.synced, self.catalogues = digest, synced, OURS
+        self.digest, self.synced, self.catalogue = digest, synced, OURS
         self.called: list[tuple[object, ...]] = []
 
     def __getattr__(self, name: str) -> Callable[..., frozenset[str]]:

@@ -56,7 +56,7 @@ def test_a_round_for_many_gpus(tmp_path: Path) -> None:
                 prometheus=client, idle_after=timedelta(seconds=60), rules_interval=timedelta(seconds=30)
             )
             usage_cache: Any = SimpleNamespace(
-                own_counter=SimpleNamespace(catalogues=CATALOGUES, demands=lambda: pods)
+                own_counter=SimpleNamespace(catalogue=CATALOGUES, demands=lambda: pods)
             )
             quotas: Any = SimpleNamespace(first=lambda _namespace: None)
             metrics = ControllerMetrics(CollectorRegistry())

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest, write_catalogue
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -20,7 +20,7 @@ from webhook.quota import catalogues
 from webhook.quota.catalogues import ATTEMPTS, PublishedCatalogues
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
-THEIRS = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
+THEIRS = PublishedCatalogue(GPUClasses(list(CLASSES)[:1]), RESOURCE_MAPPING)
 OUR_DIGEST, THEIR_DIGEST = catalogue_digest(OURS), catalogue_digest(THEIRS)
 AWAY = errors.Unreachable("connection refused")
 
@@ -57,7 +57,7 @@ def test_what_a_ledger_names_is_read_on_demand(
 
 def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogues, "REMEMBERED", 2)
-    others = [PublishedCatalogue(ClassCatalogue([each]), RESOURCE_MAPPING) for each in CLASSES][:3]
+    others = [PublishedCatalogue(GPUClasses([each]), RESOURCE_MAPPING) for each in CLASSES][:3]
     digests = [catalogue_digest(each) for each in others]
     api = ConfigMapApi(CATALOGUES, dict(zip(digests, map(write_catalogue, others), strict=True)))
     read = published(api)

@@ -70,8 +70,8 @@ def test_argo_takes_from_the_workflow_what_a_template_leaves_out() -> None:
 
     assert place.data["spec"]["tolerations"] == [toleration]
     assert place.data["spec"]["nodeSelector"] == {"zone": "a"}
-    assert place.located("spec.tolerations[0].key") == "spec.tolerations[0].key"
-    assert place.located("spec.nodeSelector[zone]") == "spec.templates[0].nodeSelector.zone"
+    assert place.path_in_object("spec.tolerations[0].key") == "spec.tolerations[0].key"
+    assert place.path_in_object("spec.nodeSelector[zone]") == "spec.templates[0].nodeSelector.zone"
 
 
 def test_a_quantity_that_a_parameter_fills_in_is_some_device() -> None:
@@ -135,4 +135,6 @@ def test_what_changes_in_a_pod_made_of_several_parts_is_put_where_each_is() -> N
 def test_what_is_nowhere_in_the_object_is_reported_of_the_whole() -> None:
     (place,) = found("trainer.kubeflow.org", "TrainJob", at("spec.trainer.resourcesPerNode", {}))
 
-    assert place.parts(path_parts("spec.nodeSelector")) == path_parts("spec.trainer.resourcesPerNode")
+    assert place.parts_in_object(path_parts("spec.nodeSelector")) == path_parts(
+        "spec.trainer.resourcesPerNode"
+    )

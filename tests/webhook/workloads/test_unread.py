@@ -7,15 +7,19 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from policies.finding import Edit, Finding, short_path
+from policies.rules.ineffective_fields import GROUPS
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.serving.served import admission, request
 from webhook.commands import main
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
-from webhook.workloads.unread import MAX_VALUES, misplaced_gpus, unread_gpus
+from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.unread import MAX_VALUES, misplaced_fields, misplaced_gpus, unread_gpus
 
-MAPPING = load_directory(None).resource_mapping
+BUILT_IN = load_directory(None)
+MAPPING, KINDS = BUILT_IN.resource_mapping, BUILT_IN.workload_kinds
 KIND = {"group": "example.com", "version": "v1", "kind": "TrainingJob"}
 OURS: JSON = {
     "apiVersion": "example.com/v1",
@@ -43,7 +47,7 @@ OURS: JSON = {
     nothing=("{}", None),
 )
 def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
-    found = unread_gpus("TrainingJob", yaml.safe_load(text), MAPPING)
+    found = unread_gpus("example.com", "TrainingJob", yaml.safe_load(text), MAPPING, KINDS)
 
     message = (
         "name their paths in workloadKinds of a GPUResourceMapping; TrainingJob contains GPU resources that "
@@ -54,7 +58,9 @@ def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
 
 @pytest.mark.parametrize("kind", ["Application", "ApplicationSet", "HelmRelease"])
 def test_values_of_a_chart_are_for_the_chart_to_place(kind: str) -> None:
-    (found,) = unread_gpus(kind, yaml.safe_load("spec: {values: {limits: {nvidia.com/gpu: 1}}}"), MAPPING)
+    (found,) = unread_gpus(
+        "", kind, yaml.safe_load("spec: {values: {limits: {nvidia.com/gpu: 1}}}"), MAPPING, KINDS
+    )
 
     assert found.remedy == "render the chart, and check what it makes"
 
@@ -68,12 +74,132 @@ def test_a_gpu_that_stands_beside_the_resources() -> None:
     ]
 
 
+@cases(
+    ("group", "kind", "want"),
+    a_deployment=("apps", "Deployement", "Deployment"),
+    a_pod_in_small_letters=("", "pod", "Pod"),
+    a_job_of_an_operator=("kubeflow.org", "PytorchJob", "PyTorchJob"),
+)
+def test_a_kind_that_is_misspelt(group: str, kind: str, want: str) -> None:
+    data = {"kind": kind, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+    (found,) = unread_gpus(group, kind, data, MAPPING, KINDS)
+
+    message = "No kind of this name is read, and the object contains GPU resources [workloads]"
+    assert found.sentence() == f'kind = "{kind}": did you mean {want}? {message}'
+    assert found.fix == (Edit("kind", want),)
+
+
+@cases(
+    ("group", "kind"),
+    of_another_group=("example.com", "Deployment"),
+    nothing_near=("apps", "Scaler"),
+)
+def test_a_kind_that_may_be_one(group: str, kind: str) -> None:
+    (found,) = unread_gpus(group, kind, {"spec": {"nvidia.com/gpu": 1}}, MAPPING, KINDS)
+
+    assert found.remedy == "name their paths in workloadKinds of a GPUResourceMapping"
+
+
+OURS_IN_TEXT = "gpu-admission.dev/gpu-class: nvidia-a100"
+NOT_HERE = (
+    "must not stand here: kubectl refuses an unknown field, and other clients lose it [ineffective-fields]"
+)
+POD, TEMPLATE = "metadata.annotations", "spec.template.metadata.annotations"
+KEY = "[gpu-admission.dev/gpu-class]"
+
+
+@cases(
+    ("kind", "text", "at", "into"),
+    metadata_with_annotation=("v1 Pod", "metadata: {annotation: {OURS}}", f"metadata.annotation{KEY}", POD),
+    bare_metadata=("v1 Pod", "metadata: {OURS}", f"metadata{KEY}", POD),
+    the_spec=("v1 Pod", "spec: {annotations: {OURS}}", f"spec.annotations{KEY}", POD),
+    the_spec_of_a_deployment=(
+        "apps/v1 Deployment",
+        "spec: {annotations: {OURS}, template: {spec: {containers: []}}}",
+        f"spec.annotations{KEY}",
+        TEMPLATE,
+    ),
+    a_template=(
+        "apps/v1 Deployment",
+        "spec: {template: {annotations: {OURS}, spec: {containers: []}}}",
+        f"spec.template.annotations{KEY}",
+        TEMPLATE,
+    ),
+    the_metadata_of_a_deployment=(
+        "apps/v1 Deployment",
+        "metadata: {annotation: {OURS}}\nspec: {template: {spec: {containers: []}}}",
+        f"metadata.annotation{KEY}",
+        TEMPLATE,
+    ),
+    a_template_of_an_operator=(
+        "kubeflow.org/v1 PyTorchJob",
+        "spec: {pytorchReplicaSpecs: {Worker: {template: {spec: {annotations: {OURS}}}}}}",
+        f"spec.pytorchReplicaSpecs.Worker.template.spec.annotations{KEY}",
+        "spec.pytorchReplicaSpecs.Worker.template.metadata.annotations",
+    ),
+    a_selector_in_a_container=(
+        "v1 Pod",
+        "spec: {containers: [{nodeSelector: {a: b}}]}",
+        "spec.containers[0].nodeSelector",
+        "spec",
+    ),
+    tolerations_in_an_init_container=(
+        "apps/v1 Deployment",
+        "spec: {template: {spec: {initContainers: [{tolerations: []}]}}}",
+        "spec.template.spec.initContainers[0].tolerations",
+        "spec.template.spec",
+    ),
+)
+def test_what_is_written_beside_its_place(kind: str, text: str, at: str, into: str) -> None:
+    (found,) = misplaced(kind, text)
+
+    assert found.sentence() == f"{short_path(at)}: write it into {into}; {NOT_HERE}"
+    ((removed, moved),) = found.choices
+    assert (removed, moved.path) == (Edit(at), f"{into}{KEY if KEY in at else '.' + at.rpartition('.')[2]}")
+
+
+@cases(
+    ("kind", "text"),
+    annotations=("v1 Pod", "metadata: {annotations: {OURS}}\nspec: {nodeSelector: {OURS}}"),
+    of_a_deployment=(
+        "apps/v1 Deployment",
+        "metadata: {annotations: {OURS}}\nspec: {selector: {}, template: {spec: {}}}",
+    ),
+    of_kserve=(
+        "serving.kserve.io/v1beta1 InferenceService",
+        "spec: {predictor: {annotations: {OURS}, model: {}}}",
+    ),
+    of_the_object_of_an_operator=(
+        "kubeflow.org/v1 PyTorchJob",
+        "spec: {annotations: {OURS}, pytorchReplicaSpecs: {Worker: {template: {spec: {}}}}}",
+    ),
+    of_the_wrong_type=("v1 Pod", "metadata: []\nspec: {containers: {a: 1}, initContainers: [1]}"),
+)
+def test_what_may_stand_there(kind: str, text: str) -> None:
+    assert misplaced(kind, text) == []
+
+
+def misplaced(kind: str, text: str) -> list[Finding]:
+    version, _, name = kind.partition(" ")
+    group = version.rpartition("/")[0]
+    data = yaml.safe_load(text.replace("OURS", OURS_IN_TEXT))
+    if name == "Pod":
+        places = [PodPlace.of_pod()]
+    else:
+        _, pods = workload_pods(KINDS, group, name, msgspec.Raw(msgspec.json.encode(data)))
+        places = [place for place, _ in pods]
+    return list(misplaced_fields(data, places, is_built_in=GROUPS.get(name) == group))
+
+
 def test_only_so_many_values_are_searched() -> None:
     before = {str(number): 0 for number in range(MAX_VALUES)}
 
-    assert unread_gpus("T", {**before, "nvidia.com/gpu": 1}, MAPPING) == []
-    assert unread_gpus("T", {**dict(list(before.items())[1:]), "nvidia.com/gpu": 1}, MAPPING) == []
-    assert unread_gpus("T", {**dict(list(before.items())[2:]), "nvidia.com/gpu": 1}, MAPPING) != []
+    def found(data: JSON) -> list[Finding]:
+        return unread_gpus("", "T", data, MAPPING, KINDS)
+
+    assert found({**before, "nvidia.com/gpu": 1}) == []
+    assert found({**dict(list(before.items())[1:]), "nvidia.com/gpu": 1}) == []
+    assert found({**dict(list(before.items())[2:]), "nvidia.com/gpu": 1}) != []
 
 
 def reviewed(*by: Document) -> list[str]:

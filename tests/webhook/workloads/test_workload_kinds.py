@@ -37,7 +37,7 @@ def gpus(kind: str, data: object) -> list[str]:
     found = []
     for place, pod in pods:
         for request in CONFIGURATION.resource_mapping.requests(pod):
-            path = place.located(f"{request.place.path}.resources.limits[{request.resource.name}]")
+            path = place.path_in_object(f"{request.place.path}.resources.limits[{request.resource.name}]")
             found.append(f"{path} = {request.resource.name}: {request.quantity.value}")
     return found
 
@@ -222,7 +222,7 @@ def test_nim_requests_claims() -> None:
     assert spec["containers"][0]["resources"]["claims"] == [{"name": "claim-0"}]
     assert spec["nodeSelector"] == {"pool": "a"}
     at = "spec.resourceClaims[0].resourceClaimTemplateName"
-    assert place.located(at) == "spec.draResources[0].resourceClaimTemplateName"
+    assert place.path_in_object(at) == "spec.draResources[0].resourceClaimTemplateName"
 
 
 @cases(
@@ -268,7 +268,7 @@ def test_a_part_for_one_container_and_the_amounts_are_one_pod() -> None:
 
     (container,) = place.data["spec"]["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
-    assert place.located("spec.containers[0].env[0].name") == (
+    assert place.path_in_object("spec.containers[0].env[0].name") == (
         "spec.services.Worker.extraPodSpec.mainContainer.env[0].name"
     )
 

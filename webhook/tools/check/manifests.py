@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from policies.finding import truncate
 from policies.pods.field_paths import Parts, field_path, value_at
+from policies.pods.names import is_resource_name
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import GROUP, QUOTA, TEAM, LocatedProblem
@@ -200,6 +201,10 @@ class _Reader(msgspec.Struct, frozen=True):
             message = f"{error}; the last one counts"
             located = LocatedProblem.of_file(self.blank.file, message, error.line, error.column)
             self.found.warnings.append(located)
+        for parts in _empty_amounts(document.data):
+            line, column = document.position_of(parts)
+            path, message = field_path(parts), "is empty, which the API server reads as 0"
+            self.found.warnings.append(LocatedProblem(self.blank.file, line, "", path, message, column))
         before = len(problems)
         self._read(as_stored(document.data), (), {})
         problems[before:] = sorted(problems[before:], key=lambda problem: problem.line)
@@ -278,7 +283,9 @@ class _Reader(msgspec.Struct, frozen=True):
             found: list[Problem] = []
             decode(Pod, place.data, (), found, strict=False)
             found = found or [Problem((), str(error))]
-            problems.extend(Problem(place.parts(problem.parts), problem.message) for problem in found)
+            problems.extend(
+                Problem(place.parts_in_object(problem.parts), problem.message) for problem in found
+            )
             return
         if manifest.is_pod:
             place = replace(place, data=with_requests(place.data))
@@ -290,6 +297,16 @@ class _Reader(msgspec.Struct, frozen=True):
         line, column = self.blank.document.position_of(whole)
         located = LocatedProblem(self.blank.file, line, "", field_path(whole), message, column)
         self.found.problems.append(located)
+
+
+def _empty_amounts(data: Any, at: Parts = ()) -> Iterator[Parts]:
+    """Yield the paths of amounts of extended resources that are null: an unset value of a chart."""
+    members = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in members:
+        if value is not None:
+            yield from _empty_amounts(value, (*at, key))
+        elif at[-1:] in {("limits",), ("requests",)} and "/" in str(key) and is_resource_name(str(key)):
+            yield (*at, key)
 
 
 def _is_manifest(data: Any) -> bool:

@@ -15,6 +15,7 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
+from policies.finding import Finding
 from policies.gpus.claims import decode_claim
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.workload import Workload
@@ -40,7 +41,7 @@ from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import workload_pods
-from webhook.workloads.unread import misplaced_gpus, unread_containers, unread_gpus
+from webhook.workloads.unread import misplaced_fields, misplaced_gpus, unread_containers, unread_gpus
 
 
 class ManifestVerdict(Enum):
@@ -171,8 +172,7 @@ class Run:
         return [results[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
-        mapping = self._configuration.resource_mapping
-        is_read = manifest.is_known or any(unread_gpus(manifest.kind, manifest.data, mapping))
+        is_read = manifest.is_known or any(self._unread(manifest))
         if self._cluster and not is_read:
             # The labels of its namespace are not asked for, if it has one.
             return ManifestResult(manifest, ())
@@ -187,10 +187,14 @@ class Run:
         return ManifestResult(manifest, pods, (*warnings, *misplaced))
 
     def _misplaced(self, manifest: Manifest, policy: EffectivePolicy) -> tuple[Violation, ...]:
-        """Return amounts of GPUs where no rule reads them, and the API server knows no field."""
+        """Return what stands where no rule reads it, and the API server knows no field."""
         is_built_in = GROUPS.get(manifest.kind) == manifest.group
-        places = [()] if is_built_in else [place.at for place, _ in manifest.pods if not place.is_partial]
-        findings = misplaced_gpus(manifest.data, places, self._configuration.resource_mapping)
+        places = [place for place, _ in manifest.pods if not place.is_partial]
+        searched = [()] if is_built_in else [place.at for place in places]
+        findings = chain(
+            misplaced_gpus(manifest.data, searched, self._configuration.resource_mapping),
+            misplaced_fields(manifest.data, places, is_built_in=is_built_in),
+        )
         if manifest.is_pod:
             findings = chain(misplaced_containers(manifest.kind, manifest.data), findings)
         return Decision.of_findings(policy, findings, Mode.WARN, INEFFECTIVE_FIELDS).violations
@@ -221,8 +225,7 @@ class Run:
             decisions.append(Decision.of_findings(policy, unread, Mode.WARN))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         elif kind not in ADVISED and not decisions[0].violations:
-            unread = unread_gpus(manifest.kind, manifest.data, mapping)
-            decisions.append(Decision.of_findings(policy, unread, Mode.WARN))
+            decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
         if kind == CLAIM and stored is None:
@@ -231,6 +234,10 @@ class Run:
         is_denied_itself = kind == CLAIM or run_context.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in evaluated if each.outcome in shown)
+
+    def _unread(self, manifest: Manifest) -> list[Finding]:
+        mapping, known = self._configuration.resource_mapping, self._configuration.workload_kinds
+        return unread_gpus(*manifest.group_kind, manifest.data, mapping, known)
 
     def _quota(self, manifest: Manifest, key: run_context.Key | None = None) -> run_context.RunQuota | None:
         quota = self._quota_of(manifest.namespace)
@@ -304,7 +311,7 @@ class Run:
                 ]
             if not is_reviewed(pod, self._configuration.resource_mapping):
                 decisions = [unreviewed(each, pod) for each in decisions]
-            located = (_as_known(each.located(place.located), quota) for each in decisions)
+            located = (_as_known(each.located(place.path_in_object), quota) for each in decisions)
             yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 

@@ -1,6 +1,6 @@
-"""Findings of `check` for code scanning and CI systems: a SARIF log, and a JUnit report.
+"""Findings of `check` for programs: a SARIF log, JSON, and a JUnit report.
 
-SARIF 2.1.0, errata 01 (OASIS) is shown beside the lines of a pull request. Of JUnit there is no standard: the report keeps to
+Code scanning shows SARIF (2.1.0, errata 01, OASIS) beside the lines of a pull request. JUnit has no standard: the report keeps to
 junit-10.xsd of Jenkins' xUnit plugin, which GitLab and others read, too.
 """
 
@@ -48,89 +48,96 @@ def sarif_log(results: Sequence[ManifestResult], manifests: Manifests, version: 
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(manifests)],
-        "results": [*_of_objects(results), *_of_input(manifests)],
+        "invocations": [_sarif_invocation(manifests)],
+        "results": [*_sarif_of_objects(results), *_sarif_of_input(manifests)],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
+def _sarif_of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
     for result in results:
         manifest = result.manifest
         for violation in result.findings():
             finding = violation.finding
-            location = _at(manifest, finding.path)
-            shown = _result(finding.reason.name, LEVELS[violation.outcome], finding.sentence(), location)
-            fixes = _fixes(manifest, violation)
+            location = _sarif_location_in(manifest, finding.path)
+            shown = _sarif_result(
+                finding.reason.name, LEVELS[violation.outcome], finding.sentence(), location
+            )
+            fixes = _sarif_fixes(manifest, violation)
             yield {**shown, "properties": {"rule": finding.rule}, **({"fixes": fixes} if fixes else {})}
         for outcome, path, sentence in result.remarks():
             if outcome is None:
-                yield _result(MANIFEST, LEVELS[None], sentence, _at(manifest, path))
+                yield _sarif_result(MANIFEST, LEVELS[None], sentence, _sarif_location_in(manifest, path))
 
 
-def _fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
+def _sarif_fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
     """Return each choice as a fix (section 3.55): one replacement from the first character that differs to the last."""
     choices = () if manifest.is_stream or violation.finding.is_example else violation.finding.choices
-    return [fix for edits in choices for fix in _fix(manifest, edits)]
+    return [fix for edits in choices for fix in _sarif_fix(manifest, edits)]
 
 
-def _fix(manifest: Manifest, edits: Edits) -> Iterator[dict[str, Any]]:
-    text, (first, last), after = manifest.text, manifest.document.span, fixed_piece(manifest, edits)
-    before = text[first:last]
+def _sarif_fix(manifest: Manifest, edits: Edits) -> Iterator[dict[str, Any]]:
+    first, last = manifest.document.span
+    before, after = manifest.text[first:last], fixed_piece(manifest, edits)
     if after is None or after == before:
         return
-    start = _common(before, after)
-    same = _common(before[start:][::-1], after[start:][::-1])
+    start = _common_start(before, after)
+    end = _common_start(before[start:][::-1], after[start:][::-1])  # equal characters at the end
     replacement = {
-        "deletedRegion": _region(text, first + start, last - same),
-        "insertedContent": {"text": after[start : len(after) - same]},
+        "deletedRegion": _sarif_region(manifest.text, first + start, last - end),
+        "insertedContent": {"text": after[start : len(after) - end]},
     }
-    location = _location(manifest.file, 0)["physicalLocation"]["artifactLocation"]
+    location = _sarif_location(manifest.file, 0)["physicalLocation"]["artifactLocation"]
     change = {"artifactLocation": location, "replacements": [replacement]}
     yield {"description": {"text": in_words([edits])}, "artifactChanges": [change]}
 
 
-def _common(first: str, second: str) -> int:
-    """Return with how many equal characters both begin."""
+def _common_start(first: str, second: str) -> int:
+    """Return the number of equal characters at the start of both."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
-def _region(text: str, start: int, end: int) -> dict[str, int]:
+def _sarif_region(text: str, start: int, end: int) -> dict[str, int]:
     (line, column), (end_line, end_column) = (
         (text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)) for at in (start, end)
     )
     return {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
 
 
-def _invocation(manifests: Manifests) -> dict[str, Any]:
+def _sarif_invocation(manifests: Manifests) -> dict[str, Any]:
     notes = [{"level": "note", "message": {"text": note}} for note in manifests.notes]
     return {"executionSuccessful": not manifests.problems} | (
         {"toolExecutionNotifications": notes} if notes else {}
     )
 
 
-def _of_input(manifests: Manifests) -> Iterator[dict[str, Any]]:
+def _sarif_of_input(manifests: Manifests) -> Iterator[dict[str, Any]]:
     for level, problems in (("error", manifests.problems), ("warning", manifests.warnings)):
         for problem in problems:
             message = ": ".join(filter(None, (problem.path, problem.message)))
-            yield _result(MANIFEST, level, message, _location(problem.file, problem.line, problem.column))
+            yield _sarif_result(
+                MANIFEST, level, message, _sarif_location(problem.file, problem.line, problem.column)
+            )
     for each in manifests.to_render:
         message = f"a {each.renderer.noun} {RENDER_FIRST}: {each.renderer.remedy}"
-        yield _result(MANIFEST, "note", message, _location(each.file, each.line))
+        yield _sarif_result(MANIFEST, "note", message, _sarif_location(each.file, each.line))
 
 
-def _result(rule_id: str, level: str, text: str, location: dict[str, Any]) -> dict[str, Any]:
+def _sarif_result(rule_id: str, level: str, text: str, location: dict[str, Any]) -> dict[str, Any]:
     return {"ruleId": rule_id, "level": level, "message": {"text": text}, "locations": [location]}
 
 
-def _at(manifest: Manifest, path: str) -> dict[str, Any]:
+def _sarif_location_in(manifest: Manifest, path: str) -> dict[str, Any]:
     line, column = manifest.position_of(path_parts(path))
     name = " ".join(filter(None, (manifest.title, path)))
-    return {**_location(manifest.file, line, column), "logicalLocations": [{"fullyQualifiedName": name}]}
+    return {
+        **_sarif_location(manifest.file, line, column),
+        "logicalLocations": [{"fullyQualifiedName": name}],
+    }
 
 
-def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:
+def _sarif_location(file: str, line: int, column: int = 0) -> dict[str, Any]:
     """Return a location; without a line it is the whole file."""
     path = Path(file)
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
@@ -140,7 +147,7 @@ def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:
 
 def json_document(results: Sequence[ManifestResult], manifests: Manifests) -> dict[str, Any]:
     """Return the content of `-o json`, which docs/tenants/check.md describes."""
-    number = Counter(result.verdict for result in results)
+    counts = Counter(result.verdict for result in results)
     located = ("file", "line", "column", "path", "message")
     return {
         "objects": [_object_document(result) for result in results],
@@ -153,7 +160,7 @@ def json_document(results: Sequence[ManifestResult], manifests: Manifests) -> di
         "notes": manifests.notes,
         "summary": {
             "objects": len(results),
-            **{verdict.value: number[verdict] for verdict in ManifestVerdict},
+            **{verdict.value: counts[verdict] for verdict in ManifestVerdict},
             "warnings": sum(result.number_of_warnings for result in results),
             "problems": len(manifests.problems),
             "otherDocuments": manifests.other_documents,
@@ -162,8 +169,8 @@ def json_document(results: Sequence[ManifestResult], manifests: Manifests) -> di
     }
 
 
-def _fields(of: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in names}
+def _fields(source: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
 
 
 def _object_document(result: ManifestResult) -> dict[str, Any]:
@@ -212,8 +219,8 @@ def _finding_document(manifest: Manifest, violation: Violation) -> dict[str, Any
 
 
 def _edits_document(manifest: Manifest, edits: Edits) -> list[dict[str, Any]]:
-    of_object = object_edits(manifest, edits)
-    return [{"path": field_path(path), "value": plain(value)} for path, value in of_object]
+    in_object = object_edits(manifest, edits)
+    return [{"path": field_path(path), "value": plain(value)} for path, value in in_object]
 
 
 def _position(manifest: Manifest, path: str) -> dict[str, int]:
@@ -230,43 +237,45 @@ def skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold (production 2, Char)."""
 
-_SKIPPED = {ManifestVerdict.SKIPPED: "not known to have pods", ManifestVerdict.UNKNOWN: RENDER_FIRST}
+_JUNIT_SKIPPED = {ManifestVerdict.SKIPPED: "not known to have pods", ManifestVerdict.UNKNOWN: RENDER_FIRST}
 
 
 def junit_report(results: Sequence[ManifestResult], manifests: Manifests) -> str:
     suites: dict[str, list[ET.Element]] = {}
 
     def case(file: str, name: str) -> ET.Element:
-        added = ET.Element("testcase", name=_text(name), classname=_text(file))
+        added = ET.Element("testcase", name=_xml_text(name), classname=_xml_text(file))
         suites.setdefault(file, []).append(added)
         return added
 
     for result in results:
-        _describe(case(result.manifest.file, result.manifest.title), result)
+        _describe_object(case(result.manifest.file, result.manifest.title), result)
     for problem in manifests.problems:
-        _say(case(problem.file, _place(problem)), "error", str(problem), "problem")
+        _add_outcome(case(problem.file, _junit_case_name(problem)), "error", str(problem), "problem")
     for warning in manifests.warnings:
-        ET.SubElement(case(warning.file, _place(warning)), "system-out").text = _text(str(warning))
+        ET.SubElement(case(warning.file, _junit_case_name(warning)), "system-out").text = _xml_text(
+            str(warning)
+        )
     for each in manifests.to_render:
         unread = case(each.file, each.renderer.noun)
         ET.SubElement(unread, "skipped", message=f"{RENDER_FIRST}: {each.renderer.remedy}")
     root = ET.Element("testsuites", name="gpu-admission")
-    root.extend(_suite(file, cases) for file, cases in suites.items())
+    root.extend(_junit_suite(file, cases) for file, cases in suites.items())
     for count in ("tests", "failures", "errors"):
         root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
     ET.indent(root)
     return printable_xml(ET.tostring(root, encoding="unicode", xml_declaration=True))
 
 
-def _suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:
-    suite = ET.Element("testsuite", name=_text(file), tests=str(len(cases)))
+def _junit_suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:
+    suite = ET.Element("testsuite", name=_xml_text(file), tests=str(len(cases)))
     for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(count, str(sum(case.find(tag) is not None for case in cases)))
     suite.extend(cases)
     return suite
 
 
-def _describe(case: ET.Element, result: ManifestResult) -> None:
+def _describe_object(case: ET.Element, result: ManifestResult) -> None:
     denied: list[str] = []
     messages: list[str] = []
     for outcome, path, sentence in result.remarks():
@@ -277,21 +286,21 @@ def _describe(case: ET.Element, result: ManifestResult) -> None:
         else:
             messages.append(f"{position}{outcome.value}: {sentence}" if outcome else f"{position}{sentence}")
     if denied:
-        _say(case, "failure", "\n".join(denied), "denied")
-    elif result.verdict in _SKIPPED:
-        ET.SubElement(case, "skipped", message=result.unknown or _SKIPPED[result.verdict])
+        _add_outcome(case, "failure", "\n".join(denied), "denied")
+    elif result.verdict in _JUNIT_SKIPPED:
+        ET.SubElement(case, "skipped", message=result.unknown or _JUNIT_SKIPPED[result.verdict])
     if messages:
-        ET.SubElement(case, "system-out").text = _text("\n".join(messages))
+        ET.SubElement(case, "system-out").text = _xml_text("\n".join(messages))
 
 
-def _say(case: ET.Element, tag: str, text: str, sort: str) -> None:
-    """Add why the case failed: the first line as the message, all of it as the text."""
-    ET.SubElement(case, tag, type=sort, message=_text(text.split("\n", 1)[0])).text = _text(text)
+def _add_outcome(case: ET.Element, tag: str, text: str, type_name: str) -> None:
+    """Add a `failure` or `error`: the first line as the message, all of it as the text."""
+    ET.SubElement(case, tag, type=type_name, message=_xml_text(text.split("\n", 1)[0])).text = _xml_text(text)
 
 
-def _place(problem: LocatedProblem) -> str:
+def _junit_case_name(problem: LocatedProblem) -> str:
     return f"line {problem.line}" if problem.line else "file"
 
 
-def _text(text: str) -> str:
+def _xml_text(text: str) -> str:
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

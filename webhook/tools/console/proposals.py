@@ -99,7 +99,7 @@ class ProposalReader:
             is_accepted=is_accepted,
             no_room=no_room,
             correction=tuple(difference(data, fixed)),
-            injected=tuple(difference(fixed, _admitted(fixed, evaluation))) if is_accepted else (),
+            injected=tuple(difference(*_reviewed(fixed, evaluation))) if is_accepted else (),
         )
 
 
@@ -168,14 +168,19 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
         return None
 
 
-def _admitted(data: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
-    """Return a workload with its templates as their pods would be; a stored pod has all changes already."""
+def _reviewed(data: dict[str, Any], evaluation: Evaluation) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a workload with its templates as the webhook gets their pods, and as it admits them.
+
+    A stored pod has all changes already.
+    """
+    admitted = data
     for pod in evaluation.pods:
         operations = [operation for change in pod.changes for operation in change.operations]
         if operations and pod.place.data:
             plain = msgspec.json.decode(msgspec.json.encode(operations))
-            data = pod.place.replaced(data, jsonpatch.apply_patch(pod.place.data, plain))
-    return data
+            data = pod.place.replaced(data, pod.place.data)
+            admitted = pod.place.replaced(admitted, jsonpatch.apply_patch(pod.place.data, plain))
+    return data, admitted
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:

@@ -9,7 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by, with_accelerator_claims_only
+from policies.gpus.claims import (
+    ClaimName,
+    DeviceClassNames,
+    device_classes_by_claim,
+    with_accelerator_claims_only,
+)
 from policies.pods.limit_ranges import NamespaceLimits, by_namespace, decode_limit_range
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
@@ -207,7 +212,9 @@ class InstalledCluster:
         """Whether the pod requests a GPU, or devices that may be GPUs."""
         mapping = self.usable_configuration.resource_mapping
         if pod.spec.resource_claims:
-            pod, _ = with_accelerator_claims_only(pod, requested_by(pod, namespace, self.claims.get), mapping)
+            pod, _ = with_accelerator_claims_only(
+                pod, device_classes_by_claim(pod, namespace, self.claims.get), mapping
+            )
         return mapping.pod_requests_gpus(pod)
 
     def gpu_pods(self, path: str, **query: str) -> list[ObjectMeta]:

@@ -152,7 +152,7 @@ _TEMPLATES = {"pod templates of workloads": "their pods are checked when they ar
 _STATIC = {
     gpu_requests.RULE.id: {
         "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's": (
-            "what a class has depends on where the pod can land, which is computed over the whole catalogue"
+            "what a class has depends on where the pod can land, which is computed over all GPUClasses"
         ),
         "the values of fraction annotations": (
             "their scheduler refuses them itself; the pod gets no GPU by them"

@@ -224,7 +224,7 @@ def _annotation_findings(condition: str = "true") -> str:
 
 
 def _gpu_tolerations(gpu_taints: Iterable[Toleration]) -> str:
-    """Return the indexes of the tolerations that admit the pod to GPU nodes (`gpu_isolation.admits`)."""
+    """Return the indexes of the tolerations that admit the pod to GPU nodes (`gpu_isolation.tolerated_gpu_taint`)."""
     fields = ("key", "operator", "value", "effect")
     literals = (
         ", ".join(f"{cel.text(name)}: {cel.text(getattr(taint, name) or '')}" for name in fields)

@@ -9,7 +9,7 @@ does not check them.
 from collections.abc import Iterator, Mapping
 
 from policies.gpus.amount import NAME
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.rules import gpu_requests as rule
@@ -24,9 +24,9 @@ PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
 
 def fragment(
-    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
+    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, gpu_classes: GPUClasses
 ) -> Fragment:
-    found = (
+    findings = (
         "variables.wrongAmounts"
         if options.max_per_pod is None
         else "(variables.wrongAmounts + variables.wrongTotals)"
@@ -35,13 +35,13 @@ def fragment(
         part="gpu-requests",
         description="GPU requests are whole numbers, and at most what the policy allows.",
         conditions=(NOT_A_MIRROR_POD, cel.may_request_gpus(resource_mapping)),
-        variables=tuple(_variables(resource_mapping, options, catalogue)),
-        findings=f"{found}.filter(finding, finding != '')",
+        variables=tuple(_variables(resource_mapping, options, gpu_classes)),
+        findings=f"{findings}.filter(finding, finding != '')",
     )
 
 
 def _variables(
-    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
+    resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, gpu_classes: GPUClasses
 ) -> Iterator[Named]:
     """Yield the variables. `wrongAmounts` and `wrongTotals` are lists of findings."""
     yield cel.gpus_variable(CONTAINERS, resource_mapping)
@@ -54,13 +54,13 @@ def _variables(
     )
     percentages = cel.is_gpu_name("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
     yield "percentages", f"variables.gpus.filter(name,\n  {cel.indented(percentages, 2)})"
-    per_container = _limit(options.max_per_container, catalogue)
+    per_container = _limit(options.max_per_container, gpu_classes)
     yield "wrongAmounts", " +\n".join(_amounts(each, per_container) for each in LISTS)
     if options.max_per_pod is not None:
-        yield "wrongTotals", _totals(_limit(options.max_per_pod, catalogue))
+        yield "wrongTotals", _totals(_limit(options.max_per_pod, gpu_classes))
 
 
-def _limit(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
+def _limit(limits: ResourceLimits, gpu_classes: GPUClasses) -> str:
     """Return a CEL expression for the limit of the resource `name`. It is -1 without a limit.
 
     If the limit depends on the class of the pod, it is the largest limit of all classes.
@@ -69,13 +69,14 @@ def _limit(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
         return str(-1 if limits is None else limits)
     patterns = limits_by_pattern(limits)
     cases = [(cel.fits("name", [name]), maximum) for name, maximum in patterns]
-    by_class = {each.resource for each in catalogue if each.name in limits or each.family in limits}
+    by_class = {each.resource for each in gpu_classes if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
-        each_class = [[each] for each in catalogue if each.resource == resource]
-        class_limits = [limit_of(limits, requested, classes) for classes in (*each_class, [])]
-        known = [maximum for maximum in class_limits if maximum is not None]
-        cases.insert(0, (cel.fits("name", [resource]), max(known) if len(known) == len(class_limits) else -1))
+        having = [each for each in gpu_classes if each.resource == resource]
+        maxima = [limit_of(limits, requested, [each]) for each in having]
+        maxima.append(limit_of(limits, requested, []))  # of a pod without a class
+        stated = [maximum for maximum in maxima if maximum is not None]
+        cases.insert(0, (cel.fits("name", [resource]), max(stated) if len(stated) == len(maxima) else -1))
     return " ".join([*(f"{condition} ? {maximum} :" for condition, maximum in cases), "-1"])
 
 
@@ -88,28 +89,32 @@ def _amounts(containers: str, limit: str) -> str:
         container="c.name",
         value=cel.quoted_value("amount"),
     )
-    said = cel.bound("problem", _problem(limit), f"problem == '' ? '' : {finding}")
-    joined = "filter(finding, finding != '').join('; ')"
+    finding_or_empty = cel.bound("problem", _problem(limit), f"problem == '' ? '' : {finding}")
+    join = "filter(finding, finding != '').join('; ')"
     findings = f"""\
 ['limits', 'requests'].map(kind, c.?resources[?kind].orValue({{}}).transformList(name, amount,
     name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()),
-    {cel.indented(said, 4)}).{joined}).filter(finding, finding != '')"""
+    {cel.indented(finding_or_empty, 4)}).{join}).filter(finding, finding != '')"""
     return cel.sentence_per_container(containers, "c.?resources.hasValue()", findings)
 
 
 def _problem(limit: str) -> str:
     """Return a CEL expression for the problem of an `amount` of resource `name`. It is '' for a valid amount."""
-    over = "quantity(amount).isGreaterThan(quantity({}))".format
-    whole = f"set {NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
-    # Each has a reason, a message and a remedy.
-    too_large, too_much = ("; ".join(reversed(each[1:3])) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
+    must_be_whole = f"set {NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
+    too_large, over_100_percent = (
+        f"{p.remedy}; {p.message}" for p in (rule.TOO_LARGE, rule.OVER_100_PERCENT)
+    )
     too_many = "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'"
-    of_policy = cel.bound("most", limit, f"most >= 0 && {over('string(most)')} ? {too_many} : ''")
+    of_policy = cel.bound("most", limit, f"most >= 0 && {_is_over('string(most)')} ? {too_many} : ''")
     return f"""\
-{over(cel.text(MAX_AMOUNT))} ? {_message(too_large)} :
-!quantity(amount).isInteger() ? {_message(whole)} :
-name in variables.percentages && {over("'100'")} ? {_message(too_much)} :
+{_is_over(cel.text(MAX_AMOUNT))} ? {_message(too_large)} :
+!quantity(amount).isInteger() ? {_message(must_be_whole)} :
+name in variables.percentages && {_is_over("'100'")} ? {_message(over_100_percent)} :
 name in variables.counted ? {of_policy} : ''"""
+
+
+def _is_over(maximum: str) -> str:
+    return f"quantity(amount).isGreaterThan(quantity({maximum}))"
 
 
 def _message(message: str) -> str:
@@ -137,8 +142,9 @@ def _totals(limit: str) -> str:
     apps_and_sidecars = f"[{apps}.map(c, {_count('c')}).sum() + {sidecars}]"
     each_init = f"{inits}.transformList(i, c, !({is_sidecar('c')}), {_count('c')} + {sidecars_before})"
     total = f"({apps_and_sidecars} +\n  {each_init}).max() +\n  {_whole(f'{POD}.spec.?overhead[?name]')}"
-    said = cel.bound("most", limit, f"most >= 0 && total > most ? {finding} : ''")
-    return f"variables.wrongAmounts.size() > 0 ? [] : variables.counted.map(name, {cel.bound('total', total, said)})"
+    finding_or_empty = cel.bound("most", limit, f"most >= 0 && total > most ? {finding} : ''")
+    of_name = cel.bound("total", total, finding_or_empty)
+    return f"variables.wrongAmounts.size() > 0 ? [] : variables.counted.map(name, {of_name})"
 
 
 def _count(container: str) -> str:

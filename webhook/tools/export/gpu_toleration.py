@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue
+from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping, ResourcePattern
 from policies.placement.given_tolerations import resource_taint
 from policies.placement.pinning import classes_of_label
@@ -20,9 +20,9 @@ from webhook.tools.export.objects import Fragment
 
 
 def fragment(
-    resource_mapping: ResourceMapping, options: GPUTolerationOptions, catalogue: ClassCatalogue
+    resource_mapping: ResourceMapping, options: GPUTolerationOptions, gpu_classes: GPUClasses
 ) -> Fragment:
-    of_classes = {each.name: each.tolerations for each in catalogue if each.tolerations}
+    of_classes = {each.name: each.tolerations for each in gpu_classes if each.tolerations}
     taint = _literal(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)")
     return Fragment(
         part="gpu-toleration",
@@ -36,7 +36,7 @@ def fragment(
                 "cards",
                 f"(variables.requested.map(name,\n  {cel.indented(_card(resource_mapping), 2)}) + variables.parts)",
             ),
-            *(_pinning(catalogue) if of_classes else ()),
+            *(_pinning(gpu_classes) if of_classes else ()),
             ("listed", _listed(options, of_classes)),
             (
                 "wanted",
@@ -144,14 +144,14 @@ _TERMS = (
 )
 
 
-def _pinning(catalogue: ClassCatalogue) -> tuple[Named, ...]:
+def _pinning(gpu_classes: GPUClasses) -> tuple[Named, ...]:
     """Return the variables `pins` (whether the pod pins itself to classes) and `pinned` (these classes), and those they use.
 
     `labels` is label key → value → the classes whose nodes carry it. An empty term matches no node. Terms are alternatives, so
     each of the others has to pin the pod. A value that no class carries pins nothing.
     """
     return (
-        ("labels", _label_classes(catalogue)),
+        ("labels", _label_classes(gpu_classes)),
         (
             "selectors",
             f"{POD}.spec.?nodeSelector.orValue({{}}).transformList(key, value,\n"
@@ -168,7 +168,7 @@ def _pinning(catalogue: ClassCatalogue) -> tuple[Named, ...]:
         ("pins", "variables.selectors.size() > 0 || variables.affinityPins"),
         (
             "pinned",
-            f"{cel.texts(each.name for each in catalogue)}.filter(c,\n"
+            f"{cel.texts(each.name for each in gpu_classes)}.filter(c,\n"
             "  variables.selectors.all(classes, c in classes) &&\n"
             "  (!variables.affinityPins || variables.terms.exists(t,\n"
             "    t.all(e, e.values.exists(value, c in variables.labels[e.key][value])))))",
@@ -176,14 +176,14 @@ def _pinning(catalogue: ClassCatalogue) -> tuple[Named, ...]:
     )
 
 
-def _label_classes(catalogue: ClassCatalogue) -> str:
+def _label_classes(gpu_classes: GPUClasses) -> str:
     """Return the node labels of all classes as a map literal. Where values are class names, families are values, too."""
     lines = []
-    for key in sorted(catalogue.label_keys):
-        labels = (label for each in catalogue for label in each.node_labels if label.key == key)
+    for key in sorted(gpu_classes.label_keys):
+        labels = (label for each in gpu_classes for label in each.node_labels if label.key == key)
         values = {value for label in labels for value in label.values}
-        values |= {each.family for each in catalogue}
-        named = {value: classes_of_label(key, value, catalogue) for value in values}
+        values |= {each.family for each in gpu_classes}
+        named = {value: classes_of_label(key, value, gpu_classes) for value in values}
         entries = ",\n    ".join(
             f"{cel.text(value)}: {cel.texts(sorted(classes))}"
             for value, classes in sorted(named.items())

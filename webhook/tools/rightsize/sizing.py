@@ -1,7 +1,7 @@
 """The sizes that would do for a workload, by its peaks, with the arithmetic: a pure calculation.
 
 Memory and compute must each hold the peak times HEADROOM. Compute is compared within a card and within a family only: no
-catalogue says how fast a class is. Of another family, a card is taken to be as much slower as its memory is smaller.
+GPUClass says how fast a class is. Of another family, a card is taken to be as much slower as its memory is smaller.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.gpus.classes import ClassCatalogue, GPUClass
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.vendors import MIG_SLICE
 from policies.pods.annotations import GPU_CLASS
 from policies.quota.amounts import NOTHING, format_amount
@@ -101,7 +101,7 @@ class Suggestion(JsonStruct, frozen=True):
 class Sizing(msgspec.Struct, frozen=True, kw_only=True):
     """What suggestions depend on besides the workload. allows: whether its pods may use a class."""
 
-    classes: ClassCatalogue
+    classes: GPUClasses
     offers: Offers
     allows: Callable[[GPUClass], bool]
     prices: Prices | None = None
@@ -189,7 +189,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
         return in_cents([now - then])[0] if now > then else 0
 
 
-def slice_size(classes: ClassCatalogue, gpu_class: GPUClass, profile: str) -> Size:
+def slice_size(classes: GPUClasses, gpu_class: GPUClass, profile: str) -> Size:
     """Return one MIG slice of a class. An A30 has four sevenths of compute, which are all of it."""
     slice_profile = gpu_class.mig_profiles[profile]
     all_of_it = max(mig_profile.sevenths for mig_profile in gpu_class.mig_profiles.values())

@@ -29,7 +29,7 @@ from policies.pods.tolerations import describe_toleration, tolerates, tolerating
 from policies.policy import BUILT_IN_POLICY, DEFAULT, Labels
 from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from policies.quota.spec import NAME
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
@@ -233,7 +233,7 @@ def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: 
     return max(keys, key=lambda key: (counts[key], key == default))
 
 
-def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Document]:
+def new_classes(nodes: Iterable[GPUNode], known: Catalogue) -> Iterator[Document]:
     """Yield a GPUClass for each product of nodes that no known class has."""
     products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
     for node in nodes:
@@ -252,7 +252,7 @@ def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Documen
         yield Document(CLASS, name, spec)
 
 
-def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> Iterator[Document]:
+def named_classes(device_classes: Iterable[DeviceClass], known: Catalogue) -> Iterator[Document]:
     """Yield the known classes that lack a DeviceClass of their product, with the DeviceClass added."""
     names: dict[str, list[str]] = defaultdict(list)
     for each in device_classes:

@@ -202,7 +202,7 @@ class Scan:
         return bounds
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
-        read = partial(gpu_node, catalogues=self._configuration)
+        read = partial(gpu_node, catalogue=self._configuration)
         listed = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
         return tuple(sorted(listed.items, key=lambda node: node.name)) if listed else ()
 

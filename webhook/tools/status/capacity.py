@@ -13,7 +13,7 @@ from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, gpu_node
@@ -25,18 +25,18 @@ ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.pha
 """The pods that hold resources of a node, as `kubectl describe node` selects them."""
 
 
-def read_gpu_nodes(api: ApiClient, catalogues: Catalogues) -> tuple[GPUNode, ...]:
+def read_gpu_nodes(api: ApiClient, catalogue: Catalogue) -> tuple[GPUNode, ...]:
     """Return the GPU nodes by name. Raises `errors.ApiError`: errors.Forbidden where the caller may not list nodes."""
-    nodes = api.list(NODES.path(), partial(gpu_node, catalogues=catalogues)).items
-    used = _used(api, catalogues.resource_mapping) if nodes else {}
+    nodes = api.list(NODES.path(), partial(gpu_node, catalogue=catalogue)).items
+    used = _used(api, catalogue.resource_mapping) if nodes else {}
     if used is not None:
         nodes = [msgspec.structs.replace(node, used=used.get(node.name, {})) for node in nodes]
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def node_index(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
+def node_index(nodes: Iterable[GPUNode], catalogue: Catalogue) -> NodeIndex:
     """Return the GPU nodes as demands look them up."""
-    keys, named = catalogues.classes.label_keys, []
+    keys, named = catalogue.classes.label_keys, []
     for each in (node for node in nodes if node.name):
         labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
         named.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))

@@ -11,7 +11,7 @@ from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts, node_facts
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import EffectivePolicy, Labels
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import GPUNode
@@ -85,19 +85,19 @@ class Permitted:
         self._has_own_documents = True
         return load_directory(config, device_classes=(*read_device_classes(self.api), *added))
 
-    def gpu_nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...] | None:
-        nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogues))
+    def gpu_nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...] | None:
+        nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogue))
         if nodes and nodes[0].used is None:
             self.omitted.append("list pods in all namespaces")
         return nodes
 
     def class_nodes(
-        self, catalogues: Catalogues, now: datetime, *, old_too: bool = False
+        self, catalogue: Catalogue, now: datetime, *, old_too: bool = False
     ) -> tuple[GPUNode, ...] | None:
         """Return the GPU nodes; where they may not be listed, a node for each class by what the controller has published."""
-        nodes = self.gpu_nodes(catalogues)
+        nodes = self.gpu_nodes(catalogue)
         published = self._instead_of_nodes(now) if nodes is None else None
-        return published.nodes(catalogues) if published and (old_too or not published.is_old(now)) else nodes
+        return published.nodes(catalogue) if published and (old_too or not published.is_old(now)) else nodes
 
     def _instead_of_nodes(self, now: datetime) -> PublishedCapacity | None:
         """Return what the controller has published of the nodes, which may not be listed."""

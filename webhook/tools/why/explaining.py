@@ -245,7 +245,7 @@ class _Case:
         denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
         said = (found for found in denied if not each.is_refused or found.reason in OUTLOOKS)
-        return next((replace(found.at(each.place.located), path=found.path) for found in said), None)
+        return next((replace(found.at(each.place.path_in_object), path=found.path) for found in said), None)
 
     @cached_property
     def _node_facts(self) -> NodeFacts | None:
@@ -341,7 +341,7 @@ class _Case:
         startup_taints = [taint for pool in pools for taint in pool.startup_taints]
         fits = node_fits(pod, nodes, requested_gpus(pod, self.configuration.resource_mapping), startup_taints)
         of = self._only_pod
-        return tuple(each.located(of.place.located) for each in fits) if of is not None else fits
+        return tuple(each.located(of.place.path_in_object) for each in fits) if of is not None else fits
 
     @cached_property
     def _only_pod(self) -> EvaluatedPod | None:

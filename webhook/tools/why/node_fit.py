@@ -13,7 +13,7 @@ from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, tolerating, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.demand import Catalogues
+from policies.quota.demand import Catalogue
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.tools.status.capacity import gpu_amounts
@@ -29,9 +29,9 @@ def format_requests(requested: Mapping[str, Fraction]) -> str:
     return ", ".join(f"{format_amount(amount)} {name}" for name, amount in requested.items())
 
 
-def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
+def classes_for(pod: Pod, nodes: NodeIndex, catalogue: Catalogue) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
-    candidates = candidate_classes(pod, catalogues.classes, nodes)
+    candidates = candidate_classes(pod, catalogue.classes, nodes)
     return tuple(gpu_class.name for gpu_class in candidates.classes) if candidates.is_narrowed else ()
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 
 from policies.placement.named_nodes import NodeIndex
 from policies.pods.pod import Pod
-from policies.quota.demand import Catalogues, pod_demand
+from policies.quota.demand import Catalogue, pod_demand
 from webhook.cluster.objects import timestamp
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
@@ -20,7 +20,7 @@ def quota_fit(
     quota: QuotaRecord,
     status: QuotaSummary,
     nodes: NodeIndex,
-    catalogues: Catalogues,
+    catalogue: Catalogue,
     now: datetime,
     *,
     is_held: bool,
@@ -28,7 +28,7 @@ def quota_fit(
     """Return the demand of the pod on the quota, and its status; None if its spec cannot be read."""
     if quota.spec is None:
         return None
-    demand = pod_demand(pod, catalogues, quota.spec.unclassified_pods, nodes=nodes)
+    demand = pod_demand(pod, catalogue, quota.spec.unclassified_pods, nodes=nodes)
     rows = tuple(
         QuotaDemand(**asdict(row), requested=demand.vector[row.key])
         for row in status.rows

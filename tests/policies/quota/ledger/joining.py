@@ -18,9 +18,9 @@ def ledger(*reservations: Reservation, hard: int = 4, used: int = 0, **fields: o
     return quota_ledger(*reservations, **{**counted, **fields})
 
 
-def request(reservation: Reservation, line: Line, *catalogues: str) -> ReservationRequest:
-    versions = frozenset(catalogues or ("now",))
-    return ReservationRequest(reservation=reservation, catalogues=versions, line=line)
+def request(reservation: Reservation, line: Line, *catalogue_versions: str) -> ReservationRequest:
+    versions = frozenset(catalogue_versions or ("now",))
+    return ReservationRequest(reservation=reservation, catalogue_versions=versions, line=line)
 
 
 def joins(uid: str) -> ReservationRequest:

@@ -41,7 +41,7 @@ def ledger(*reservations: Reservation, used: int = 0, hard: int = 4, **fields: o
 def apart(uid: str, amount: int = 1, owner: str = AGENT, key: str = "gpus") -> ReservationRequest:
     return ReservationRequest(
         reservation=Reservation(uid, {key: Fraction(amount)}, name=f"pods/{uid}"),
-        catalogues=frozenset({"now"}),
+        catalogue_versions=frozenset({"now"}),
         line=Line.NEVER_WAITS,
         owner=owner,
     )

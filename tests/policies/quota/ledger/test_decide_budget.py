@@ -35,7 +35,7 @@ def request(
     version = 7 if "/" in uid else 0
     return ReservationRequest(
         reservation=Reservation(uid, demand, version),
-        catalogues=frozenset({"c"}),
+        catalogue_versions=frozenset({"c"}),
         line=line,
         will_need=will_need or {},
     )

@@ -127,7 +127,7 @@ def test_a_removal_takes_over_all_that_is_held() -> None:
 
 def test_a_ledger_that_moves_marks_what_is_taken_over() -> None:
     before = ledger(held("a", catalogue="next"), next_catalogue="next")
-    requested = replace(lifts("a"), catalogues=frozenset({"now", "next"}))
+    requested = replace(lifts("a"), catalogue_versions=frozenset({"now", "next"}))
 
     (reservation,) = decide(before, [requested]).ledger.reservations
 

@@ -160,7 +160,7 @@ def test_an_id_is_not_the_line_that_reads_like_it() -> None:
 )
 def test_what_could_not_be_read_again_is_not_asked_for(reservation: Reservation) -> None:
     with pytest.raises(ValueError, match="no reservation can be written as "):
-        ReservationRequest(reservation=reservation, catalogues=frozenset("c"))
+        ReservationRequest(reservation=reservation, catalogue_versions=frozenset("c"))
 
 
 GPU, TWO, CLASS = {"gpus": Fraction(1)}, {"gpus": Fraction(2)}, {"classes/a": Fraction(1)}

@@ -297,6 +297,29 @@ def test_the_schema_of_a_definition_is_read_only_on_demand(tmp_path: Path, is_wh
     assert definition.line_of(("status",)) == 10
 
 
+@cases(
+    ("resources", "want"),
+    a_limit=("limits: {nvidia.com/gpu: }", ["limits[nvidia.com/gpu]"]),
+    both=(
+        "{limits: {amd.com/gpu: }, requests: {amd.com/gpu: ~}}",
+        ["limits[amd.com/gpu]", "requests[amd.com/gpu]"],
+    ),
+    of_the_kubelet=("limits: {cpu: , nvidia.com/gpu: 0}", []),
+    a_name_that_says_the_amount=("limits: {nvidia.com/gpu=1}", []),
+    elsewhere=("claims: {nvidia.com/gpu: }", []),
+)
+def test_an_amount_that_is_left_empty(tmp_path: Path, resources: str, want: list[str]) -> None:
+    resources = resources if resources.startswith("{") else f"{{{resources}}}"
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: b, resources: {resources}}}]}}\n"
+    found = read(tmp_path, text)
+
+    at = "m.yaml:4: spec.containers[0].resources"
+    message = "is empty, which the API server reads as 0"
+    assert [str(each).rpartition("/m.yaml")[2] for each in found.warnings] == [
+        f"{at.removeprefix('m.yaml')}.{each}: {message}" for each in want
+    ]
+
+
 def test_a_placeholder_where_a_number_must_be_is_not_a_problem(tmp_path: Path) -> None:
     text = POD.replace("{name: main}", '{name: main, readinessProbe: {periodSeconds: "${PERIOD}"}}')
 

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,12 +12,14 @@ from policies.quota.amounts import GPUS
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT
 from tests.builders import quota_ledger
 from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering
+from tests.webhook.commands.checked_cluster import cluster
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.quota.enforcer import ReadOnlyQuota
-from webhook.tools.console.proposals import corrected, difference
+from webhook.tools.console.proposals import ProposalReader, corrected, difference
 from webhook.tools.stored_objects import Evaluation, evaluate
 
 CONFIGURATION = load_directory(None)
@@ -118,3 +121,39 @@ def test_where_no_fix_helps_nothing_is_written() -> None:
 
     assert [each.finding.reason for each in evaluation.findings()] == [QUOTA_CAN_NEVER_FIT]
     assert fixed == document
+
+
+GIVING = {
+    "metadata": {"name": "gpus", "namespace": "ml"},
+    "spec": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "1"}}]},
+}
+JOBS = {"resource": "jobs", "responseKind": {"kind": "Job"}, "scope": "Namespaced"}
+SERVED = [{"metadata": {"name": "batch"}, "versions": [{"version": "v1", "resources": [JOBS]}]}]
+
+
+@cases(
+    ("resources", "limit_ranges"),
+    that_the_author_wrote=(gpus("1"), []),
+    that_a_limit_range_gives=({}, [GIVING]),
+)
+def test_what_the_webhook_adds_to_a_pod_with_gpus(
+    tmp_path: Path, resources: dict[str, Any], limit_ranges: list[Any]
+) -> None:
+    stored = job(resources)
+    stored["metadata"] |= {"namespace": "ml", "uid": "u", "resourceVersion": "1"}
+    objects = {
+        **cluster(),
+        "/apis": {"items": SERVED},
+        "/apis/batch/v1/namespaces/ml/jobs/train": stored,
+        "/api/v1/namespaces/ml/limitranges": limit_ranges,
+    }
+    with ApiServer(tmp_path, answering(objects)) as server:
+        proposal = ProposalReader(server.client(), BY.now).propose("Job", "train", "ml")
+
+    assert proposal
+    assert [line.strip("+ ") for look, line in proposal.injected if look in {"plus", "minus"}] == [
+        "tolerations:",
+        "- key: nvidia.com/gpu",
+        "operator: Exists",
+        "effect: NoSchedule",
+    ]

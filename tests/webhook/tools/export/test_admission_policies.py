@@ -97,8 +97,8 @@ def test_what_never_comes_of_an_exported_rule() -> None:
     assert [str(gap) for gap in made.unsupported if gap.what != "all of it"] == [
         (
             "gpu-requests: slices that no class has, more slices or cards than a node has, another vendor's resource "
-            "than the class's: what a class has depends on where the pod can land, which is computed over the whole "
-            "catalogue"
+            "than the class's: what a class has depends on where the pod can land, which is computed over all "
+            "GPUClasses"
         ),
         (
             "gpu-requests: the values of fraction annotations: their scheduler refuses them itself; the pod gets no "

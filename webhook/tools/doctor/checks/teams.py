@@ -91,7 +91,7 @@ def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
     members = {name for names in cluster.members.values() for name in names}
     quotas = [quota for quota in cluster.quotas if quota.namespace not in members]
     granting = [each.spec.amounts for each in (*cluster.teams, *quotas) if each.spec is not None]
-    nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogues=cluster.usable_configuration))
+    nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogue=cluster.usable_configuration))
     has = gpus_by_dimension(nodes)
     where = "ClusterGPUQuotas and GPUQuotas outside teams" if quotas else "ClusterGPUQuotas"
     for key, amount in sorted(granted_together(granting, cluster.usable_configuration.classes).items()):
