@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
 from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.placement.class_choice import ANNOTATION_PATH, without_pins
 from policies.placement.class_use import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
@@ -55,7 +56,7 @@ from webhook.tools.why.explanation import Cause, Explanation, NodeFit, PodState,
 from webhook.tools.why.family import read_author, read_family, scaled_by, wanted_pods
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
-from webhook.tools.why.now import After, nearest, now
+from webhook.tools.why.now import After, Try, helps, nearest, now
 from webhook.tools.why.quota_fit import idle_owner, quota_fit
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
@@ -261,6 +262,7 @@ class _Case:
         requested = requested_gpus(pod, configuration.resource_mapping)
         classes = classes_for(pod, self.index, configuration)
         rule_denials: tuple[Finding, ...] | None = None
+        tried = partial(self._try, self._only_pod) if self._only_pod and self.nodes is not None else None
         fits: tuple[NodeFit, ...] | None = None
         no_node: tuple[Cause, ...] = ()
         is_on_unknown_node = bool(pod.spec.node_name and self.reader.nodes_from)
@@ -274,7 +276,6 @@ class _Case:
                 (each for each in warned if each.reason in FINDS_NO_NODE),
                 key=lambda each: not each.reason.uncovers,
             )
-            tried = partial(self._try, self._only_pod) if self._only_pod and self.nodes is not None else None
             no_node = tuple(now(each, tried) for each in found)
             fits = nearest(fits, tried) if fits and tried else fits
         is_held = is_stored and not waits(pod)
@@ -300,7 +301,7 @@ class _Case:
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,
-            other_kinds=tuple(self._usable_kinds(nodes)),
+            other_kinds=self._other_kinds(nodes, classes, tried) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
@@ -406,6 +407,21 @@ class _Case:
         globs = self._class_options.autoscaled_classes
         named = self.configuration.classes.named(classes)
         return "the autoscaler" if any(class_matches(each, globs) for each in named) else ""
+
+    def _other_kinds(
+        self, nodes: Sequence[GPUNode], classes: Sequence[str], tried: Try | None
+    ) -> dict[str, Edits]:
+        """Return the other classes with nodes that take the pod, with the edits that name them."""
+        of, found = self._only_pod, {}
+        for kind in (kind for kind in self._usable_kinds(nodes) if kind not in classes):
+            pins = without_pins(of.submitted, self.configuration.classes) if of else ()
+            path_of = of.place.path_in_object if of else str
+            edits = tuple(
+                Edit(path_of(each.path), each.value) for each in (*pins, Edit(ANNOTATION_PATH, kind))
+            )
+            if tried is None or helps(edits, tried):
+                found[kind] = edits
+        return found
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have schedulable nodes."""

@@ -74,6 +74,12 @@ def _rest(edits: Edits, tried: Try) -> Rest | None:
     return min((*rests, *([adds] if adds else ())), key=lambda rest: rest.order, default=None)
 
 
+def helps(edits: Edits, tried: Try) -> bool:
+    """Whether the pod runs after the edits, or has only to wait."""
+    rest = _rest(edits, tried)
+    return rest is not None and not (rest.way.edits or rest.way.asks)
+
+
 def nearest(fits: Sequence[NodeFit], tried: Try) -> tuple[NodeFit, ...]:
     """Return the nodes, first the one with the fewest obstacles whose remedy lets the pod run."""
     helping = next(_helping(fits, tried), None)

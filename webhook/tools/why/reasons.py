@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Asked, Finding
+from policies.finding import PLATFORM_TEAM, Asked, Edits, Finding
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
 from policies.placement.class_advice import nodes_of, or_autoscaled
 from policies.placement.class_choice import UNKNOWN_CLASS
@@ -81,8 +81,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
-      if the pods request no resource of a node; the first is named. other_kinds: other classes that have nodes and that the
-      namespace may use.
+      if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
+      pod, with the edits that name them.
     adds_nodes: what can add a node for the pod, in words; "" if nothing is known to.
     """
 
@@ -100,7 +100,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     held: Mapping[str, str] = {}
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
-    other_kinds: Sequence[str] = ()
+    other_kinds: Mapping[str, Edits] = {}
     adds_nodes: str = ""
     contact: str = PLATFORM_TEAM
 
@@ -415,11 +415,11 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         ways = (Way(awaits=(Awaited.NODE,)),)
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
-        kinds = [kind for kind in situation.other_kinds if kind not in situation.classes]
-        remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds and classes else ""
+        kinds = situation.other_kinds if classes else {}
+        remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds else ""
         remedy += adds or f"ask {situation.contact} for nodes{or_autoscaled(classes)}"
-        asked = nodes_of(situation.classes) or (Asked("Node"),)
-        ways = ways or tuple(Way(asks=(each,)) for each in asked)
+        ways = ways or tuple(Way(asks=(each,)) for each in nodes_of(situation.classes) or (Asked("Node"),))
+        ways = (*(Way(edits=each) for each in kinds.values()), *ways)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
     first, lacking = next((each for each in nodes if not each.against), nodes[0]), _lacking(situation)
