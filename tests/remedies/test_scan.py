@@ -1,4 +1,4 @@
-"""What `scan` tells people to do is true, in random clusters: its sentences are those of the rules about the objects that are stored.
+"""What `scan` tells people to do is true, in random clusters: its sentences are those of the rules about what is stored.
 
 A scan counts no quota: nobody holds any. So the sentences are followed in the situation in which all of it is free.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.oracle import WorldRefused
+from tests.oracle import JSON, WorldRefused
 from tests.remedies.following import Failure, Subject
 from tests.remedies.situations import NOW, Situation, draw_situation
 from tests.remedies.stored import KINDS, Cluster
@@ -52,10 +52,10 @@ def test_what_scan_says_to_do_is_true(tmp_path: Path, seeds: range) -> None:
             stored = {**document, "metadata": {**document["metadata"], "uid": "u"}}
             of, plural = KINDS.get(document["kind"], ("", "pods"))
             path = f"/apis/{of}/v1/{plural}" if of else "/api/v1/pods"
-            lists = {f"/apis/{group}/v1/{each}": [] for group, each in KINDS.values()}
+            lists: JSON = {f"/apis/{group}/v1/{each}": [] for group, each in KINDS.values()}
             server.answer = answering({**Cluster(situation, ()).objects(), **lists, path: [stored]})
             report = Scan(server.client(), now=NOW).report(with_trial=False)
-            every = [each for each in subject.evaluation.findings()]
+            every = subject.evaluation.findings()
             assert {each.sentence for each in report.problems} == {
                 each.finding.sentence() for each in every
             }, f"{SAID} {seed}"

@@ -101,7 +101,8 @@ def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: W
         Standing.NEXT: (f"it starts when enough of the quota is released: {end}", ways),
         Standing.BEHIND: (f"it starts after those before it: {end}", ways),
         Standing.INCOMPLETE: (
-            f"create the missing pods: gpu-admission why {place.gang} says why they are missing",
+            f"create the missing pods: gpu-admission why -n {pod.metadata.namespace} {place.gang} "
+            "says why they are missing",
             missing,
         ),
         Standing.UNREAD_GANG: (

@@ -49,7 +49,7 @@ FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_
 _MINIMUM = re.compile(r"\.min\w+ is 0$")
 """Why an object makes no pods until its autoscaler makes some."""
 _WAITING_REMEDIES = {
-    "CrashLoopBackOff": "see why the container exits: kubectl logs --previous",
+    "CrashLoopBackOff": "see why the container exits: kubectl logs --previous -n {} {}",
     "ErrImagePull": "correct the image or imagePullSecrets",
     "ImagePullBackOff": "correct the image or imagePullSecrets",
     "InvalidImageName": "correct the image",
@@ -199,8 +199,7 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
 
 def _without_pods(situation: Situation) -> str:
     """Return why there is nothing to explain: the object has no pods, and does not say that it makes some."""
-    target = _map(_map(_map(situation.data).get("spec")).get("scaleTargetRef"))
-    if target:
+    if target := _map(_map(_map(situation.data).get("spec")).get("scaleTargetRef")):
         scaled = f"{target.get('kind')}/{target.get('name')}"
         return f"it makes no pods, but scales {scaled}: gpu-admission why {scaled} explains its pods"
     return "it has no pods, and objects of its kind are not known to make any"
@@ -218,7 +217,7 @@ def _failures(situation: Situation) -> Iterator[Cause]:
         pod = next((pod for pod in failed if pod.failure), failed[0])
         how = pod.failure or pod.status.message or "its status does not say why"
         number = "1 pod has failed" if len(failed) == 1 else f"{len(failed)} pods have failed"
-        remedy = f"kubectl logs {pod.metadata.name}" if pod.failure else ""
+        remedy = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}" if pod.failure else ""
         yield Cause(source=Source.POD, message=f"{number}, Pod {pod.metadata.name}: {how}", remedy=remedy)
 
 
@@ -399,6 +398,7 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
     elif pod.waiting:
         message = f"waits on Node {node}: {'; '.join(pod.waiting)}"
         remedy = next((text for key, text in _WAITING_REMEDIES.items() if f": {key}" in message), "")
+        remedy = remedy.format(pod.metadata.namespace, pod.metadata.name)
     elif node:
         message = f"is on Node {node}, whose kubelet has not started it yet"
     else:
@@ -426,8 +426,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"
-        ways = (Way(awaits=(Awaited.ROOM,)),)
-        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
+        room = (Way(awaits=(Awaited.ROOM,)),)
+        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=room)
     elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
         total = sum(each.number for each in nodes)

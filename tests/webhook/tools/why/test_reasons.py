@@ -374,7 +374,7 @@ ON_T4 = {"nodeName": "t4-0"}
         },
         "Pod train-0 waits on Node t4-0: container main: CrashLoopBackOff, after it exited with code 137, OOMKilled "
         "(restarts: 7)",
-        "see why the container exits: kubectl logs --previous",
+        "see why the container exits: kubectl logs --previous -n ml train-0",
     ),
     a_stateful_set_in_order=(
         {"data": {"kind": "StatefulSet"}, "pods": [pod(spec=ON_T4)], "wanted": 2},
@@ -391,7 +391,7 @@ ON_T4 = {"nodeName": "t4-0"}
             ],
         },
         "2 pods have failed, Pod train-1: container main exited with code 1, Error",
-        "kubectl logs train-1",
+        "kubectl logs -n ml train-1",
     ),
     a_job_of_which_a_pod_failed_for_no_stated_reason=(
         {
@@ -399,7 +399,7 @@ ON_T4 = {"nodeName": "t4-0"}
             "pods": [pod("train-1", "Failed", containerStatuses=[{"name": "main", "state": ended(1, "")}])],
         },
         "1 pod has failed, Pod train-1: container main exited with code 1, no reason",
-        "kubectl logs train-1",
+        "kubectl logs -n ml train-1",
     ),
     what_nodes_lack_besides_gpus=(
         {
