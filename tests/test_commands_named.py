@@ -8,7 +8,6 @@ import ast
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -17,7 +16,7 @@ import yaml
 
 from tests.controlplane import ControlPlaneUnavailable
 from tests.controlplane.build import locate
-from tests.test_imperatives import words
+from tests.literals import texts
 from tests.unavailable import skip_without
 from webhook.commands import main
 
@@ -39,19 +38,12 @@ INSTALLED = {
 }
 
 
-def literals(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
-    docstrings = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
-    inner = {id(part) for of in ast.walk(tree) if isinstance(of, ast.JoinedStr) for part in of.values}
-    yield from (words(each) for each in ast.walk(tree) if id(each) not in docstrings | inner)
-
-
 def commands(program: str) -> list[str]:
     found = (
         match[1].replace("{}", "x").replace("{namespace}", "x").strip()
         for folder in FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for text in literals(path)
+        for text in texts(ast.parse(path.read_text()))
         for match in COMMAND.finditer(text)
     )
     named = {each for each in found if each.startswith(f"{program} ")} - {ANY_VERB}

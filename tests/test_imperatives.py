@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.literals import texts
+
 ROOT = Path(__file__).parents[1]
 WHY = ROOT / "webhook/tools/why"
 TELLS = re.compile(
@@ -50,14 +52,6 @@ class Sentence(NamedTuple):
     """What of a Way the function, or the statement of the module, makes."""
 
 
-def words(node: ast.AST) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(words(part) or "{}" for part in node.values)
-    return ""
-
-
 def sentences(source: str) -> Iterator[Sentence]:
     """Yield the literals that tell somebody to do something, without docstrings."""
     tree = ast.parse(source)
@@ -74,13 +68,8 @@ def sentences(source: str) -> Iterator[Sentence]:
             made |= {
                 ASKS for call in ast.walk(part) if getattr(getattr(call, "func", None), "id", "") == "Asked"
             }
-            inner = {
-                id(each) for of in ast.walk(part) if isinstance(of, ast.JoinedStr) for each in ast.walk(of)
-            }
-            inner -= {id(each) for each in ast.walk(part) if isinstance(each, ast.JoinedStr)}
-            inner |= {id(each.value) for each in ast.walk(part) if isinstance(each, ast.Expr)}
-            for each in ast.walk(part):
-                if id(each) not in inner and TELLS.search(text := words(each)):
+            for text in texts(part):
+                if TELLS.search(text):
                     yield Sentence(text, frozenset(made))
 
 

@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.oracle import JSON, WorldRefused
-from tests.remedies.following import Failure, Subject
+from tests.remedies.following import EXCLUDED, FAILING, Failure, Subject
 from tests.remedies.situations import NOW, Situation, draw_situation
 from tests.remedies.stored import KINDS, Cluster
-from tests.remedies.test_law import EXCLUDED, FAILING
 from tests.seed import SAID, SEED
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.evaluation.decision import Outcome

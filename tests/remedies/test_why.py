@@ -21,7 +21,7 @@ from tests.oracle import JSON, WorldRefused
 from tests.oracle.worlds import CARDS, PASSING, PRODUCT, ROOM, Draw, draw_bound
 from tests.remedies.asking import KINDS as QUOTA_KINDS
 from tests.remedies.asking import granted
-from tests.remedies.following import IMPERATIVE, edited, identity, seen
+from tests.remedies.following import FAILING, IMPERATIVE, edited, identity, seen
 from tests.remedies.situations import NOW, draw_situation, pod_of, released
 from tests.remedies.stored import UNREADY, Cluster, failed_create, path_of, pending
 from tests.seed import SAID, SEED
@@ -31,8 +31,6 @@ from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Awaited, Cause, Explanation, Source, Way
 
 GOING = ("ToBeDeletedByClusterAutoscaler",)
-FAILING = 0.005
-"""The share of remedies that may fail. The aim is 0."""
 
 
 class Case(NamedTuple):
