@@ -370,7 +370,7 @@ class _Case:
         edited = self._evaluator.with_limit_range_defaults(of.policy, edited)
         by_daemonset = self.served.kind == "DaemonSet"
         decisions = evaluate_creation(self._trial(of), of.policy, edited, by_daemonset=by_daemonset)
-        if not all(decision.allowed for decision in decisions):
+        if edits and not all(decision.allowed for decision in decisions):
             return None
         pod = decisions[0].pod or edited
         return After(self._fits(pod), self._adds_nodes(pod, classes_for(pod, self.index, self.configuration)))
