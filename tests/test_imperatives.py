@@ -20,10 +20,9 @@ TELLS = re.compile(
 )
 EDITS, AWAITS, ASKS = "edits", "awaits", "asks"
 SAID: dict[str, frozenset[str]] = {
-    "ask {} to raise {} of {}": frozenset({ASKS}),
-    "ask {} to raise {} of the GPUQuota": frozenset({ASKS}),
-    "wait, or {}": frozenset({AWAITS, ASKS}),
-    "if it stays so, ask {} whether a controller runs": frozenset({ASKS}),
+    "ask {} {}": frozenset({ASKS}),
+    "wait, or {}": frozenset({AWAITS}),
+    "if it stays so, ask {} whether a controller runs": frozenset({AWAITS}),
     "request less, or {}": frozenset({ASKS}),  # only the author knows how much less
     "it starts in the next period of the budget, or ask {} to raise spec.budget": frozenset({ASKS}),
     "ask {}, who set it in GPUQuota {}": frozenset({ASKS}),

@@ -27,12 +27,8 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import (
-    MAX_NAMES_LISTED,
-    alternatives_in_words,
-    offers,
-    without_pins,
-)
+from policies.placement.class_advice import MAX_NAMES_LISTED, alternatives_in_words
+from policies.placement.class_choice import offers, without_pins
 from policies.placement.class_use import ClassUse
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
@@ -377,7 +373,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     gpus_per_node: int
     known_profiles_only: bool
     may_replace: bool = True
-    """Whether another resource is offered for one that no node has. Not to a DaemonSet, which chose its nodes."""
+    """Whether another resource is offered for one that no node has. Not to a pod or DaemonSet that chose its nodes."""
 
     def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""

@@ -7,15 +7,21 @@ from policies.finding import Asked, Edit, Edits, Finding, Severity, either, toge
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
-from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
-from policies.placement.class_choice import (
+from policies.placement.availability import NO_NODE
+from policies.placement.class_advice import (
+    AUTOSCALED_PATH,
     MAX_NAMES_LISTED,
-    MODEL_TOO_LARGE,
+    ClassAdvice,
+    alternatives_in_words,
+    nodes_of,
+    or_autoscaled,
+)
+from policies.placement.class_choice import (
     REQUIRED_AFFINITY,
     Choice,
     ClassSelection,
-    alternatives_in_words,
     choose,
+    node_label_values,
     without_pins,
 )
 from policies.placement.nodes import NodeFacts
@@ -99,23 +105,23 @@ class ClassCase:
             words = "remove what else the pod's nodeSelector or affinity demands"
             return ClassAdvice(together(*others), words)
         known_otherwise = sorted(
-            f"{each}={value}"
+            (f"{each}={value}", label)
             for labels in nodes.label_sets
             if key not in dict(labels)
             for each, value in labels
-            if classes_of_label(each, value, gpu_classes) & pinned
-            and (not values or self._takes_then(nodes.relabelled(labels, key, values[0])))
+            for gpu_class in gpu_classes.named(classes_of_label(each, value, gpu_classes) & pinned)
+            for label in node_label_values(gpu_class, key)[:1]
+            if self._takes_then(nodes.relabelled(labels, key, label), values)
         )
         if known_otherwise:
-            lacking = f"{key}={values[0]}" if values else key
-            ask = f"to label nodes with {known_otherwise[0]}, which lack {lacking}"
-            asked = Asked("Node", f"metadata.labels[{key}]", values[0] if values else None)
-            return ClassAdvice(ask=ask, asks=(asked,))
+            known, label = known_otherwise[0]
+            ask = f"to set label {key}={label} on nodes with {known}"
+            return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]", label),))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.name_with_nodes(each, holding) for each in holding):
-            named = self.naming(holding)
-            return named._replace(remedy=f"{named.remedy}, of which there are nodes")
+            advice = self.naming(holding)
+            return advice._replace(remedy=f"{advice.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
         if family := next((each for each in values if each not in pinned and gpu_classes.family(each)), None):
             # Nodes may have the names of classes, which its pin does not match.
@@ -132,12 +138,12 @@ class ClassCase:
         keys = {key for each in label_sets for key, _ in each} - {self.selection.label_key}
         return NodeFacts(keys=keys, label_sets=label_sets).could_take(self.pod, "", ())
 
-    def _takes_then(self, nodes: NodeFacts) -> bool:
-        """Whether one of the nodes matches the pod and, if that is known, has what it requests."""
-        requested = self.selection.amounts
-        states = nodes.states_for(self.pod, requested)
+    def _takes_then(self, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
+        """Whether one of the nodes matches the pod with these values of the label and, if that is known, has what it requests."""
+        key, requested = self.selection.label_key, self.selection.amounts
+        states = nodes.states_for(self.pod, requested, key, values)
         has_all = states is None or any(each.has(requested) for each in states)
-        return has_all and nodes.could_take(self.pod, "", ())
+        return has_all and nodes.could_take(self.pod, key, values)
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
         """Return the allowed classes of existing nodes that offer what the pod requests."""
@@ -161,7 +167,7 @@ class ClassCase:
         if not more:
             return None
         return Finding(
-            reason=MODEL_TOO_LARGE,
+            reason=NO_NODE,
             severity=Severity.WARNING,
             path=annotation_path(key),
             value=value,

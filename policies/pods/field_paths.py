@@ -82,7 +82,7 @@ def with_edit(data: Any, parts: Parts, value: Any) -> Any:
         return data
     changed = with_edit(members.get(key), rest, value)
     if changed is None or (value is None and not changed and part in OPTIONAL):
-        del members[key]
+        members.pop(key, None)
     else:
         members[key] = changed
     return members

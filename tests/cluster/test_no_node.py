@@ -18,7 +18,7 @@ NAMESPACE = "waiting"
 CLASS = "gpu-admission.dev/gpu-class"
 POLICY = default_policy({"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}})
 H200 = "class nvidia-h200: no node matches nodeSelector accelerator=nvidia-h200, so the pod stays pending"
-L4 = "label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator"
+L4 = "set label accelerator=nvidia-l4 on nodes with nvidia.com/gpu.product=NVIDIA-L4"
 CORDONED = "class nvidia-t4: all its nodes are cordoned now"
 TAINTED = "has a taint that it does not tolerate, such as reserved=team-a:NoSchedule"
 NO_AMD = "no schedulable node has amd.com/gpu now"

@@ -60,7 +60,7 @@ def evaluate_template(
         return too_long
     by_daemonset = kind == "DaemonSet"
     decision = by.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
-    refused = by.refused(policy, pod, is_partial=is_partial)
+    refused = by.refused(policy, decision.pod or pod, is_partial=is_partial)
     refused = by.tried(refused, Phase.TEMPLATE, pod, by_daemonset=by_daemonset, owner=owner)
     return decision.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
 
@@ -80,5 +80,5 @@ def is_reviewed(pod: Pod, resource_mapping: ResourceMapping) -> bool:
 def unreviewed(decision: Decision, pod: Pod) -> Decision:
     """Return the decision on a pod that the webhook never sees: nothing is added to it."""
     about_changes = {WOULD_INJECT, INJECTION_MISSING}
-    found = (each for each in decision.violations if each.finding.reason not in about_changes)
-    return replace(decision, changes=(), note=None, pod=pod, violations=tuple(found))
+    about_pod = (each for each in decision.violations if each.finding.reason not in about_changes)
+    return replace(decision, changes=(), note=None, pod=pod, violations=tuple(about_pod))

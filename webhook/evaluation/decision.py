@@ -42,7 +42,7 @@ class Violation(msgspec.Struct, frozen=True):
     def identity(self) -> tuple[str, str, str | None, str | None]:
         """Equal for the findings of /mutate and /validate on the same value. Their messages may differ once the pod is pinned."""
         finding = self.finding
-        return finding.rule, finding.path or finding.message, finding.container, finding.value
+        return finding.rule, finding.path or finding.reason.name, finding.container, finding.value
 
 
 def not_repeated(violations: Iterable[Violation], shown: Iterable[Violation]) -> list[Violation]:

@@ -21,6 +21,7 @@ from policies.gpus.claims import (
     device_classes_by_claim,
     with_accelerator_claims_only,
 )
+from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
@@ -54,7 +55,8 @@ from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
 from webhook.evaluation.limit_ranges import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
-from webhook.evaluation.tried_choices import is_admitted_with, with_tried_choices
+from webhook.evaluation.tried_choices import denials_with, with_tried_choices
+from webhook.evaluation.usage_now import may_exceed, with_choices_that_fit
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.workloads.gangs import may_be_in_gang
 
@@ -160,11 +162,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         limits = limits_needed(self.facts, policy, phase, pod)
         key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
+        within_quota = partial(self._within_quota, phase, pod, by_daemonset=by_daemonset, owner=owner)
         if (
             is_cacheable
             and (known := self.cache.cached_decision(key, policy, self.facts.nodes())) is not None
         ):
-            return known
+            return known if is_update else within_quota(known)
         rules = self._rules(
             policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
         )
@@ -193,7 +196,23 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
-        return decision
+        return decision if is_update else within_quota(decision)
+
+    def _within_quota(
+        self, phase: Phase, pod: Pod, decision: Decision, *, by_daemonset: bool, owner: Owner
+    ) -> Decision:
+        """Return the decision on a new pod with those choices of warnings for which the quota has room now.
+
+        Equal pods share a decision, and each meets another usage.
+        """
+        is_tried = self.tries_choices and phase is not Phase.TEMPLATE and may_exceed(decision)
+        ledger = self._ledger(decision.policy) if is_tried else None
+        if ledger is None:
+            return decision
+        quota = ReadOnlyQuota(ledger, self.configuration)
+        find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
+        by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+        return with_choices_that_fit(decision, by_author, partial(find, owner=owner, quota=quota))
 
     def trial(self) -> Self:
         """Return what tries choices, in at most half of the time that is left."""
@@ -271,8 +290,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
         """Return the decision of LimitRanges on the final pod."""
         mapping = self.configuration.resource_mapping
-        found = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
-        return Decision.of_findings(policy, found, Mode.ENFORCE)
+        findings = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
+        return Decision.of_findings(policy, findings, Mode.ENFORCE)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
@@ -298,9 +317,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             if kind == LIMIT_RANGE:
-                found = default_gpus.limit_range_findings(
-                    decode_limit_range(document), self.configuration.resource_mapping
-                )
+                limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
+                found = [*refused_amounts(limit_range, mapping)]
+                found = found or [*default_gpus.limit_range_findings(limit_range, mapping)]
                 return Decision.of_findings(policy, found, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
@@ -410,7 +429,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             owner=None,
             quota=quota,
         )
-        return is_admitted_with(edits, as_submitted(request.pod, author_set_node=True), phases_of)
+        return not denials_with(edits, as_submitted(request.pod, author_set_node=True), phases_of)
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
         return self._rules(policy, Phase.VALIDATE, pod).context

@@ -20,8 +20,11 @@ from policies.pods.pod import Pod, decode_pod
 from policies.registry import PLACING
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation, not_repeated
 
-MAX_TRIED, MOST_BYTES = 48, 20 * 1024
-"""Edited pods of one decision that are tried, and bytes of all of them. Each takes some 0.5 ms. The other choices are kept."""
+MAX_TRIED, MOST_BYTES, FEW = 48, 32 * 1024, 8
+"""Edited pods of one decision that are tried, and bytes of all of them. Each takes some 0.5 ms. No other choice is offered.
+
+Of a pod so long that only a FEW could be tried, and not all, the choices are offered as the rules made them.
+"""
 
 PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created now."""
@@ -37,15 +40,21 @@ def with_tried_choices(
 
     others: what is tried for a finding about the place of the pod without a choice that helps.
     """
-    if not any(map(_is_tried, decision.violations)):
+    tried = [each for each in decision.violations if _is_tried(each)]
+    if not tried:
         return decision
     try:
-        trials = _Trials(decision, pod, phases_of)
+        text = msgspec.json.encode(pod)
+        most = min(MAX_TRIED, MOST_BYTES // len(text))
+        needed = min(FEW, len({edits for each in tried for edits in each.finding.choices}))
+        trials = _Trials(decision, pod, text, most, phases_of) if most >= max(needed, 1) else None
     except msgspec.MsgspecError:
-        return (
-            decision  # of a hostile pod, such as a number of many digits: it cannot be written as it was read
+        trials = (
+            None  # of a hostile pod, such as a number of many digits: it cannot be written as it was read
         )
-    helpful = {each: trials.helpful(each.finding) for each in decision.violations if _is_tried(each)}
+    if trials is None:
+        return decision
+    helpful = {each: trials.helpful(each.finding) for each in tried}
     for each, choices in helpful.items():
         if choices == () and each.finding.rule in PLACING:
             worst = Effect.WARNS if each.outcome is Outcome.DENIED else Effect.HELPS
@@ -53,7 +62,7 @@ def with_tried_choices(
     return replace(decision, violations=tuple(_offering(each, helpful) for each in decision.violations))
 
 
-def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...] | None]) -> Violation:
+def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...]]) -> Violation:
     """Return the finding with its choices that help. Its words go with one that does not."""
     finding, choices = violation.finding, helpful.get(violation)
     if choices is None or choices == finding.choices:
@@ -61,15 +70,15 @@ def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...
     return replace(violation, finding=replace(finding, choices=choices, remedy=""))
 
 
-def is_admitted_with(edits: Edits, pod: Pod, phases_of: PhasesOf) -> bool:
-    """Whether nothing denies the pod with the edits. True where no time is left to try, or the pod is too long."""
+def denials_with(edits: Edits, pod: Pod, phases_of: PhasesOf) -> list[Finding]:
+    """Return what denies the pod with the edits. Empty where no time is left to try, or the pod is too long."""
     try:
         text = msgspec.json.encode(pod)
         edited = edited_pod(msgspec.json.decode(text), edits) if len(text) <= MOST_BYTES else None
         phases = phases_of(edited) if edited is not None else ()
-        return not any(each.outcome is Outcome.DENIED for phase in phases for each in phase)
+        return [each.finding for phase in phases for each in phase if each.outcome is Outcome.DENIED]
     except (msgspec.MsgspecError, DeadlineExceeded):
-        return True
+        return []
 
 
 def edited_pod(pod: Any, edits: Edits) -> Pod | None:
@@ -96,18 +105,15 @@ class Effect(IntEnum):
 class _Trials:
     """Trials on one pod. An edited pod is evaluated once, whatever number of findings have the edits as a choice."""
 
-    def __init__(self, decision: Decision, pod: Pod, phases_of: PhasesOf) -> None:
-        text = msgspec.json.encode(pod)
-        self._data, self._phases_of = msgspec.json.decode(text), phases_of
-        self._left = min(MAX_TRIED, MOST_BYTES // len(text))
-        self._before = _kinds([decision.violations]) | _kinds(phases_of(pod) if self._left else ())
+    def __init__(self, decision: Decision, pod: Pod, text: bytes, most: int, phases_of: PhasesOf) -> None:
+        self._data, self._left, self._phases_of = msgspec.json.decode(text), most, phases_of
+        self._before = _kinds([decision.violations]) | _kinds(phases_of(pod))
         self._after: dict[Edits, Kinds | None] = {}
 
-    def helpful(self, finding: Finding) -> tuple[Edits, ...] | None:
-        """Return those choices of the finding that help most; None if not all can be tried."""
-        if len({*finding.choices} - self._after.keys()) > self._left:
-            return None
-        effects = [(edits, self._effect(finding, edits)) for edits in finding.choices]
+    def helpful(self, finding: Finding) -> tuple[Edits, ...]:
+        """Return those choices of the finding that help most, among those that can be tried."""
+        can_be_tried = (edits for edits in finding.choices if edits in self._after or self._left > 0)
+        effects = [(edits, self._effect(finding, edits)) for edits in can_be_tried]
         best = min((effect for _, effect in effects), default=Effect.NO_HELP)
         return tuple(edits for edits, effect in effects if effect is best is not Effect.NO_HELP)
 

@@ -123,7 +123,7 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
         ANY,
         [
             "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator=nvidia-l4"
+            "platform team to set label accelerator=nvidia-l4 on nodes with nvidia.com/gpu.product=NVIDIA-L4"
         ],
     ),
     the_label_they_have=(ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),

@@ -72,6 +72,7 @@ def test_a_value_in_a_copy(parts: Parts, want: Any) -> None:
     a_member_removed=("spec.containers[0].image", None, {"spec": {"containers": [{}], 1: {"a": 2}}}),
     under_a_number=("spec.1.a", 3, {"spec": {"containers": [{"image": "x"}], 1: {"a": 3}}}),
     nothing_there_to_remove=("spec.limits.a", None, DOCUMENT),
+    no_list_to_remove_from=("spec.volumes[0]", None, DOCUMENT),
     beyond_the_list=("spec.containers[1]", 9, DOCUMENT),
     an_index_of_a_map=("spec[0]", 9, DOCUMENT),
     under_a_text=("spec.containers[0].image.a", 9, DOCUMENT),

@@ -14,7 +14,7 @@ from policies.policy import EffectivePolicy
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
-from webhook.evaluation.tried_choices import MAX_TRIED, MOST_BYTES, with_tried_choices
+from webhook.evaluation.tried_choices import FEW, MAX_TRIED, MOST_BYTES, with_tried_choices
 
 COLOR = "spec.nodeSelector[color]"
 PLACING, SHARING = "gpu-class", "shared-memory"
@@ -186,11 +186,16 @@ FOUND.update(dict.fromkeys(MANY, FOUND["crimson"]))
 @cases(
     ("findings", "others", "want"),
     as_many_choices_as_are_tried=([red(*MANY)], (), [red(remedy="")]),
-    one_more_and_all_are_offered_untried=([red(*MANY, "crimson")], (), [red(*MANY, "crimson")]),
-    findings_share_the_bound=(
-        [red(*MANY[1:]), red("crimson", "maroon", rule=PLACING)],
+    one_more_is_not_offered=([red("blue", *MANY[1:], "green")], (), [red("blue", remedy="")]),
+    what_helps_is_not_tried_in_vain=(
+        [red("blue", *MANY[2:], "green")],
         (),
-        [red(remedy=""), red("crimson", "maroon", rule=PLACING)],
+        [red("blue", "green", remedy="")],
+    ),
+    findings_share_the_bound=(
+        [red(*MANY[1:]), red("green", "blue", rule=PLACING)],
+        (),
+        [red(remedy=""), red("green", rule=PLACING, remedy="")],
     ),
     the_last_other_way=([red(rule=PLACING)], (*MANY[1:], "green"), [red("green", rule=PLACING, remedy="")]),
     one_other_way_more=([red(rule=PLACING)], (*MANY, "green"), [red(rule=PLACING)]),
@@ -207,16 +212,23 @@ ROOM = 1_000
 
 
 @cases(
-    ("note", "choices", "is_tried"),
-    half_of_the_bytes_one_choice_for_each=((MOST_BYTES - ROOM) // 2, 2, True),
-    half_of_the_bytes_and_one_choice_more=((MOST_BYTES - ROOM) // 2, 3, False),
-    as_large_as_all_trials=(MOST_BYTES - ROOM, 1, True),
-    larger_than_all_trials=(MOST_BYTES, 1, False),
+    ("note", "choices", "want"),
+    two_of_half_of_the_bytes=((MOST_BYTES - ROOM) // 2, ("crimson", "green"), red("green", remedy="")),
+    one_more_and_all_are_offered_untried=(
+        (MOST_BYTES - ROOM) // 2,
+        ("crimson", "maroon", "green"),
+        red("crimson", "maroon", "green"),
+    ),
+    as_large_as_all_trials=(MOST_BYTES - ROOM, ("crimson",), red(remedy="")),
+    larger_than_all_trials=(MOST_BYTES, ("crimson",), red("crimson")),
+    as_many_as_are_no_longer_few=(
+        (MOST_BYTES - ROOM) // FEW - ROOM,
+        (*MANY[: FEW - 1], "green", "crimson"),
+        red("green", remedy=""),
+    ),
 )
-def test_bytes_of_all_trials_are_bounded(note: int, choices: int, is_tried: bool) -> None:
-    offered = red(*MANY[:choices])
-
-    assert tried(offered, note="x" * note) == [red(remedy="") if is_tried else offered]
+def test_bytes_of_all_trials_are_bounded(note: int, choices: tuple[str, ...], want: Finding) -> None:
+    assert tried(red(*choices), note="x" * note) == [want]
 
 
 def test_a_pod_that_cannot_be_read_again_is_not_tried() -> None:

@@ -2,14 +2,17 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
-from policies.pods.limit_ranges import NamespaceLimits, ResourceBounds
+from policies.pods.limit_ranges import NamespaceLimits, ResourceBounds, decode_limit_range, namespace_limits
 from policies.pods.quantity import parse_quantity
 from policies.rule import Need, Phase
 from tests.builders import gpu_container, pod, view
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, load_objects
+from webhook.evaluation.creation import evaluate_template
+from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
@@ -66,3 +69,26 @@ def test_only_a_policy_with_the_rule_on_reads_them(mode: str, count: int) -> Non
 
 def test_the_built_in_policy_reads_none() -> None:
     assert Need.LIMIT_RANGES not in load_objects([]).policies.needs
+
+
+def test_limit_ranges_refuse_pods_of_a_template_with_what_rules_add_to_them() -> None:
+    """LimitRanger checks the final pod. It would refuse one without the limit that rule gpu-requests completes."""
+    complete = Document("GPUPolicy", "default", {"rules": {"gpu-requests": {"completeLimits": True}}})
+    at_most_8 = {"type": "Pod", "max": {"nvidia.com/gpu": "8"}}
+    stored = {"metadata": {"name": "limits"}, "spec": {"limits": [at_most_8]}}
+    limits = namespace_limits([decode_limit_range(msgspec.json.encode(stored))])
+    by = Evaluator(
+        cache=DecisionCache(load_objects([complete])),
+        now=NOW,
+        facts=Facts(limits_of=lambda _namespace: limits),
+    )
+
+    def denied(count: str) -> list[str]:
+        requesting = view(pod(gpu_container(resources={"requests": {"nvidia.com/gpu": count}})))
+        decision = evaluate_template(by, by.policy("team"), "Deployment", requesting)
+        return [each.message for each in decision.findings(Outcome.DENIED)]
+
+    assert denied("4") == []
+    assert denied("16") == [
+        "must satisfy LimitRange limits: maximum nvidia.com/gpu usage per Pod is 8, but limit is 16"
+    ]

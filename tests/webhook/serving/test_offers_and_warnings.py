@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from policies.finding import Edit
+from policies.placement.availability import NO_NODE
 from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.field_paths import annotation_path, path_parts, with_edit
@@ -36,6 +37,12 @@ T4: Labels = (("accelerator", "nvidia-t4"),)
 A100: Labels = (("accelerator", "nvidia-a100-80gb"),)
 RESERVED = Toleration(key="reserved", value="team-a", effect="NoSchedule")
 GPU_TAINT = Toleration(key="nvidia.com/gpu", effect="NoSchedule")
+NODE_1 = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
+ON_NODE_1 = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [NODE_1]}]}
+    }
+}
 Node = tuple[Labels, NodeState | None]
 
 
@@ -135,6 +142,18 @@ UNTOLERATED = (
             f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod "
             "stays pending [gpu-class]"
         ],
+    ),
+    a_class_whose_nodes_have_no_device_and_no_others_either=(
+        on("nvidia-a100-80gb"),
+        [(A100, NodeState())],
+        [
+            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending [gpu-class]"
+        ],
+    ),
+    a_pod_that_names_its_node=(
+        pod(gpu_container(resource="nvidia.com/gpu.shared"), affinity=ON_NODE_1),
+        [node(T4)],
+        pending("nvidia.com/gpu.shared", ""),
     ),
     a_taint_that_nothing_of_the_policy_tolerates=(
         pod(gpu_container()),
@@ -403,4 +422,16 @@ def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() 
         "(80.0 GiB usable), the largest card of the nodes, or the pod stays pending: 70b bf16 serving needs 195.6 GiB by "
         "rule of thumb [gpu-class]"
     ]
+    (found,) = seen(pod(gpu_container(), annotations=model), {}, nodes)
+    assert found.finding.reason is NO_NODE
     assert warned(pod(gpu_container("4"), annotations=model), *nodes) == []
+
+
+def test_a_warning_of_both_phases_is_shown_once_though_the_second_knows_who_pinned_the_pod() -> None:
+    rules = {"gpu-class": {"default": "nvidia-l4"}, "gpu-requests": {"maxPerContainer": 2}}
+
+    found = seen(pod(gpu_container("16")), rules, [node(A100)])
+
+    assert [each.finding.message for each in found if each.finding.reason is NO_NODE] == [
+        "class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays pending"
+    ]

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
 from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.placement.class_choice import ANNOTATION_PATH, without_pins
+from policies.placement.class_advice import ANNOTATION_PATH
+from policies.placement.class_choice import without_pins
 from policies.placement.class_use import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
@@ -131,7 +132,7 @@ class _Case:
             return "no node matches its pods: status.desiredNumberScheduled is 0"
         kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
         fields = dict.fromkeys(zeros(kind, data)) if kind else ()
-        by = scaled_by(data) if "scaled to zero: spec.replicas is 0" in fields else ""
+        by = scaled_by(data, self.now) if "scaled to zero: spec.replicas is 0" in fields else ""
         return "; ".join(fields) + by or "as it is written, it makes no pods"
 
     def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
@@ -140,13 +141,13 @@ class _Case:
         If the next pod fits then, its author only has to wait for the end of these pods.
         """
         held: dict[str, str] = {}
-        for each in terminating[:MAX_PODS]:
+        for stored in terminating[:MAX_PODS]:
             try:
-                pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, each.metadata.name)))
+                pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, stored.metadata.name)))
             except (errors.Forbidden, errors.NotFound):
                 continue
             requested = requested_gpus(pod, self.configuration.resource_mapping)
-            held[each.metadata.name] = format_requests(requested)
+            held[stored.metadata.name] = format_requests(requested)
             if self.limits is not None:
                 counts_as = self.limits.unclassified_pods
                 demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
@@ -238,15 +239,16 @@ class _Case:
         edits = [(path_parts(edit.path), plain(edit.value)) for edit in first]
         return self._as_created(served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits)))
 
-    def _denied_by_quota(self, each: EvaluatedPod) -> Finding | None:
+    def _denied_by_quota(self, evaluated: EvaluatedPod) -> Finding | None:
         by = self._evaluator
-        request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
+        request = quota_request_for_pod("why", evaluated.admitted, None, self.configuration, self.index)
         request = replace(request, controlled_by=f"{self.served.kind}/{self.name}")
-        decision = by.demand(each.policy, request)
-        denied = (found.finding for found in decision.violations if found.outcome is Outcome.DENIED)
+        decision = by.demand(evaluated.policy, request)
+        denials = (one.finding for one in decision.violations if one.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
-        said = (found for found in denied if not each.is_refused or found.reason in OUTLOOKS)
-        return next((replace(found.at(each.place.path_in_object), path=found.path) for found in said), None)
+        said = (one for one in denials if not evaluated.is_refused or one.reason in OUTLOOKS)
+        path_of = evaluated.place.path_in_object
+        return next((replace(one.at(path_of), path=one.path) for one in said), None)
 
     @cached_property
     def _node_facts(self) -> NodeFacts | None:
@@ -393,7 +395,7 @@ class _Case:
             pod = explained if waits(explained) else Pod(metadata=waiting[name].metadata)
             place = place_in_line(status, gang_keys(pod, owners))
         contact = self.policy.contact if self.policy else PLATFORM_TEAM
-        return place, (name, line_cause(waiting[name], self.quota, place, needed, contact))
+        return place, (name, line_cause(waiting[name], self.quota, place, needed, contact, self.now))
 
     @cached_property
     def _class_options(self) -> gpu_class.GPUClassOptions:
@@ -405,8 +407,8 @@ class _Case:
         if self._node_facts is not None and (pool := self._node_facts.pool_for(pod)):
             return f"NodePool {pool}"
         globs = self._class_options.autoscaled_classes
-        named = self.configuration.classes.named(classes)
-        return "the autoscaler" if any(class_matches(each, globs) for each in named) else ""
+        gpu_classes = self.configuration.classes.named(classes)
+        return "the autoscaler" if any(class_matches(each, globs) for each in gpu_classes) else ""
 
     def _other_kinds(
         self, nodes: Sequence[GPUNode], classes: Sequence[str], tried: Try | None

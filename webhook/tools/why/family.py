@@ -5,9 +5,11 @@ owner. So the number of calls depends on the number of kinds alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
+from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.cluster.objects import decode_owned
@@ -90,20 +92,21 @@ def _follow(
     return owners
 
 
-def _belongs(each: str, uid: str, parents: Mapping[str, str]) -> bool:
+def _belongs(member: str, uid: str, parents: Mapping[str, str]) -> bool:
     for _ in range(MAX_LEVELS + 1):
-        if each == uid:
+        if member == uid:
             return True
-        each = parents.get(each, "")
+        member = parents.get(member, "")
     return False
 
 
-def scaled_by(data: Any) -> str:
+def scaled_by(data: Any, now: datetime) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
     entries = data.get("metadata", {}).get("managedFields") or ()
     wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
     last = max(wrote, key=lambda each: str(each.get("time")), default=None)
-    return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
+    at = f" at {utc(datetime.fromisoformat(last['time']), now)}" if last and last.get("time") else ""
+    return f", written by {last.get('manager')}{at}" if last else ""
 
 
 def wanted_pods(data: Any, counts: Sequence[int | None]) -> int | None:

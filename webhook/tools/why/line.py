@@ -1,16 +1,17 @@
 """Why a pod waits in line for quota, and what lets it start: by the status of its GPUQuota."""
 
 from collections.abc import Collection
+from datetime import datetime
 
 from policies.finding import Asked
 from policies.pods.pod import Pod
 from policies.printable import first_names
-from policies.quota.amounts import NOTHING, Vector
-from policies.quota.ledger.team import team_title
+from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.line import Standing
-from policies.quota.shortage_facts import amounts_in_words
+from policies.quota.shortage_facts import amounts_in_words, escalation
 from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import GATE
+from policies.times import utc
 from webhook.configuration.documents import QUOTA, TEAM
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
 from webhook.tools.stored_pod import StoredPod
@@ -38,13 +39,18 @@ def place_in_line(waiting: WaitingPods | None, gangs: Collection[str]) -> PlaceI
 
 
 def line_cause(
-    pod: StoredPod, quota: QuotaRecord | None, place: PlaceInLine | None, needed: Vector, contact: str
+    pod: StoredPod,
+    quota: QuotaRecord | None,
+    place: PlaceInLine | None,
+    needed: Vector,
+    contact: str,
+    now: datetime,
 ) -> Cause:
     """Return why the pod waits, without its name. `needed`: its own demand on the quota."""
     waiting = quota.status.waiting if quota else None
-    since = f"{WAITS} since {pod.metadata.creation_timestamp}"
-    more, asked = _more(quota, place.demand if place else needed, contact)
-    ways: Ways = Way(awaits=(Awaited.TURN,)), Way(asks=(asked,))
+    since = f"{WAITS} since {utc(pod.metadata.created or now, now)}"
+    more, raised = _more(quota, place.demand if place else needed, contact)
+    ways: Ways = Way(awaits=(Awaited.TURN,)), raised
     if place is None:
         message, remedy = _without_place(quota, waiting, needed), f"wait, or {more}"
         if waiting is None:
@@ -61,17 +67,21 @@ def line_cause(
     )
 
 
-def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str, Asked]:
-    """Return whom to ask to raise what, in words and as data: the team, if it has too little free, else the quota."""
-    team, short = quota.status.team if quota else None, set[str]()
-    if team is not None:
-        short = {key for key in demand.keys() & team.hard.keys() if demand[key] > team.free.get(key, NOTHING)}
-    keys = sorted(short or demand)
-    field = hard_field(keys[0]) if len(keys) == 1 else "spec.hard"
-    if team is not None and short:
-        words = f"ask {team.contact or contact} to raise {field} of {team_title(team.name)}"
-        return words, Asked(TEAM, field)
-    return f"ask {contact} to raise {field} of the GPUQuota", Asked(QUOTA, field)
+def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str, Way]:
+    """Return whom to ask to raise what, and the same as data: what has too little free, or else the quota."""
+    team = quota.status.team if quota else None
+    of_team = _short(demand, {key: team.free.get(key, NOTHING) for key in team.hard}) if team else []
+    own = sorted(demand) if not of_team else []
+    if quota is not None and quota.spec is not None:
+        held = total((quota.status.used or {}, quota.status.reserved))
+        own = _short(demand, {key: hard - held.get(key, NOTHING) for key, hard in quota.hard.items()}) or own
+    ask, whom = escalation(own, of_team, team, contact)
+    asked = (Asked(kind, hard_field(key)) for kind, keys in ((QUOTA, own), (TEAM, of_team)) for key in keys)
+    return f"ask {whom} {ask}", Way(asks=tuple(asked))
+
+
+def _short(demand: Vector, free: Vector) -> list[str]:
+    return [key for key in sorted(demand.keys() & free.keys()) if demand[key] > free[key]]
 
 
 def _without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, needed: Vector) -> str:
