@@ -111,7 +111,7 @@ class ClassCase:
             for each, value in labels
             for gpu_class in gpu_classes.named(classes_of_label(each, value, gpu_classes) & pinned)
             for label in node_label_values(gpu_class, key)[:1]
-            if self._takes_then(nodes.relabelled(labels, key, label), values)
+            if self._takes_then(gpu_class, nodes.relabelled(labels, key, label), values)
         )
         if known_otherwise:
             known, label = known_otherwise[0]
@@ -138,12 +138,15 @@ class ClassCase:
         keys = {key for each in label_sets for key, _ in each} - {self.selection.label_key}
         return NodeFacts(keys=keys, label_sets=label_sets).could_take(self.pod, "", ())
 
-    def _takes_then(self, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
-        """Whether one of the nodes matches the pod with these values of the label and, if that is known, has what it requests."""
+    def _takes_then(self, gpu_class: GPUClass, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
+        """Whether one of the nodes, with the class now, takes the pod with these values of the label, were its GPUs free."""
         key, requested = self.selection.label_key, self.selection.amounts
+        pod = self.selection.put_on((gpu_class,))
         states = nodes.states_for(self.pod, requested, key, values)
-        has_all = states is None or any(each.has(requested) for each in states)
-        return has_all and nodes.could_take(self.pod, key, values)
+        is_free = states is None or any(
+            each.has(requested) and not each.untolerated_by(pod) for each in states
+        )
+        return is_free and nodes.could_take(self.pod, key, values)
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
         """Return the allowed classes of existing nodes that offer what the pod requests."""
