@@ -12,6 +12,7 @@ from typing import Any
 from policies.pods.field_paths import value_at
 
 _MOST = 10_000
+"""Maximum of a number that is read, of replicas or GPUs."""
 
 
 def served_gpus(config: Any) -> Fraction:
@@ -20,7 +21,7 @@ def served_gpus(config: Any) -> Fraction:
 
 
 def _deployments(config: Any) -> Iterator[tuple[Any, Fraction]]:
-    """Yield what says how many replicas a deployment has, and the GPUs of each."""
+    """Yield the options of each deployment, which have its number of replicas, and the GPUs of a replica."""
     for application in _maps(config, "applications"):
         for each in _maps(application, "deployments"):
             bundles = [_number(bundle.get("GPU")) for bundle in _maps(each, "placement_group_bundles")]
