@@ -123,7 +123,9 @@ class ClassCase:
             advice = self.naming(holding)
             return advice._replace(remedy=f"{advice.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
-        if family := next((each for each in values if each not in pinned and gpu_classes.family(each)), None):
+        if family := next(
+            (each for each in values if each not in pinned and gpu_classes.of_family(each)), None
+        ):
             # Nodes may have the names of classes, which its pin does not match.
             asked = Asked("Node", f"metadata.labels[{key}]", family)
             return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=(asked,))
