@@ -1,7 +1,7 @@
 """The GPUs that applications of Ray Serve need, by `serveConfigV2` of a RayService. Rule `parallelism` reads them.
 
 Only what is written counts: the code of an application may say more. Sources: Ray 2.56 python/ray/serve/schema.py, and
-python/ray/llm/_internal/serve/core/configs/llm_config.py for `llm_configs`, whose replicas have a GPU for each of tensor × pipeline.
+python/ray/llm/_internal/serve/core/configs/llm_config.py (`llm_configs`: replicas have tensor × pipeline GPUs).
 """
 
 from collections.abc import Iterator, Mapping
