@@ -168,7 +168,7 @@ class NodeFit(JsonStruct, frozen=True):
     @property
     def order(self) -> tuple[object, ...]:
         """The sort key: the node with the fewest obstacles and the most free first, the same for all users."""
-        free, has = (sum((of or {}).values()) for of in (self.free, self.allocatable))
+        free, has = (sum((amounts or {}).values()) for amounts in (self.free, self.allocatable))
         return len(self.against), -free, -has, self.against, self.name
 
 

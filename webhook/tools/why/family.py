@@ -61,7 +61,7 @@ def read_family(
         about = event.involved_object
         unknown[about.uid] = about.api_version, about.kind
     for _ in range(MAX_LEVELS):
-        unknown = {each: of for each, of in unknown.items() if each not in parents and each != uid}
+        unknown = {each: kind for each, kind in unknown.items() if each not in parents and each != uid}
         if not unknown:
             break
         above = _follow(reader, kinds, namespace, sorted(set(unknown.values())), parents)
@@ -73,11 +73,15 @@ def read_family(
 
 
 def _follow(
-    reader: Permitted, kinds: ServedKinds, namespace: str, of: list[tuple[str, str]], parents: dict[str, str]
+    reader: Permitted,
+    kinds: ServedKinds,
+    namespace: str,
+    owner_kinds: list[tuple[str, str]],
+    parents: dict[str, str],
 ) -> dict[str, tuple[str, str]]:
     """Add the owners of all objects of these kinds to `parents`; return the owners with their kinds."""
     owners: dict[str, tuple[str, str]] = {}
-    for api_version, kind in of:
+    for api_version, kind in owner_kinds:
         served = kinds.of_reference(api_version, kind)
         if served is None:
             continue

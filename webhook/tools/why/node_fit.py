@@ -139,7 +139,7 @@ def _lacking(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterato
         free = has if node.free is None else node.free.get(name, NOTHING)
         demanded = f"the pod requests {format_amount(amount)}"
         if has < amount:
-            offered = {each: there for each, there in node.allocatable.items() if there}
+            offered = {resource: number for resource, number in node.allocatable.items() if number}
             instead = ", but " + format_requests(offered) if offered and not has else ""
             text = f"has {format_amount(has)} {name} in all{instead}, and {demanded}"
             edits = _requesting(pod, name, has or next(iter(offered), ""))
