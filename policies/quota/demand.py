@@ -159,7 +159,7 @@ def resources_demand(
     def most(resources: tuple[GPUResource, ...], on: frozenset[Card]) -> Fraction:
         """Return the cards of all resources, each on the kind of card of which it needs most.
 
-        A memory limit is no cards itself: it counts with the resource that it limits.
+        A memory limit counts with the resource that it limits, not as cards of its own.
         """
         amounts_on = [cards_on(each) for each in on or (UNKNOWN_CARD,)]
         return sum(
