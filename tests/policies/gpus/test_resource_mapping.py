@@ -1,6 +1,5 @@
 """Which DeviceClasses are GPUs, and what of a GPUResourceMapping makes no sense."""
 
-
 import msgspec
 import pytest
 
