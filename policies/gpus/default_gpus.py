@@ -16,6 +16,7 @@ from policies.finding import (
     in_words,
     together,
 )
+from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranger import (
     KINDS,
@@ -37,6 +38,8 @@ ID = "limit-range"
 """Rule id of what a LimitRange itself refuses, whatever our policy is."""
 LIMIT_RANGE = "LimitRange"
 _NONE = "0"
+_IN_LIMITS = " in resources.limits"
+"""Where to write it: the API server copies a limit to the request, and no request to the limit."""
 _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, is_example=True)
 
 
@@ -44,7 +47,7 @@ _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, i
 
 
 def gpus_by_default(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> list[Default]:
-    """Return the GPUs of a pod that LimitRanger has seen which a LimitRange gave it."""
+    """Return the GPUs that a LimitRange gave a pod. LimitRanger has already changed the pod."""
     return [each for each in was_given(pod, limits) if _has_gpus(each.resource, each.amount, mapping)]
 
 
@@ -53,8 +56,8 @@ def _has_gpus(resource: str, amount: QuantityText, mapping: ResourceMapping) -> 
     return mapping.resource(resource) is not None and quantity is not None and quantity.nano > 0
 
 
-def are_all(pod: Pod, defaults: Sequence[Default], mapping: ResourceMapping) -> bool:
-    """Whether the pod has no GPUs but these."""
+def has_no_other_gpus(pod: Pod, defaults: Sequence[Default], mapping: ResourceMapping) -> bool:
+    """Whether the pod has no GPUs but these defaults."""
     known = {(each.place.path, each.resource) for each in defaults}
     others = pod.spec.resource_claims or mapping.fractions_of(pod)
     return not others and all(
@@ -96,7 +99,9 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
             yield _asking(finding, last)
         else:
             edits = _edits(defaults)
-            yield replace(finding, choices=(edits,), remedy=f"{in_words([edits])} if it needs none")
+            yield replace(
+                finding, choices=(edits,), remedy=f"{in_words([edits])}{_IN_LIMITS} if it needs none"
+            )
 
 
 def explained(finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool, removes: bool) -> Finding:
@@ -110,7 +115,7 @@ def explained(finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool
     if not removes:
         return finding if finding.ask or not all_of_pod else _asking(finding, defaults[0])
     edits = _edits(defaults)
-    words, advice = f"{in_words([edits])} if it needs no GPU", finding.advice
+    words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
         finding,
         choices=(edits, *finding.choices),
@@ -126,8 +131,10 @@ def _edits(defaults: Sequence[Default]) -> Edits:
 
 def _origin(defaults: Sequence[Default]) -> str:
     origins = dict.fromkeys((each.limit_range, each.resource, str(each.amount)) for each in defaults)
+    differ = {(each.resource, str(each.amount), each.kind) for each in defaults}
+    kinds = {(name, amount): f"{kind} " for name, amount, kind in differ} if len(origins) > 1 else {}
     return "; ".join(
-        f"LimitRange {name} gives {resource}: {amount} to each container that requests none"
+        f"LimitRange {name} gives {kinds.get((resource, amount), '')}{resource}: {amount} to each container that requests none"
         for name, resource, amount in origins
     )
 
@@ -145,7 +152,7 @@ def _asking(finding: Finding, default: Default) -> Finding:
 def refusal_findings(
     pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping, *, is_partial: bool
 ) -> Iterator[Finding]:
-    """Say why a LimitRange would refuse a new GPU pod. is_partial: only a part of the pod is known, so only maxima of it are."""
+    """Say why a LimitRange would refuse a new GPU pod. is_partial: a part of it is not known, so only maxima are certain."""
     if not limits.limit_ranges or not mapping.pod_requests_gpus(pod):
         return
     try:
@@ -159,7 +166,7 @@ def refusal_findings(
 
 def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     field = f"spec.limits[{refusal.item}].{refusal.bound}[{refusal.resource}]"
-    edits, place = _accepted(pod, refusal, limits), refusal.place
+    edits, place = _accepted_edits(pod, refusal, limits), refusal.place
     return Finding(
         rule=ID,
         reason=LIMIT_RANGE_REFUSES,
@@ -172,11 +179,14 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     )
 
 
-def _accepted(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edits:
-    """Return the edits of one container that the LimitRange accepts: the bound in place of its amounts, or equal amounts."""
+def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edits:
+    """Return the edits of one container by which the LimitRange accepts the pod; empty if there are none.
+
+    They write the bound, or for a ratio of limit to request the limit as the request.
+    """
     name, is_ratio = refusal.resource, refusal.bound == RATIO
-    having = [each for each in pod.places if name in effective(each.container, "requests")]
-    place = refusal.place or (having[0] if len(having) == 1 else None)
+    requesting = [each for each in pod.places if name in effective(each.container, "requests")]
+    place = refusal.place or (requesting[0] if len(requesting) == 1 else None)
     if place is None or (pod.spec.resources is not None and name in POD_LEVEL):
         return ()  # amounts of the pod as a whole bound those of its containers
     amount = effective(place.container, "limits").get(name) if is_ratio else refusal.allowed
@@ -199,14 +209,36 @@ def limit_range_findings(limit_range: LimitRange, mapping: ResourceMapping) -> I
     for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
         defaults = {**(item.default_request or {}), **(item.default or {})}
         for resource, amount in defaults.items() if item.type == CONTAINER else ():
-            if _has_gpus(resource, amount, mapping):
+            if _has_gpus(resource, amount, mapping) and not mapping.misspelt(resource):
                 yield _gives(f"spec.limits[{at}]", own, resource, str(amount))
+        yield from _misspelt(f"spec.limits[{at}]", own, mapping)
 
 
-def giving(limits: Mapping[str, NamespaceLimits], mapping: ResourceMapping) -> Iterator[tuple[str, Finding]]:
-    """Yield each LimitRange that gives GPUs, by its namespace, and the warning."""
-    for namespace, of_it in sorted(limits.items()):
-        for limit_range in of_it.limit_ranges:
+def _misspelt(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iterator[Finding]:
+    """Warn of amounts of resources whose names nearly equal those of GPU resources."""
+    fields = ("max", "min", "default", "defaultRequest", RATIO)
+    of_fields = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
+    for field, amounts in zip(fields, of_fields, strict=True):
+        for resource, amount in (amounts or {}).items():
+            meant, at = mapping.misspelt(resource), f"{path}.{field}[{resource}]"
+            if meant is not None:
+                yield Finding(
+                    rule=ID,
+                    reason=UNKNOWN_RESOURCE_NAME,
+                    severity=Severity.WARNING,
+                    path=at,
+                    message="no device plugin that is known has this resource: the LimitRange bounds nothing",
+                    choices=together(Edit(at), Edit(f"{path}.{field}[{meant}]", amount)),
+                    remedy=f"did you mean {meant}?",
+                )
+
+
+def limit_ranges_giving_gpus(
+    limits: Mapping[str, NamespaceLimits], mapping: ResourceMapping
+) -> Iterator[tuple[str, Finding]]:
+    """Yield the title of each LimitRange that gives GPUs, and the warning. `limits`: by namespace."""
+    for namespace, namespace_limits in sorted(limits.items()):
+        for limit_range in namespace_limits.limit_ranges:
             for finding in limit_range_findings(limit_range, mapping):
                 yield f"LimitRange/{limit_range.name} in {namespace}", finding
 

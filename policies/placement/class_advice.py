@@ -1,10 +1,15 @@
 """How a pod gets another class, and what to ask for if no node takes it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from policies.finding import Asked, Edits
+from policies.finding import Asked, Edits, Finding, Reason, Severity
+from policies.pods.annotations import GPU_CLASS
+from policies.pods.field_paths import annotation_path
 
+ANNOTATION_PATH = annotation_path(GPU_CLASS)
+MAX_NAMES_LISTED = 3
+"""Names in one message."""
 AUTOSCALED = "gpu-class.autoscaledClasses"
 AUTOSCALED_PATH = "spec.rules.gpu-class.autoscaledClasses[-]"
 ALLOWED_PATH = "spec.rules.gpu-class.allowed[-]"
@@ -27,3 +32,27 @@ def or_autoscaled(classes: str) -> str:
 def nodes_of(classes: Iterable[str]) -> tuple[Asked, ...]:
     """Return what asking for nodes of one of the classes asks for."""
     return tuple(Asked("Node", "", name) for name in classes)
+
+
+def alternatives_in_words(names: Sequence[str]) -> str:
+    """Return `a or b`, `a or b or c or 2 more`."""
+    listed = " or ".join(names[:MAX_NAMES_LISTED])
+    return f"{listed} or {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else listed
+
+
+def about_annotation(
+    reason: Reason,
+    name: str,
+    message: str,
+    advice: ClassAdvice,
+    severity: Severity = Severity.DENIAL,
+) -> Finding:
+    """Return a finding about the annotation that names a class."""
+    return Finding(
+        reason=reason,
+        path=ANNOTATION_PATH,
+        value=name,
+        severity=severity,
+        message=message,
+        **advice._asdict(),
+    )

@@ -12,7 +12,15 @@ from policies.gpus.cards import vendor
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
-from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
+from policies.placement.class_advice import (
+    ALLOWED_PATH,
+    ANNOTATION_PATH,
+    MAX_NAMES_LISTED,
+    ClassAdvice,
+    about_annotation,
+    alternatives_in_words,
+    nodes_of,
+)
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
@@ -26,10 +34,7 @@ CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resourc
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
 
-ANNOTATION_PATH = annotation_path(GPU_CLASS)
 REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-MAX_NAMES_LISTED = 3
-"""Names in one message."""
 
 warning = partial(Finding, severity=Severity.WARNING)
 
@@ -129,10 +134,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return (
             nodes is not None
             and bool(values)
-            and nodes.takes(self._put_on(classes), self.amounts, self.label_key, values)
+            and nodes.takes(self.put_on(classes), self.amounts, self.label_key, values)
         )
 
-    def _put_on(self, classes: Sequence[GPUClass]) -> Pod:
+    def put_on(self, classes: Sequence[GPUClass]) -> Pod:
         """Return the pod without what pins it to other classes, and with the tolerations that it gets there."""
         spec, keys = self.pod.spec, self.gpu_classes.label_keys
         selector = {key: value for key, value in self.pod.node_selector.items() if key not in keys}
@@ -229,9 +234,33 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         )
 
     def meant(self, word: str) -> str:
-        """Return the class or family whose name is nearest to `word`, or "" if the pod cannot use it."""
-        near = self.gpu_classes.nearest(word) or ""
-        return "" if set(self.usable()).isdisjoint(self.gpu_classes.resolve(near)) else near
+        """Return the class or family whose name is nearest to `word`, or "" if the pod cannot use it.
+
+        Where only nodes of its family are known, that is the family.
+        """
+        near, usable = self.gpu_classes.nearest(word) or "", self.usable()
+        meant = [each for each in self.gpu_classes.resolve(near) if each in usable]
+        named = {value.name for each in meant if (value := self.name_with_nodes(each, usable))}
+        if not meant or len(named) != 1:
+            return near if meant else ""
+        return named.pop()
+
+    def listed(self, text: str, names: Collection[str]) -> list[str]:
+        """Return the classes and families of a list that the pod can use, or else all `names`. Empty for one name."""
+        usable, parts = self.usable(), [each.strip() for each in text.split(",")][:MAX_NAMES_LISTED]
+        own = [each for each in parts if any(c in usable for c in self.gpu_classes.resolve(each))]
+        return (own or [*names]) if len(parts) > 1 else []
+
+    def why_not(self, name: str) -> str:
+        """Return in words why the pod cannot use the class or family; "" without one."""
+        classes = self.gpu_classes.resolve(name)
+        if not classes:
+            return ""
+        if not self.allowed_of(classes):
+            return f"; namespace {self.namespace} may not use {name}"
+        if not any(map(self.may_offer, classes)):
+            return f"; {name} has no {self.requested_words}"
+        return f"; no node of {name} takes the pod now"
 
     @property
     def requested_words(self) -> str:
@@ -301,6 +330,13 @@ def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
         reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
             advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
+        elif listed := selection.listed(name, names):
+            message, advice = (
+                "must be one GPU class or family: it cannot be a list",
+                selection.advice_to_name(listed),
+            )
+        else:
+            message += selection.why_not(selection.gpu_classes.nearest(name) or "")
     elif allowed:
         message = f"must be a class with {selection.requested_words}"
     else:
@@ -402,32 +438,8 @@ def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) 
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
-def alternatives_in_words(names: Sequence[str]) -> str:
-    """Return `a or b`, `a or b or c or 2 more`."""
-    listed = " or ".join(names[:MAX_NAMES_LISTED])
-    return f"{listed} or {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else listed
-
-
 def without_pins(pod: Pod, gpu_classes: GPUClasses) -> Edits:
     """Return the edits that remove what pins the pod to classes."""
     keys = (key for key in pod.node_selector if key in gpu_classes.label_keys)
     terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()
     return (*(Edit(f"spec.nodeSelector[{key}]") for key in keys), *terms)
-
-
-def about_annotation(
-    reason: Reason,
-    name: str,
-    message: str,
-    advice: ClassAdvice,
-    severity: Severity = Severity.DENIAL,
-) -> Finding:
-    """Return a finding about the annotation that names a class."""
-    return Finding(
-        reason=reason,
-        path=ANNOTATION_PATH,
-        value=name,
-        severity=severity,
-        message=message,
-        **advice._asdict(),
-    )

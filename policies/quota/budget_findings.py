@@ -22,6 +22,7 @@ from policies.quota.fit import demands
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import ReservationOutcome
 from policies.quota.spec import NAME, budget_field
+from policies.times import utc
 
 BUDGET_SPENT = Reason("BudgetSpent", "the GPU-hours that the namespace may use in this period are spent")
 BUDGET_LOW = Reason("BudgetLow", "few of the GPU-hours that the namespace may use in this period are left")
@@ -59,7 +60,7 @@ def workload_findings(
     if budget is None or spending is None or not reached(budget, spending, budget.warn_at):
         return
     requested = demands(workload.target or workload, catalogue, ledger.unclassified_pods)
-    needed = {key for each in requested for key in each.each}
+    needed = {key for each in requested for key in each.per_pod}
     path = requested[0].path if requested and workload.target is None else "spec"
     if reached(budget, spending).intersection(needed):
         yield _spent(namespace, budget, spending, needed, path)
@@ -89,8 +90,8 @@ def how_long(budget: Budget, spending: Spending, keys: Collection[str], used: Ve
 
 
 def time_of(at: int) -> str:
-    """Return a moment for people: `2026-12-01T00:00Z`."""
-    return f"{moment(at):%Y-%m-%dT%H:%MZ}"
+    """Return a moment in words, to the minute: what is estimated must not change all the time."""
+    return utc(moment(at).replace(second=0))
 
 
 def _spent(

@@ -24,7 +24,7 @@ from policies.finding import Asked, Edit, Finding, Reason, Severity, Wait, eithe
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_choice import ANNOTATION_PATH, MAX_NAMES_LISTED
+from policies.placement.class_advice import ANNOTATION_PATH, MAX_NAMES_LISTED
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload

@@ -4,10 +4,10 @@ Reads:   limits and requests of GPU resources of every app and init container, f
          pod is pinned, the variables by which containers choose among GPUs.
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
-Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are
-         known and none has them), of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU
-         beside whole ones, and of parts that count as more than they are; of more GPUs than any machine has; of a DaemonSet that
-         holds whole GPUs on every node.
+Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
+         than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones, and of parts that
+         count as more than they are; of more GPUs than any machine has, and of kinds of them that few nodes have together; of a
+         DaemonSet that holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
@@ -26,6 +26,7 @@ from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
     NAME,
+    NOUNS,
     QUOTED,
     Amount,
     amounts,
@@ -55,13 +56,14 @@ from policies.placement.availability import (
     Availability,
     Bounds,
 )
+from policies.placement.kept_apart import seldom_together
 from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.field_paths import annotation_path
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
-from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
+from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, readable
 from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
@@ -86,17 +88,6 @@ MAX_GPUS_PER_NODE = 16
 nodes of 4."""
 
 _PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
-_NOUNS = {
-    Measure.CORES: "accelerator cores",
-    Measure.SHARES: "shares of a GPU",
-    Measure.SLICES: "slices of a GPU",
-    Measure.MEMORY_GIB: "GiB of GPU memory",
-    Measure.MEMORY_MIB: "MiB of GPU memory",
-    Measure.MEMORY_BYTES: "bytes of GPU memory",
-    Measure.MEMORY_PERCENT: "percents of GPU memory",
-    Measure.CORE_PERCENT: "percents of a GPU",
-    Measure.CORE_MILLIS: "thousandths of a GPU",
-}
 _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
 """By number of quarters."""
 
@@ -180,6 +171,8 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             ]
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds)
+    if context.nodes is None and not availability.pinned:
+        yield from seldom_together(pod, requests, context.resource_mapping)
     yield from annotation_findings(pod, context)
     if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
         yield from warnings(pod, context.limit_ranges, context.resource_mapping)
@@ -187,12 +180,16 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     for place in patch.pod.places if options.complete_limits else ():
-        for resource in context.resource_mapping.named_resources(place.container):
-            limit, request = amounts(place, resource)
-            if limit is None and request is not None and is_extended(resource.name):
-                quantity = request.quantity
+        limits, requests = place.container.limits, place.container.requests
+        for name, raw in requests.items():
+            if (
+                name not in limits
+                and is_extended(name)
+                and context.resource_mapping.resource(name) is not None
+            ):
+                quantity = readable(raw)
                 if quantity is not None and quantity.is_whole and quantity.nano >= 0:
-                    patch.set_resource(place, "limits", resource.name, request.raw)
+                    patch.set_resource(place, "limits", name, raw)
     yield from ()
 
 
@@ -217,7 +214,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     resource, least = amount.resource, quantity.value
     choices = [amount.set_to(each) for each in (least - 1, least) if each]
     if resource.measure is not Measure.DEVICES:
-        noun = _NOUNS[resource.measure]
+        noun = NOUNS[resource.measure]
         return amount.finding(FRACTIONAL_GPU, f"must be a whole number of {noun}", choices=tuple(choices))
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part, smaller = Fraction(quantity.nano, NANO), dict[str, str]()
@@ -240,13 +237,14 @@ def pair_findings(
     if request is None or not is_extended(request.resource.name):
         return
     name = request.resource.name
-    remedy = f"add {name}: {request.raw or 0} to resources.limits"
-    choices = together(Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0))
     if limit is not None:
         if not request.same_as(limit):
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
             yield request.finding(REQUEST_NOT_LIMIT, message, amount=limit.raw or 0)
-    elif not options.complete_limits:
+        return
+    remedy = f"add {name}: {request.raw or 0} to resources.limits"
+    choices = together(Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0))
+    if not options.complete_limits:
         message = "must have an equal limit: GPUs cannot be overcommitted"
         yield replace(request.finding(MISSING_LIMIT, message, remedy), choices=choices)
     elif context.phase is Phase.TEMPLATE:

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Edit, Finding, Json, Reason, Severity, together, truncate
+from policies.gpus.near_names import INVALID_RESOURCE_NAME, REFUSED, UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import NVIDIA_GPU, ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
@@ -32,12 +33,6 @@ from policies.rule import Context, Rule, RuleOptions
 
 UNKNOWN_ANNOTATION = Reason(
     "UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read", uncovers=True
-)
-INVALID_RESOURCE_NAME = Reason(
-    "InvalidResourceName", "the API server refuses the name of a GPU resource", uncovers=True
-)
-UNKNOWN_RESOURCE_NAME = Reason(
-    "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource", uncovers=True
 )
 MISPLACED_FIELD = Reason("MisplacedField", "a field is written where nothing reads it")
 
@@ -188,14 +183,12 @@ def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, 
 def _resource_finding(place: ContainerPlace, kind: str, name: str, context: Context) -> Iterator[Finding]:
     meant = context.resource_mapping.misspelt(name)
     is_refused = not is_resource_name(name) or name.startswith("requests.")
-    is_there = context.nodes is not None and name in context.nodes.on_nodes
+    is_there = context.nodes is not None and name in context.nodes.on_existing_nodes
     if is_there or (meant is None and not (is_refused and _MEANS_A_GPU.search(name))):
         return
     if is_refused:
         reason, severity = INVALID_RESOURCE_NAME, Severity.DENIAL
-        message = (
-            "the API server refuses this name: those of extended resources are domain/name in small letters"
-        )
+        message = REFUSED
     else:
         reason, severity = UNKNOWN_RESOURCE_NAME, Severity.WARNING
         message = (
@@ -220,9 +213,9 @@ def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     container = place.container
     in_name = _IN_NAME.search(name)
     amounts = (
-        int(in_name[1]) if in_name and not of[name] else of[name]
-        for of in (container.limits, container.requests)
-        if name in of
+        int(in_name[1]) if in_name and not resources[name] else resources[name]
+        for resources in (container.limits, container.requests)
+        if name in resources
     )
     added = map(Edit, place.amount_paths(name, meant), amounts) if meant else ()
     return (*map(Edit, place.amount_paths(name)), *added)

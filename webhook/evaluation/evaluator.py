@@ -21,6 +21,7 @@ from policies.gpus.claims import (
     device_classes_by_claim,
     with_accelerator_claims_only,
 )
+from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
@@ -317,9 +318,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         try:
             if kind == LIMIT_RANGE:
                 limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
-                return Decision.of_findings(
-                    policy, default_gpus.limit_range_findings(limit_range, mapping), Mode.WARN
-                )
+                found = [*refused_amounts(limit_range, mapping)]
+                found = found or [*default_gpus.limit_range_findings(limit_range, mapping)]
+                return Decision.of_findings(policy, found, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
@@ -424,7 +425,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             self.trial().findings_by_phase,
             Phase.VALIDATE,
             policy,
-            by_daemonset=False,
+            by_daemonset=request.controlled_by.startswith("DaemonSet/"),
             owner=None,
             quota=quota,
         )

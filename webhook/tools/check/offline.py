@@ -35,7 +35,7 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM
+from webhook.evaluation.kinds import ADVISED, CLAIM, VALIDATED_ITSELF
 from webhook.evaluation.workloads import EvaluatedPod, as_workload, evaluate_autoscaler, given, templates_of
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -156,7 +156,7 @@ class Run:
                 named_nodes=lambda: index,
                 claims=lambda name: claims[name] if name in claims else claim(name),
                 budgets=run_context.budgets_of(manifests, cluster),
-                limits_of=run_context.limits_in(manifests, cluster),
+                limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
         )
         self._quota_of = run_context.run_quotas(
@@ -225,8 +225,8 @@ class Run:
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
         if run_context.is_quota(manifest):
-            said = run_context.quota_findings(manifest, configuration, self._teams, self._kinds)
-            decisions.append(Decision.of_findings(policy, said, Mode.ENFORCE))
+            findings = run_context.quota_findings(manifest, configuration, self._teams, self._kinds)
+            decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         mapping, workload_kind = configuration.resource_mapping, configuration.workload_kinds.get(kind)
         if workload_kind is not None:
             places = [place.at for place, _ in manifest.pods]
@@ -237,10 +237,12 @@ class Run:
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
+            if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
+                decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
         found = (each for decision in decisions for each in _as_known(decision, quota).violations)
-        is_denied_itself = kind == CLAIM or run_context.is_quota(manifest)
+        is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_context.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
 
@@ -337,6 +339,10 @@ class Run:
                 decisions = [unreviewed(each, pod) for each in decisions]
             located = (_as_known(each.located(place.path_in_object), quota) for each in decisions)
             yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
+
+
+def _findings(decision: Decision) -> Iterator[Finding]:
+    return (violation.finding for violation in decision.violations)
 
 
 def _naming(decision: Decision, runtime: str) -> Decision:

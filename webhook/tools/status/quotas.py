@@ -61,7 +61,8 @@ def quota_status(
 
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
-    held = None if pending is None else total(pending_owner.held for pending_owner in pending)
+    is_known = pending is not None and all(owner.gpus is not None for owner in pending)
+    held = total(owner.held for owner in pending or ()) if is_known else None
     state, message = limits_state(record)
     return summaries.QuotaSummary(
         namespace=record.namespace,
@@ -84,7 +85,7 @@ def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
     budget = status.budget
     if budget is None:
         return None
-    said = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
+    conditions = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
     used, unknown = _hours(budget.used), _hours(budget.unknown)
     return summaries.BudgetSummary(
         period=budget.period,
@@ -97,7 +98,7 @@ def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
             )
             for key, granted in sorted(_hours(budget.granted).items(), key=lambda each: key_order(each[0]))
         ),
-        message=next((each.message for each in said if each), ""),
+        message=next((each.message for each in conditions if each), ""),
     )
 
 
