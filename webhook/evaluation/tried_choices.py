@@ -169,8 +169,10 @@ def _kinds(phases: Iterable[Iterable[Violation]]) -> Kinds:
     for violations in phases:
         new = not_repeated(violations, shown)
         shown += new
-        said = (each for each in new if each.outcome is not Outcome.AUDITED)
-        counts |= Counter((_kind(each.finding), each.outcome) for each in said if _is_of_author(each.finding))
+        visible = (each for each in new if each.outcome is not Outcome.AUDITED)
+        counts |= Counter(
+            (_kind(each.finding), each.outcome) for each in visible if _is_of_author(each.finding)
+        )
     return counts
 
 

@@ -67,9 +67,9 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     scheduling_gates: tuple[Named, ...] | None = None
 
 
-def without_attempts(said: str) -> str:
+def without_attempts(message: str) -> str:
     """Return why a scheduler finds no node, without what else it tried."""
-    return _ATTEMPTS.split(said)[0]
+    return _ATTEMPTS.split(message)[0]
 
 
 class StoredPod(msgspec.Struct, frozen=True):
@@ -110,8 +110,8 @@ class StoredPod(msgspec.Struct, frozen=True):
         if self.spec.node_name or self.waits_in_line:
             return ""
         conditions = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
-        said = next((each.get("message", "") for each in conditions if each["status"] == "False"), "")
-        return without_attempts(str(said))
+        message = next((each.get("message", "") for each in conditions if each["status"] == "False"), "")
+        return without_attempts(str(message))
 
     @property
     def is_unconsidered(self) -> bool:
