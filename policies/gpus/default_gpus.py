@@ -104,11 +104,17 @@ def explained(finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool
 
     all_of_pod: the pod has no other GPUs. removes: without them, it would not be denied.
     """
-    if not (all_of_pod or finding.path in {"", "spec", *(each.path for each in defaults)}):
+    is_of_amount = ".resources." in finding.path
+    if not (all_of_pod and not is_of_amount) and finding.path not in {
+        "",
+        "spec",
+        *(d.path for d in defaults),
+    }:
         return finding
     finding = replace(finding, message=f"{finding.message}; {_origin(defaults)}")
     if not removes:
-        return finding if finding.ask or not all_of_pod else _asking(finding, defaults[0])
+        own = next((each for each in defaults if each.path == finding.path), defaults[0])
+        return finding if finding.ask or not all_of_pod else _asking(finding, own)
     edits = _edits(defaults)
     words, advice = f"{in_words([edits])} if it needs no GPU", finding.advice
     return replace(
@@ -135,7 +141,7 @@ def _origin(defaults: Sequence[Default]) -> str:
 def _asking(finding: Finding, default: Default) -> Finding:
     asked = Asked(LIMIT_RANGE, f"spec.limits[{default.item}]")
     return replace(
-        finding, ask=f"to take {default.resource} out of LimitRange {default.limit_range}", asks=(asked,)
+        finding, ask=f"to take {default.resource} out of LimitRange {default.limit_range}", asks=((asked,),)
     )
 
 
@@ -168,7 +174,7 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
         choices=together(*edits),
         ask=f"to remove {field} from LimitRange {refusal.limit_range}",
-        asks=(Asked(LIMIT_RANGE, field),),
+        asks=((Asked(LIMIT_RANGE, field),),),
     )
 
 

@@ -27,9 +27,11 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_choice import (
+from policies.placement.class_advice import (
     MAX_NAMES_LISTED,
     alternatives_in_words,
+)
+from policies.placement.class_choice import (
     offers,
     without_pins,
 )

@@ -8,13 +8,18 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
 from policies.placement.availability import NO_NODE
-from policies.placement.class_advice import AUTOSCALED_PATH, ClassAdvice, nodes_of, or_autoscaled
-from policies.placement.class_choice import (
+from policies.placement.class_advice import (
+    AUTOSCALED_PATH,
     MAX_NAMES_LISTED,
+    ClassAdvice,
+    alternatives_in_words,
+    nodes_of,
+    or_autoscaled,
+)
+from policies.placement.class_choice import (
     REQUIRED_AFFINITY,
     Choice,
     ClassSelection,
-    alternatives_in_words,
     choose,
     node_label_values,
     without_pins,
@@ -104,21 +109,24 @@ class ClassCase:
             if key not in dict(labels)
             for each, value in labels
             for gpu_class in gpu_classes.named(classes_of_label(each, value, gpu_classes) & pinned)
-            for label in node_label_values(gpu_class, key)[:1]
+            for label in (values or node_label_values(gpu_class, key))[:1]
+            if nodes.labelled(labels, key, label).takes(self.pod, self.selection.amounts, key, (label,))
         )
         if known_otherwise:
             known, label = known_otherwise[0]
             ask = f"to set label {key}={label} on nodes with {known}"
-            return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]", label),))
+            return ClassAdvice(ask=ask, asks=((Asked("Node", f"metadata.labels[{key}]", label),),))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.name_with_nodes(each, holding) for each in holding):
             named = self.naming(holding)
             return named._replace(remedy=f"{named.remedy}, of which there are nodes")
-        names = alternatives_in_words(sorted(pinned))
-        ask = f"for nodes of {names}{or_autoscaled(names)}"
-        autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))
-        return ClassAdvice(ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
+        classes = sorted(pinned)
+        # Where a node must have the label of the family, nodes with those of its classes do not help.
+        labelled = [value for value in values if gpu_classes.family(value)] or classes
+        ask = f"for nodes of {alternatives_in_words(labelled)}{or_autoscaled(alternatives_in_words(classes))}"
+        autoscaled = ((Asked("GPUPolicy", AUTOSCALED_PATH, name),) for name in classes)
+        return ClassAdvice(ask=ask, asks=(*nodes_of(labelled), *autoscaled))
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
         """Return the allowed classes of existing nodes that offer what the pod requests."""

@@ -12,7 +12,12 @@ from policies.gpus.cards import vendor
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
-from policies.placement.class_advice import ALLOWED_PATH, ClassAdvice, nodes_of
+from policies.placement.class_advice import (
+    MAX_NAMES_LISTED,
+    ClassAdvice,
+    alternatives_in_words,
+    asking_for_classes,
+)
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
@@ -28,8 +33,6 @@ MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU mem
 
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-MAX_NAMES_LISTED = 3
-"""Names in one message."""
 
 warning = partial(Finding, severity=Severity.WARNING)
 
@@ -76,6 +79,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     nodes: NodeFacts | None = None
     amounts: Mapping[str, int] = {}
     """The amounts of resources that nodes must have. Empty if the nodes are not known."""
+    is_placed: bool = False
+    """Whether something else than the scheduler places the pod, so that its annotation of a class has no effect."""
     tolerations_of: Callable[[Sequence[GPUClass]], Sequence[Toleration]] = lambda _classes: ()
     """The tolerations that the policy gives a pod of these classes."""
 
@@ -191,20 +196,37 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         offering = [each for each in self.gpu_classes if self.may_offer(each)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         choices = tuple(self._edits_to_resource(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
-        advice = ClassAdvice(choices, remedy)
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
-            return advice._replace(ask=ask, asks=(Asked("GPUClass"),))
-        if names := self._names_with_nodes(self.allowed_of(offering)):
-            return advice._replace(ask=f"for nodes of {alternatives_in_words(names)}", asks=nodes_of(names))
-        names = self._names_with_nodes(offering)
-        ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
-        asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:MAX_NAMES_LISTED])
-        return advice._replace(ask=ask, asks=asks)
+            return ClassAdvice(choices, remedy, ask, ((Asked("GPUClass"),),))
+        offering = [each for each in offering if self._may_have_enough(each)]
+        permitted = self.allowed_of(offering)
+        taking = () if permitted else tuple(c for c in offering if self.name_with_nodes(c, (c,)))
+        with_nodes = tuple(filter(self._surely_has_nodes, permitted or offering))
+        wanted = taking or with_nodes or permitted or offering
+        asking = asking_for_classes(
+            {each.name: self._edits_to_name(each.name) for each in wanted},
+            self.namespace,
+            is_allowed=bool(permitted),
+            needs_nodes=self._knows_classes_of_nodes and not taking,
+        )
+        return asking._replace(choices=choices, remedy=remedy)
 
-    def _names_with_nodes(self, classes: Sequence[GPUClass]) -> list[str]:
-        """Return the names of the classes that have nodes, or of all if none has."""
-        return [each.name for each in [*filter(self._surely_has_nodes, classes)] or classes]
+    def _edits_to_name(self, name: str) -> Edits:
+        """Return the edits by which the pod gets the class instead of what it pins itself to."""
+        key, values = self.label_key, label_values(self.gpu_classes.resolve(name), None, self.label_key)
+        is_free = pinning(self.pod, self.gpu_classes) is None and allows_label(self.pod, key, values)
+        pins = () if is_free else without_pins(self.pod, self.gpu_classes)
+        if not self.is_placed:
+            return (*pins, Edit(ANNOTATION_PATH, name))
+        named = (Edit(ANNOTATION_PATH),) if GPU_CLASS in self.pod.annotations else ()
+        kept = (each for each in pins if each.path != f"spec.nodeSelector[{key}]")
+        return (*kept, *named, *(Edit(f"spec.nodeSelector[{key}]", value) for value in values[:1]))
+
+    def _may_have_enough(self, gpu_class: GPUClass) -> bool:
+        """Whether one node of the class may have as many of its cards as the pod requests."""
+        most = gpu_class.gpus_per_node
+        return most is None or self.amounts.get(gpu_class.resource, 0) <= most
 
     def edits_to_count(self, count: int) -> Edits:
         """Return the edits that set the number of GPUs. Empty if several containers request some."""
@@ -334,7 +356,7 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         choices=choices,
         remedy=f"request {enough}" if choices else "",
         ask="" if choices else "for larger cards",
-        asks=() if choices else (Asked("Node"),),
+        asks=() if choices else ((Asked("Node"),),),
     )
 
 
@@ -400,12 +422,6 @@ def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) 
         of_class, of_resource = vendor(gpu_class.resource), vendor(resource.name)
         return of_resource == of_class or all(vendor(each.resource) != of_resource for each in gpu_classes)
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
-
-
-def alternatives_in_words(names: Sequence[str]) -> str:
-    """Return `a or b`, `a or b or c or 2 more`."""
-    listed = " or ".join(names[:MAX_NAMES_LISTED])
-    return f"{listed} or {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else listed
 
 
 def without_pins(pod: Pod, gpu_classes: GPUClasses) -> Edits:

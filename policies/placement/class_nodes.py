@@ -4,8 +4,13 @@ from collections.abc import Iterator
 
 from policies.finding import Asked, Finding
 from policies.placement.availability import NO_NODE
+from policies.placement.class_advice import (
+    alternatives_in_words,
+)
 from policies.placement.class_case import DAEMONSET, NODE_NAME, ClassCase
-from policies.placement.class_choice import alternatives_in_words, warning
+from policies.placement.class_choice import (
+    warning,
+)
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 
@@ -70,5 +75,5 @@ def _not_schedulable(
             reason=NO_NODE,
             message=f"class {requested}: {has}, so the pod stays pending",
             ask="" if states else "to uncordon one of them",
-            asks=() if states else (Asked("Node", "spec.unschedulable"),),
+            asks=() if states else ((Asked("Node", "spec.unschedulable"),),),
         )

@@ -100,6 +100,12 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return self.could_take(pod, key, values)
         return any(each.is_usable and each.has(requested) and not each.untolerated_by(pod) for each in states)
 
+    def labelled(self, labels: Labels, key: str, value: str) -> "NodeFacts":
+        """Return the facts about the nodes with these labels once they have another one."""
+        after = tuple(sorted({**dict(labels), key: value}.items()))
+        states = {after: self.states[labels]} if labels in self.states else {}
+        return replace(self, label_sets=frozenset((after,)), pools=(), states=states)
+
     def values_of(self, key: str) -> frozenset[str]:
         """Return the values of a label on existing nodes."""
         return frozenset(value for labels in self.label_sets for each, value in labels if each == key)

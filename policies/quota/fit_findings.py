@@ -39,7 +39,8 @@ def fit_warning(
     whose, granted, _ = _limits(fit, namespace)
     never_fits = f"{_amount(fit)}, which can never fit: {granted}"
     ask = f"to raise {hard_field(fit.key)}{f' of {whose}' if fit.team_state else ''}"
-    asks = (Asked("ClusterGPUQuota" if fit.team_state else "GPUQuota", hard_field(fit.key), str(fit.needed)),)
+    kind = "ClusterGPUQuota" if fit.team_state else "GPUQuota"
+    asks = ((Asked(kind, hard_field(fit.key), str(fit.needed)),),)
     warning = partial(
         Finding,
         reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[will_queue],

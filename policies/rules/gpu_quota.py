@@ -24,7 +24,12 @@ from policies.finding import Asked, Edit, Finding, Reason, Severity, Wait, eithe
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_choice import ANNOTATION_PATH, MAX_NAMES_LISTED
+from policies.placement.class_advice import (
+    MAX_NAMES_LISTED,
+)
+from policies.placement.class_choice import (
+    ANNOTATION_PATH,
+)
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -135,7 +140,7 @@ def check_reservation(
         if options.required and request.asks_for_gpus:
             message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             ask = f"for a GPUQuota named {NAME}"
-            yield Finding(reason=QUOTA_MISSING, message=message, ask=ask, asks=(Asked("GPUQuota"),))
+            yield Finding(reason=QUOTA_MISSING, message=message, ask=ask, asks=((Asked("GPUQuota"),),))
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from reservation_findings(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:
