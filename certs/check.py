@@ -33,7 +33,7 @@ def problems(
     """
     chain, authorities = certificates_in(certificate), certificates_in(authority)
     loaded = {"authority": authorities, "certificate": chain}
-    reasons = [f"{what}: must be a certificate in PEM" for what, present in loaded.items() if not present]
+    reasons = [f"{what}: must be a certificate in PEM" for what, is_parsed in loaded.items() if not is_parsed]
     if not chain:
         return [*reasons, *_key_problems(key, None)]
     leaf = chain[0]

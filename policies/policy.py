@@ -202,9 +202,9 @@ class PolicySet:
             for policy in self.policies
             for match in (policy.spec.match, *policy.spec.exemptions)
         )
-        named = [each for policy in self.policies for each in policy.spec.rules.items()]
-        self.lets_pods_wait = any(options.queues for _, options in named)
-        enabled = {rule_id for rule_id, options in named if options.mode is not Mode.DISABLED}
+        rules = [each for policy in self.policies for each in policy.spec.rules.items()]
+        self.lets_pods_wait = any(options.queues for _, options in rules)
+        enabled = {rule_id for rule_id, options in rules if options.mode is not Mode.DISABLED}
         # Of rules that no document names, and that are on by default, only gpu-quota needs something: its ledger, if any.
         self.needs = frozenset[Need]().union(*(rule.needs for rule in RULES if rule.id in enabled))
         # Namespaces come and go, so the cache is bounded.

@@ -28,6 +28,7 @@ from policies.quota.ledger.reservations import Reservation, Reservations
 from policies.rule import Context, Phase
 from webhook.configuration.loader import load_objects
 from webhook.workloads.places import workload_pods
+from webhook.workloads.serve_config import serve_config
 
 JSON = dict[str, Any]
 
@@ -189,7 +190,8 @@ def workload(document: JSON) -> Workload:
         WorkloadPods(place.path, pod, place.count, pod, owner=place.owner, located=place.path_in_object)
         for place, pod in pods
     )
-    return Workload(group, kind, "ml-training", data, found)
+    config = serve_config(group, kind, data)
+    return Workload(group, kind, "ml-training", data, found, serve_config=config)
 
 
 def used_by(objects: Mapping[str, StoredObject]) -> Vector:

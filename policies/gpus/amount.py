@@ -20,6 +20,19 @@ QUOTED = 61
 NAME = "{name}"
 """Placeholder in a remedy for the name of the resource."""
 
+NOUNS = {
+    Measure.CORES: "accelerator cores",
+    Measure.SHARES: "shares of a GPU",
+    Measure.SLICES: "slices of a GPU",
+    Measure.MEMORY_GIB: "GiB of GPU memory",
+    Measure.MEMORY_MIB: "MiB of GPU memory",
+    Measure.MEMORY_BYTES: "bytes of GPU memory",
+    Measure.MEMORY_PERCENT: "percents of GPU memory",
+    Measure.CORE_PERCENT: "percents of a GPU",
+    Measure.CORE_MILLIS: "thousandths of a GPU",
+}
+"""The unit of each measure but whole devices, in the plural."""
+
 
 class Amount(msgspec.Struct, frozen=True):
     """The amount of one GPU resource in limits or requests of a container."""

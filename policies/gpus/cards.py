@@ -217,12 +217,12 @@ def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> 
 
     A part is at least LEAST_PART. An unreadable part is a whole card.
     """
-    present = resource_mapping.fractions_of(pod)
-    first = next((key for key in present if not key.measure.is_count), None)
+    keys = resource_mapping.fractions_of(pod)
+    first = next((key for key in keys if not key.measure.is_count), None)
     if first is None:
         return {}
     bad = {problem.key for problem in fraction_problems(pod, resource_mapping)}
-    values = {key: Fraction(pod.annotations[key.key].strip()) for key in present if key.key not in bad}
+    values = {key: Fraction(pod.annotations[key.key].strip()) for key in keys if key.key not in bad}
     devices = [value for key, value in values.items() if key.measure.is_count]
     memory = [(key.measure, value) for key, value in values.items() if not key.measure.is_count]
     parts = [_MEMORY[measure](amount, card.memory_gib) for measure, amount in memory]

@@ -16,6 +16,7 @@ from policies.finding import (
     in_words,
     together,
 )
+from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranger import (
     KINDS,
@@ -37,6 +38,8 @@ ID = "limit-range"
 """Rule id of what a LimitRange itself refuses, whatever our policy is."""
 LIMIT_RANGE = "LimitRange"
 _NONE = "0"
+_IN_LIMITS = " in resources.limits"
+"""Where to write it: the API server copies a limit to the request, and no request to the limit."""
 _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, is_example=True)
 
 
@@ -96,7 +99,9 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
             yield _asking(finding, last)
         else:
             edits = _edits(defaults)
-            yield replace(finding, choices=(edits,), remedy=f"{in_words([edits])} if it needs none")
+            yield replace(
+                finding, choices=(edits,), remedy=f"{in_words([edits])}{_IN_LIMITS} if it needs none"
+            )
 
 
 def explained(finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool, removes: bool) -> Finding:
@@ -116,7 +121,7 @@ def explained(finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool
         own = next((each for each in defaults if each.path == finding.path), defaults[0])
         return finding if finding.ask or not all_of_pod else _asking(finding, own)
     edits = _edits(defaults)
-    words, advice = f"{in_words([edits])} if it needs no GPU", finding.advice
+    words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
         finding,
         choices=(edits, *finding.choices),
@@ -131,10 +136,12 @@ def _edits(defaults: Sequence[Default]) -> Edits:
 
 
 def _origin(defaults: Sequence[Default]) -> str:
-    given = dict.fromkeys((each.limit_range, each.resource, str(each.amount)) for each in defaults)
+    origins = dict.fromkeys((each.limit_range, each.resource, str(each.amount)) for each in defaults)
+    differ = {(each.resource, str(each.amount), each.kind) for each in defaults}
+    kinds = {(name, amount): f"{kind} " for name, amount, kind in differ} if len(origins) > 1 else {}
     return "; ".join(
-        f"LimitRange {name} gives {resource}: {amount} to each container that requests none"
-        for name, resource, amount in given
+        f"LimitRange {name} gives {kinds.get((resource, amount), '')}{resource}: {amount} to each container that requests none"
+        for name, resource, amount in origins
     )
 
 
@@ -155,10 +162,10 @@ def refusal_findings(
     if not limits.limit_ranges or not mapping.pod_requests_gpus(pod):
         return
     try:
-        found = refusals(pod, limits)
+        refused = refusals(pod, limits)
     except QuantityError:
         return  # reported where it is written
-    for each in found:
+    for each in refused:
         if not is_partial or (each.bound == "max" and each.seen is not None):
             yield _refused(pod, each, limits)
 
@@ -203,18 +210,38 @@ def limit_range_findings(limit_range: LimitRange, mapping: ResourceMapping) -> I
     """Warn of the GPUs that a LimitRange gives to containers that request none."""
     written = (limit_range.spec and limit_range.spec.limits) or ()
     for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
-        given = {**(item.default_request or {}), **(item.default or {})}
-        for resource, amount in given.items() if item.type == CONTAINER else ():
-            if _has_gpus(resource, amount, mapping):
+        defaults = {**(item.default_request or {}), **(item.default or {})}
+        for resource, amount in defaults.items() if item.type == CONTAINER else ():
+            if _has_gpus(resource, amount, mapping) and not mapping.misspelt(resource):
                 yield _gives(f"spec.limits[{at}]", own, resource, str(amount))
+        yield from _misspelt(f"spec.limits[{at}]", own, mapping)
+
+
+def _misspelt(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iterator[Finding]:
+    """Warn of amounts of resources whose names nearly equal those of GPU resources."""
+    fields = ("max", "min", "default", "defaultRequest", RATIO)
+    of_fields = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
+    for field, amounts in zip(fields, of_fields, strict=True):
+        for resource, amount in (amounts or {}).items():
+            meant, at = mapping.misspelt(resource), f"{path}.{field}[{resource}]"
+            if meant is not None:
+                yield Finding(
+                    rule=ID,
+                    reason=UNKNOWN_RESOURCE_NAME,
+                    severity=Severity.WARNING,
+                    path=at,
+                    message="no device plugin that is known has this resource: the LimitRange bounds nothing",
+                    choices=together(Edit(at), Edit(f"{path}.{field}[{meant}]", amount)),
+                    remedy=f"did you mean {meant}?",
+                )
 
 
 def giving(limits: Mapping[str, NamespaceLimits], mapping: ResourceMapping) -> Iterator[tuple[str, Finding]]:
     """Yield each LimitRange that gives GPUs, by its namespace, and the warning."""
     for namespace, of_it in sorted(limits.items()):
         for limit_range in of_it.limit_ranges:
-            for found in limit_range_findings(limit_range, mapping):
-                yield f"LimitRange/{limit_range.name} in {namespace}", found
+            for finding in limit_range_findings(limit_range, mapping):
+                yield f"LimitRange/{limit_range.name} in {namespace}", finding
 
 
 def _gives(path: str, item: LimitRangeItem, resource: str, amount: str) -> Finding:

@@ -33,13 +33,13 @@ _LARGEST = 10**12
 
 def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[BadAnnotation]:
     """Yield every fraction annotation that is invalid or contradicts another."""
-    present = [(key, pod.annotations[key.key]) for key in resource_mapping.fractions_of(pod)]
-    for key, text in present:
+    annotations = [(key, pod.annotations[key.key]) for key in resource_mapping.fractions_of(pod)]
+    for key, text in annotations:
         problem = _problem(key, text)
         if problem is not None:
             yield problem
     # An annotation that counts says how many devices are shared, by fraction or memory.
-    parts = [each for each in present if not each[0].measure.is_count]
+    parts = [each for each in annotations if not each[0].measure.is_count]
     for key, text in parts:
         first = parts[0][0]
         if key.measure is not first.measure:

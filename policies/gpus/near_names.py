@@ -4,7 +4,16 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from posixpath import commonprefix
 
+from policies.finding import Reason
 from policies.pods.names import is_resource_name
+
+INVALID_RESOURCE_NAME = Reason(
+    "InvalidResourceName", "the API server refuses the name of a GPU resource", uncovers=True
+)
+UNKNOWN_RESOURCE_NAME = Reason(
+    "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource", uncovers=True
+)
+REFUSED = "the API server refuses this name: those of extended resources are domain/name in small letters"
 
 FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
 """Names that kubelets no longer offer. Kubernetes 1.11 removed this one with the feature gate Accelerators (its CHANGELOG)."""

@@ -41,8 +41,8 @@ def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GP
     """Return the limit of the resource for a pod on one of the classes (empty: not known). None: there is no limit."""
     if not isinstance(limits, Mapping):
         return limits
-    named = limits_by_pattern(limits)
-    of_resource = next((limit for name, limit in named if fnmatchcase(resource.name, name)), None)
+    by_pattern = limits_by_pattern(limits)
+    of_resource = next((limit for name, limit in by_pattern if fnmatchcase(resource.name, name)), None)
     having = [gpu_class for gpu_class in classes if gpu_class.resource == resource.name]
     by_class = [limits.get(c.name, limits.get(c.family, of_resource)) for c in having] or [of_resource]
     known = [limit for limit in by_class if limit is not None]

@@ -152,7 +152,7 @@ def class_fit(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Class
         gpus=gpus,
         per_gpu=ceil(Fraction(needed.total, gpus)),
         fits=tuple(c.name for c in ordered if needed.fits(c.memory_gib, gpus)),
-        slices=tuple(found for found in slices if found is not None),
+        slices=tuple(each for each in slices if each is not None),
         cards=tuple(
             CardCount(ceil(needed.total / needed.usable(size)), size, tuple(names))
             for size, names in by_size.items()

@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from policies.finding import Asked, Change, Edits
+from policies.finding import Asked, Change, Edits, Finding, Reason, Severity
+from policies.pods.annotations import GPU_CLASS
+from policies.pods.field_paths import annotation_path
 
-AUTOSCALED = "gpu-class.autoscaledClasses"
-AUTOSCALED_PATH = "spec.rules.gpu-class.autoscaledClasses[-]"
+ANNOTATION_PATH = annotation_path(GPU_CLASS)
 MAX_NAMES_LISTED = 3
 """Names in one message."""
+AUTOSCALED = "gpu-class.autoscaledClasses"
+AUTOSCALED_PATH = "spec.rules.gpu-class.autoscaledClasses[-]"
 ALLOWED_PATH = "spec.rules.gpu-class.allowed[-]"
 
 
@@ -54,3 +57,21 @@ def alternatives_in_words(names: Sequence[str]) -> str:
     """Return `a or b`, `a or b or c or 2 more`."""
     listed = " or ".join(names[:MAX_NAMES_LISTED])
     return f"{listed} or {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else listed
+
+
+def about_annotation(
+    reason: Reason,
+    name: str,
+    message: str,
+    advice: ClassAdvice,
+    severity: Severity = Severity.DENIAL,
+) -> Finding:
+    """Return a finding about the annotation that names a class."""
+    return Finding(
+        reason=reason,
+        path=ANNOTATION_PATH,
+        value=name,
+        severity=severity,
+        message=message,
+        **advice._asdict(),
+    )

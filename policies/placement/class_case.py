@@ -119,8 +119,8 @@ class ClassCase:
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.name_with_nodes(each, holding) for each in holding):
-            named = self.naming(holding)
-            return named._replace(remedy=f"{named.remedy}, of which there are nodes")
+            advice = self.naming(holding)
+            return advice._replace(remedy=f"{advice.remedy}, of which there are nodes")
         classes = sorted(pinned)
         # Where a node must have the label of the family, nodes with those of its classes do not help.
         labelled = [value for value in values if gpu_classes.family(value)] or classes

@@ -10,15 +10,17 @@ from msgspec.structs import replace
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
 from policies.gpus.cards import vendor
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
 from policies.placement.class_advice import (
+    ANNOTATION_PATH,
     MAX_NAMES_LISTED,
     ClassAdvice,
+    about_annotation,
     alternatives_in_words,
     asking_for_classes,
 )
-from policies.placement.class_use import ClassUse
+from policies.placement.class_use import ClassUse, offers
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import allows_label, pinning
@@ -31,7 +33,6 @@ CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resourc
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
 
-ANNOTATION_PATH = annotation_path(GPU_CLASS)
 REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 
 warning = partial(Finding, severity=Severity.WARNING)
@@ -251,9 +252,33 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         )
 
     def meant(self, word: str) -> str:
-        """Return the class or family whose name is nearest to `word`, or "" if the pod cannot use it."""
-        near = self.gpu_classes.nearest(word) or ""
-        return "" if set(self.usable()).isdisjoint(self.gpu_classes.resolve(near)) else near
+        """Return the class or family whose name is nearest to `word`, or "" if the pod cannot use it.
+
+        Where only nodes of its family are known, that is the family.
+        """
+        near, usable = self.gpu_classes.nearest(word) or "", self.usable()
+        meant = [each for each in self.gpu_classes.resolve(near) if each in usable]
+        named = {value.name for each in meant if (value := self.name_with_nodes(each, usable))}
+        if not meant or len(named) != 1:
+            return near if meant else ""
+        return named.pop()
+
+    def listed(self, text: str, names: Collection[str]) -> list[str]:
+        """Return the classes and families of a list that the pod can use, or else all `names`. Empty for one name."""
+        usable, parts = self.usable(), [each.strip() for each in text.split(",")][:MAX_NAMES_LISTED]
+        own = [each for each in parts if any(c in usable for c in self.gpu_classes.resolve(each))]
+        return (own or [*names]) if len(parts) > 1 else []
+
+    def why_not(self, name: str) -> str:
+        """Return in words why the pod cannot use the class or family; "" without one."""
+        classes = self.gpu_classes.resolve(name)
+        if not classes:
+            return ""
+        if not self.allowed_of(classes):
+            return f"; namespace {self.namespace} may not use {name}"
+        if not any(map(self.may_offer, classes)):
+            return f"; {name} has no {self.requested_words}"
+        return f"; no node of {name} takes the pod now"
 
     @property
     def requested_words(self) -> str:
@@ -323,6 +348,13 @@ def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
         reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
             advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
+        elif listed := selection.listed(name, names):
+            message, advice = (
+                "must be one GPU class or family: it cannot be a list",
+                selection.advice_to_name(listed),
+            )
+        else:
+            message += selection.why_not(selection.gpu_classes.nearest(name) or "")
     elif allowed:
         message = f"must be a class with {selection.requested_words}"
     else:
@@ -413,37 +445,8 @@ def label_values(classes: Sequence[GPUClass], family: str | None, key: str) -> t
     return tuple(dict.fromkeys(value for c in classes for value in node_label_values(c, key)))
 
 
-def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:
-    """Whether nodes of the class can have the resource, according to the GPUClasses."""
-    if resource.measure is Measure.SLICES and resource.profile is not None:
-        return gpu_classes.mig_profile(gpu_class, resource.profile) is not None
-    if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        # A GPUClass does not say which cards are shared, nor what a DeviceClass selects. Only the vendor is known.
-        of_class, of_resource = vendor(gpu_class.resource), vendor(resource.name)
-        return of_resource == of_class or all(vendor(each.resource) != of_resource for each in gpu_classes)
-    return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
-
-
 def without_pins(pod: Pod, gpu_classes: GPUClasses) -> Edits:
     """Return the edits that remove what pins the pod to classes."""
     keys = (key for key in pod.node_selector if key in gpu_classes.label_keys)
     terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()
     return (*(Edit(f"spec.nodeSelector[{key}]") for key in keys), *terms)
-
-
-def about_annotation(
-    reason: Reason,
-    name: str,
-    message: str,
-    advice: ClassAdvice,
-    severity: Severity = Severity.DENIAL,
-) -> Finding:
-    """Return a finding about the annotation that names a class."""
-    return Finding(
-        reason=reason,
-        path=ANNOTATION_PATH,
-        value=name,
-        severity=severity,
-        message=message,
-        **advice._asdict(),
-    )

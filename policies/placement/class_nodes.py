@@ -4,13 +4,9 @@ from collections.abc import Iterator
 
 from policies.finding import Asked, Finding
 from policies.placement.availability import NO_NODE
-from policies.placement.class_advice import (
-    alternatives_in_words,
-)
+from policies.placement.class_advice import alternatives_in_words
 from policies.placement.class_case import DAEMONSET, NODE_NAME, ClassCase
-from policies.placement.class_choice import (
-    warning,
-)
+from policies.placement.class_choice import warning
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 
@@ -64,6 +60,9 @@ def _not_schedulable(
     states = nodes.states_for(case.pod, names, case.selection.label_key, values)
     if states is None or (states and nodes.on_nodes and not names <= nodes.on_nodes):
         return  # gpu-requests reports what no node has, but others
+    everywhere = [each for of_labels in nodes.states.values() for each in of_labels]
+    if states and len(names) > 1 and not any(names <= each.resources for each in everywhere):
+        return  # gpu-toleration says that no node has them together
     if not any(names <= state.resources for state in states):
         together = " together" if len(names) > 1 else ""
         has = (

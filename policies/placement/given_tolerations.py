@@ -44,7 +44,7 @@ def given_tolerations(
         return []
     taint_keys = [mapping.whole_card(name) for name in requested]
     taint_keys += [fraction[0].resource] if fraction else []
-    taint_keys += [found.resource for name in claimed if (found := mapping.device_class(name))]
+    taint_keys += [pattern.resource for name in claimed if (pattern := mapping.device_class(name))]
     keys = dict.fromkeys(key for key in taint_keys if key is not None)
     listed = list(lists.tolerations)
     if lists.by_vendor:

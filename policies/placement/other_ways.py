@@ -1,18 +1,16 @@
-"""Edits that may help a pod where a finding offers none: another class, one constraint less, a toleration, fewer GPUs."""
+"""Edits that may help a pod: another class, one constraint less, a toleration, fewer GPUs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+
+from msgspec.structs import replace
 
 from policies.finding import Edit, Edits
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_choice import (
-    ANNOTATION_PATH,
-    REQUIRED_AFFINITY,
-    offers,
-    without_pins,
-)
-from policies.placement.class_use import ClassUse
+from policies.placement.class_advice import ANNOTATION_PATH
+from policies.placement.class_choice import REQUIRED_AFFINITY, without_pins
+from policies.placement.class_use import ClassUse, offers
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Pod
 from policies.pods.tolerations import tolerating
@@ -57,3 +55,35 @@ def other_ways(
         for amount in AMOUNTS:
             if amount < request.quantity.value:
                 yield tuple(Edit(path, amount) for path in paths)
+
+
+Constraints = tuple[tuple[str, Edit], ...]
+"""Each in words (`nodeSelector zone=a`), and the edit that removes it."""
+
+
+def constraints_in_the_way(
+    pod: Pod, requested: Mapping[str, int], nodes: NodeFacts
+) -> tuple[Constraints, ...]:
+    """Return the constraints without one of which a node has what the pod requests, or else all of them together."""
+    selectors = tuple(
+        (f"nodeSelector {key}={value}", Edit(f"spec.nodeSelector[{key}]"))
+        for key, value in islice(pod.node_selector.items(), MAX_CONSTRAINTS)
+    )
+    terms = (("the required node affinity", Edit(REQUIRED_AFFINITY)),) if pod.required_terms else ()
+    single = ((each,) for each in (*selectors, *terms))
+    having = [each for each in single if _has_it(_without(pod, each[0][1]), requested, nodes)]
+    return tuple(having) or ((*selectors, *terms),)
+
+
+def _without(pod: Pod, edit: Edit) -> Pod:
+    spec = pod.spec
+    left = {
+        key: value for key, value in pod.node_selector.items() if edit.path != f"spec.nodeSelector[{key}]"
+    }
+    affinity = None if edit.path == REQUIRED_AFFINITY else spec.affinity
+    return replace(pod, given_spec=replace(spec, node_selector=left, affinity=affinity))
+
+
+def _has_it(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> bool:
+    states = nodes.states_for(pod, requested)
+    return states is None or any(state.has(requested) for state in states)

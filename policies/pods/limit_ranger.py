@@ -107,9 +107,9 @@ def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
     for place in pod.places if limits.requests or limits.limits else ():
         for kind in KINDS:
             written = effective(place.container, kind)
-            for resource, given in limits.given(kind).items():
+            for resource, default in limits.given(kind).items():
                 if resource not in written:
-                    yield Default(place, kind, resource, *given)
+                    yield Default(place, kind, resource, *default)
 
 
 def was_given(pod: Pod, limits: NamespaceLimits) -> list[Default]:
@@ -157,16 +157,16 @@ def refusals(pod: Pod, limits: NamespaceLimits) -> list[Refusal]:
     """Return what the first LimitRange that refuses the pod says. Raises QuantityError if an amount cannot be read."""
     of_pod = [_of_pod(pod, kind) for kind in KINDS]
     for limit_range in limits.limit_ranges:
-        found: list[Refusal] = []
+        refused: list[Refusal] = []
         for at, item in enumerate(limit_range.items):
             compared = partial(_compared, limit_range.name, at, item)
             if item.type == CONTAINER:
                 for place in pod.places:
-                    found += compared(place, *(_read(effective(place.container, kind)) for kind in KINDS))
+                    refused += compared(place, *(_read(effective(place.container, kind)) for kind in KINDS))
             elif item.type == POD:
-                found += compared(None, *of_pod)
-        if found:
-            return found
+                refused += compared(None, *of_pod)
+        if refused:
+            return refused
     return []
 
 

@@ -129,22 +129,22 @@ def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
     limits, requests = dict[str, tuple[QuantityText, str, int]](), dict[str, tuple[QuantityText, str, int]]()
     for each in ordered:
         for at, item in enumerate(each.items):
-            for given, amounts in ((limits, item.default), (requests, item.default_request)):
+            for defaults, amounts in ((limits, item.default), (requests, item.default_request)):
                 for resource, amount in (amounts or {}).items() if item.type == CONTAINER else ():
-                    given.setdefault(resource, (amount, each.name, at))
+                    defaults.setdefault(resource, (amount, each.name, at))
     items = [item for each in ordered for item in each.items]
     return NamespaceLimits(_bounds("cpu", items), _bounds("memory", items), tuple(ordered), limits, requests)
 
 
 def by_namespace(limit_ranges: Iterable[LimitRange]) -> dict[str, NamespaceLimits]:
-    found: dict[str, list[LimitRange]] = {}
+    ranges: dict[str, list[LimitRange]] = {}
     for each in limit_ranges:
-        found.setdefault((each.metadata and each.metadata.namespace) or "", []).append(each)
-    return {namespace: namespace_limits(of_it) for namespace, of_it in found.items()}
+        ranges.setdefault((each.metadata and each.metadata.namespace) or "", []).append(each)
+    return {namespace: namespace_limits(of_it) for namespace, of_it in ranges.items()}
 
 
 def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | None:
-    found: dict[tuple[str, str], set[Quantity]] = {}
+    bounds: dict[tuple[str, str], set[Quantity]] = {}
     for item in items:
         written = (("min", item.min), ("max", item.max), ("default", item.default))
         for kind, amounts in (*written, ("default", item.default_request)):
@@ -153,13 +153,13 @@ def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | 
             quantity = readable((amounts or {})[resource])
             if quantity is None:
                 return None
-            found.setdefault((item.type, kind), set()).add(quantity)
+            bounds.setdefault((item.type, kind), set()).add(quantity)
     return ResourceBounds(
-        defaults=frozenset(found.get(("Container", "default"), ())),
-        container_min=max(found.get(("Container", "min"), ()), default=None),
-        container_max=min(found.get(("Container", "max"), ()), default=None),
-        pod_min=max(found.get(("Pod", "min"), ()), default=None),
-        pod_max=min(found.get(("Pod", "max"), ()), default=None),
+        defaults=frozenset(bounds.get(("Container", "default"), ())),
+        container_min=max(bounds.get(("Container", "min"), ()), default=None),
+        container_max=min(bounds.get(("Container", "max"), ()), default=None),
+        pod_min=max(bounds.get(("Pod", "min"), ()), default=None),
+        pod_max=min(bounds.get(("Pod", "max"), ()), default=None),
         has_ratio=any(
             each.type == "Pod" and resource in (each.max_limit_request_ratio or {}) for each in items
         ),

@@ -71,30 +71,30 @@ def _excess(path: str, length: int, limit: int, unit: str) -> list[Finding]:
 
 
 def _list_excesses(path: str, view: View, limits: Mapping[str, int]) -> list[Finding]:
-    found: list[Finding] = []
+    excesses: list[Finding] = []
     for name, limit in limits.items():
         value = getattr(view, name)
         if value is not None and len(value) > limit:
             field = view.__struct_encode_fields__[view.__struct_fields__.index(name)]
             unit = "characters" if isinstance(value, str) else "items"
-            found += _excess(f"{path}.{field}", len(value), limit, unit)
-    return found
+            excesses += _excess(f"{path}.{field}", len(value), limit, unit)
+    return excesses
 
 
 def _pod_excesses(pod: Pod) -> list[Finding]:
     spec = pod.spec
-    found = _list_excesses("spec", spec, _POD_LIMITS)
+    excesses = _list_excesses("spec", spec, _POD_LIMITS)
     if spec.resources is not None:
-        found += _list_excesses("spec.resources", spec.resources, _RESOURCE_LIMITS)
+        excesses += _list_excesses("spec.resources", spec.resources, _RESOURCE_LIMITS)
     preferred = [each.preference for each in pod.node_affinity.preferred or () if each.preference]
     for name, terms in (("required", pod.required_terms), ("preferred", preferred)):
         path = f"spec.affinity.nodeAffinity.{name}DuringSchedulingIgnoredDuringExecution"
-        found += _term_excesses(f"{path}.nodeSelectorTerms" if name == "required" else path, terms)
+        excesses += _term_excesses(f"{path}.nodeSelectorTerms" if name == "required" else path, terms)
     for key, value in pod.annotations.items():
         # INJECTED is longer for a larger pod, and rules only split it into words.
         if len(value) > LONGEST_ANNOTATION and key.startswith(DOMAIN) and key != INJECTED:
-            found += _excess(annotation_path(truncate(key)), len(value), LONGEST_ANNOTATION, "characters")
-    return found
+            excesses += _excess(annotation_path(truncate(key)), len(value), LONGEST_ANNOTATION, "characters")
+    return excesses
 
 
 def _term_excesses(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding]:
@@ -110,16 +110,16 @@ def _term_excesses(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding
 
 
 def _container_excesses(pod: Pod) -> list[Finding]:
-    found: list[Finding] = []
+    excesses: list[Finding] = []
     amounts = 0
     for place in pod.places:
         container = place.container
-        found += _list_excesses(place.path, container, _CONTAINER_LIMITS)
+        excesses += _list_excesses(place.path, container, _CONTAINER_LIMITS)
         if container.resources is not None:
-            found += _list_excesses(f"{place.path}.resources", container.resources, _RESOURCE_LIMITS)
+            excesses += _list_excesses(f"{place.path}.resources", container.resources, _RESOURCE_LIMITS)
             names = [*container.limits, *container.requests]
             amounts += len(names)
             longest = max(map(len, names), default=0)
             if longest > LONGEST_NAME:
-                found += _excess(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
-    return found + _excess("spec", amounts, MAX_AMOUNTS, "amounts of resources in all containers")
+                excesses += _excess(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
+    return excesses + _excess("spec", amounts, MAX_AMOUNTS, "amounts of resources in all containers")

@@ -24,6 +24,8 @@ class ProcessField(msgspec.Struct, frozen=True):
     torchrun: whether they are certain only if the command is torchrun, for a script may start its own.
     server: whether they are of a server, of which other arguments may set or multiply the number, as the setting `unless` may.
     before: the release before which 1 was started as written. Since then, 1 means one for each GPU.
+    anywhere: whether they are in one of the pods, whichever has the GPUs, beside other processes.
+    shared: whether they are in all pods that share a model, beside what other arguments start.
     """
 
     path: str
@@ -33,6 +35,8 @@ class ProcessField(msgspec.Struct, frozen=True):
     times: str = ""
     unless: str = ""
     before: str = ""
+    anywhere: bool = False
+    shared: bool = False
 
 
 class StatedProcesses(msgspec.Struct, frozen=True):
@@ -95,8 +99,13 @@ def _of_nim(spec: str) -> tuple[ProcessField, ...]:
     return (ProcessField(f"{spec}.multiNode.parallelism.tensor", f"{spec}.resources"),)
 
 
+def _of_entrypoint(spec: str) -> tuple[ProcessField, ...]:
+    # ray-project/kuberay v1.7 ray-operator/controllers/ray/common/job.go: --entrypoint-num-gpus, reserved on one node of Ray
+    return (ProcessField(f"{spec}.entrypointNumGpus", f"{spec}.rayClusterSpec", anywhere=True),)
+
+
 _SLOTS = (ProcessField("spec.slotsPerWorker", "spec.mpiReplicaSpecs.Worker"),)
-_VLLM = "spec.vllmConfig"
+_VLLM, _WORKER = "spec.vllmConfig", "spec.backend.workers[]"
 _JOBS, _POLICY = "spec.template.spec.replicatedJobs", "spec.mlPolicy"
 _RUNTIME = (
     ProcessField(f"{_POLICY}.torch.numProcPerNode", _JOBS),
@@ -136,9 +145,9 @@ PROCESS_FIELDS: Mapping[tuple[str, str], tuple[ProcessField, ...]] = {
     ("trainer.kubeflow.org", "ClusterTrainingRuntime"): _RUNTIME,
     # ray-project/kuberay v1.7 ray-operator/controllers/ray/common/pod.go: what Ray schedules on, by default the limits of the pod
     ("ray.io", "RayCluster"): _of_ray("spec"),
-    ("ray.io", "RayJob"): _of_ray("spec.rayClusterSpec"),
+    ("ray.io", "RayJob"): (*_of_ray("spec.rayClusterSpec"), *_of_entrypoint("spec")),
     ("ray.io", "RayService"): _of_ray("spec.rayClusterConfig"),
-    ("ray.io", "RayCronJob"): _of_ray("spec.jobTemplate.rayClusterSpec"),
+    ("ray.io", "RayCronJob"): (*_of_ray("spec.jobTemplate.rayClusterSpec"), *_of_entrypoint("spec.jobTemplate")),
     # vllm-project/aibrix v0.7 api/orchestration/v1alpha1/raycluster_type.go: a RayCluster's spec
     ("orchestration.aibrix.ai", "RayClusterFleet"): _of_ray("spec.template.spec"),
     # NVIDIA/k8s-nim-operator v3.1 api/apps/v1alpha1/nimservice_types.go: the slots of each of `pipeline` pods in the hostfile
@@ -147,6 +156,17 @@ PROCESS_FIELDS: Mapping[tuple[str, str], tuple[ProcessField, ...]] = {
     # vllm-project/production-stack 0.1.12 operator/internal/controller/vllmruntime_controller.go: --tensor-parallel-size
     ("production-stack.vllm.ai", "VLLMRuntime"): (
         ProcessField(f"{_VLLM}.tensorParallelSize", "spec", server=True, unless=f"{_VLLM}.extraArgs"),
+    ),
+    # volcano-sh/kthena v1.0 pkg/model-booster-controller/convert/model_serving.go: arguments of vLLM, on Ray if `pods` > 1
+    ("workload.serving.volcano.sh", "ModelBooster"): (
+        ProcessField(
+            f"{_WORKER}.config.tensor-parallel-size",
+            f"{_WORKER}.resources",
+            times=f"{_WORKER}.config.pipeline-parallel-size",
+            unless=f"{_WORKER}.config.data-parallel-size",
+            server=True,
+            shared=True,
+        ),
     ),
     # kserve/kserve v0.20 pkg/apis/serving/v1alpha2/llm_inference_service_types.go, config/llmisvcconfig/config-llm-*.yaml:
     # --tensor-parallel-size of each server, of which `dataLocal` are in a pod

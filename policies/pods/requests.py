@@ -39,8 +39,8 @@ def combined(
     amounts: Iterable[Mapping[_Name, Fraction]], combine: Callable[[Fraction, Fraction], Fraction]
 ) -> dict[_Name, Fraction]:
     """Return the sums or maxima of the amounts by name. No amount is negative."""
-    found: dict[_Name, Fraction] = {}
+    total: dict[_Name, Fraction] = {}
     for each in amounts:
         for name, amount in each.items():
-            found[name] = combine(found[name], amount) if name in found else amount
-    return found
+            total[name] = combine(total[name], amount) if name in total else amount
+    return total

@@ -51,6 +51,8 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """The target of an autoscaler, with its maximum of replicas. None if it is not known."""
     is_one_gang: bool = False
     """Whether the quota lets all its pods start at once, or none."""
+    serve_config: Any = None
+    """What `serveConfigV2` of a RayService says, as plain data; None if it cannot be read, and for other kinds."""
 
     @property
     def has_gang(self) -> bool:

@@ -90,8 +90,8 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         """
         own = catalogue_digest(self.catalogue)
         known = {**published, own: self.catalogue}
-        named = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
-        versions = [each for each in named if each and each.digest in known]
+        parsed = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
+        versions = [each for each in parsed if each and each.digest in known]
         versions = versions or [CatalogueVersion(own, ledger.unclassified_pods)]
         demands = [self._demand(each, known[each.digest]) for each in versions]
         demand = maximum(each.vector for each in demands)
@@ -151,11 +151,13 @@ def decide_alone(
 
 
 def decide_by_own_catalogue(
-    ledger: QuotaLedger, request: QuotaRequest, catalogue: Catalogue
+    ledger: QuotaLedger, request: QuotaRequest, catalogue: Catalogue, *, waiting: int = 0
 ) -> ReservationOutcome:
-    """Decide on one request as if the ledger was counted under this catalogue and nobody waited. Reserve nothing."""
+    """Decide on one request as if the ledger was counted under this catalogue, and so many pods waited. Reserve nothing."""
     version = CatalogueVersion(catalogue_digest(catalogue), ledger.unclassified_pods)
-    counted = msgspec.structs.replace(ledger, class_catalogue=str(version), waiting=0, scarce={}, marks={})
+    counted = msgspec.structs.replace(
+        ledger, class_catalogue=str(version), waiting=waiting, scarce={}, marks={}
+    )
     return decide_alone(counted, request.on(counted, {}))
 
 

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Edit, Finding, Reason, Severity, either, together
+from policies.gpus.near_names import REFUSED
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.names import is_resource_name
 from policies.pods.pod import ResourceList
+from policies.pods.quantity import QuantityText, readable
 from policies.quota.amounts import CLASSES, Hard, Vector, limits_of, unreadable
 from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
@@ -124,6 +127,12 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
     The key that has an effect gets an amount that its author wrote. Nothing writes 0 unasked, which would stop every pod.
     """
     for key in sorted(hard):
+        resource = key.removeprefix(REQUESTS).removeprefix(LIMITS)
+        if (name := resource_mapping.misspelt(resource)) is not None:
+            yield _misspelt(key, resource, name, hard)
+            continue
+        if resource_mapping.resource(resource) is not None and key.startswith(REQUESTS):
+            yield from _in_whole(key, hard[key])
         resource = key.removeprefix(LIMITS)
         if key.startswith(REQUESTS) or "/" not in resource or resource_mapping.resource(resource) is None:
             continue
@@ -141,6 +150,41 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
             choices=together(removed) if is_set else moved,
             is_example=not is_set and "0" in amounts,
             remedy=f"remove it, {meant} is set as well" if is_set else "",
+        )
+
+
+def _misspelt(key: str, resource: str, name: str, hard: ResourceList) -> Finding:
+    """Return a warning of a misspelt resource, a denial where the API server refuses its name."""
+    meant = REQUESTS + name
+    edits = (
+        Edit(f"spec.hard[{key}]"),
+        *(() if meant in hard else (Edit(f"spec.hard[{meant}]", hard[key] or 0),)),
+    )
+    is_refused = not is_resource_name(resource)
+    return Finding(
+        rule=RESOURCE_QUOTA,
+        reason=INEFFECTIVE_QUOTA,
+        severity=Severity.DENIAL if is_refused else Severity.WARNING,
+        path=f"spec.hard[{key}]",
+        message=REFUSED if is_refused else "has no effect: no device plugin that is known has this resource",
+        choices=together(*edits),
+        is_example=hard[key] is None,
+        remedy=f"remove it, {meant} is set as well" if meant in hard else f"did you mean {meant}?",
+    )
+
+
+def _in_whole(key: str, amount: QuantityText) -> Iterator[Finding]:
+    quantity = readable(amount)
+    if quantity is not None and not quantity.is_whole and quantity.nano > 0:
+        path, least = f"spec.hard[{key}]", quantity.value
+        yield Finding(
+            rule=RESOURCE_QUOTA,
+            reason=INEFFECTIVE_QUOTA,
+            severity=Severity.WARNING,
+            path=path,
+            value=str(amount),
+            message=f"allows {least - 1}: pods request whole GPUs",
+            choices=either(*(Edit(path, each) for each in (least - 1, least) if each)),
         )
 
 

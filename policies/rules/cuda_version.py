@@ -110,8 +110,10 @@ def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requ
         return None
     with_gpus = context.resource_mapping.places_with_gpus(pod)
     naming = (place for place in with_gpus if any(each.name == REQUIRE for each in place.container.env or ()))
-    requested = (found for place in islice(naming, _MAX_CONTAINERS) for found in _required_by(place))
-    return max(requested, key=lambda found: found.version, default=None)
+    requested = (
+        requirement for place in islice(naming, _MAX_CONTAINERS) for requirement in _required_by(place)
+    )
+    return max(requested, key=lambda requirement: requirement.version, default=None)
 
 
 def _required_by(place: ContainerPlace) -> Iterator[_Requested]:
@@ -132,12 +134,12 @@ def _least(expression: str) -> Version | None:
     """
     alternatives = []
     for alternative in expression.split():
-        named = (
+        versions = (
             _parsed(term.removeprefix(_AT_LEAST))
             for term in alternative.split(",")
             if term.startswith(_AT_LEAST)
         )
-        alternatives.append(max((version for version in named if version), default=None))
+        alternatives.append(max((version for version in versions if version), default=None))
     known = [version for version in alternatives if version is not None]
     return min(known) if known and len(known) == len(alternatives) else None
 

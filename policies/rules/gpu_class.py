@@ -18,23 +18,27 @@ requests devices of another vendor.
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, together
+from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
 from policies.gpus.cards import requested_of_nodes, vendor
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import enough_cards, enough_in_words
 from policies.placement.availability import NO_NODE
-from policies.placement.class_advice import ClassAdvice
+from policies.placement.class_advice import (
+    ANNOTATION_PATH,
+    MAX_NAMES_LISTED,
+    ClassAdvice,
+    about_annotation,
+    alternatives_in_words,
+)
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
-    ANNOTATION_PATH,
     CLASS_NOT_ALLOWED,
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
     ClassSelection,
-    about_annotation,
     warning,
 )
 from policies.placement.class_nodes import class_without_nodes
@@ -42,6 +46,7 @@ from policies.placement.class_use import ANY, ClassUse, class_matches
 from policies.placement.given_tolerations import RULE_ID, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
+from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import other_ways
 from policies.placement.pinning import allows_label, classes_of_label, is_narrowed_to, many_values
 from policies.pods.annotations import (
@@ -98,13 +103,13 @@ class GPUClassOptions(RuleOptions, frozen=True):
             if not any(class_matches(gpu_class, (glob,)) for gpu_class in gpu_classes):
                 yield path, f'"{glob}" matches no class{gpu_classes.suggestion(glob, ": ")}'
         default = self.default
-        named = gpu_classes.resolve(default) if default else ()
-        if default and not named:
+        classes = gpu_classes.resolve(default) if default else ()
+        if default and not classes:
             yield (
                 "default",
                 f'must be a class or a family, not "{default}"{gpu_classes.suggestion(default, ": ")}',
             )
-        elif default and not any(class_matches(gpu_class, self.allowed) for gpu_class in named):
+        elif default and not any(class_matches(gpu_class, self.allowed) for gpu_class in classes):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
@@ -192,28 +197,49 @@ def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> It
     if case.refusal is not None:
         yield case.refusal
     yield from _unsatisfiable(case)
-    yield from _contradiction(case)
+    contradictions = [*_contradiction(case)]
+    yield from contradictions
     yield from _without_label(case)
     yield from _too_small(case)
-    yield from class_without_nodes(case)
+    # What ends a contradiction puts the pod on other nodes.
+    if all(each.severity is Severity.WARNING for each in contradictions):
+        yield from class_without_nodes(case)
     yield from _entitlement(case, options, context)
+
+
+def selects_unknown_class(pod: Pod, context: Context) -> bool:
+    """Whether `check` warns of a class in the nodeSelector of the pod that no GPUClass and no node has."""
+    options = context.options_of(ID)
+    return isinstance(options, GPUClassOptions) and bool(
+        _unknown_class(pod, options.label_key, context.classes, context.nodes)
+    )
+
+
+def _unknown_class(pod: Pod, key: str, gpu_classes: GPUClasses, nodes: NodeFacts | None) -> str | None:
+    value = pod.node_selector.get(key)
+    if value is None or key not in gpu_classes.label_keys or (nodes and value in nodes.values_of(key)):
+        return None
+    return None if classes_of_label(key, value, gpu_classes) else value
 
 
 def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
     """Warn of constraints that no class meets."""
-    gpu_classes, key = case.selection.gpu_classes, case.selection.label_key
-    value = case.pod.node_selector.get(key)
-    known = case.selection.nodes.values_of(key) if case.selection.nodes else ()
-    is_unknown = value is not None and key in gpu_classes.label_keys and value not in known
-    if value is not None and is_unknown and not classes_of_label(key, value, gpu_classes):
-        near = case.selection.meant(value)
+    key = case.selection.label_key
+    if (value := _unknown_class(case.pod, key, case.selection.gpu_classes, case.selection.nodes)) is not None:
+        path, near = f"spec.nodeSelector[{key}]", case.selection.meant(value)
+        values = case.selection.names_to_suggest(
+            case.selection.usable() if case.selection.nodes else ()
+        ).values()
+        there = [value for each in values for value in each[:1]]
+        others = either(*(Edit(path, each) for each in there[:MAX_NAMES_LISTED]))
+        words = f"set {key}: {alternatives_in_words(there)}, or remove it" if there else "remove it"
         yield warning(
             reason=UNKNOWN_CLASS,
-            path=f"spec.nodeSelector[{key}]",
+            path=path,
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
-            choices=together(Edit(f"spec.nodeSelector[{key}]", near or None)),
-            remedy=f"did you mean {near}?" if near else "remove it",
+            choices=together(Edit(path, near)) if near else (*others, (Edit(path),)),
+            remedy=f"did you mean {near}?" if near else words,
         )
     if case.pinned is not None and not case.pinned.classes:
         yield warning(
@@ -232,7 +258,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
         return
     values = choice.label_values(key)
     fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or allows_label(case.pod, key, values))
-    named = {gpu_class.name for gpu_class in case.selection.gpu_classes.resolve(choice.in_words)}
+    chosen = {gpu_class.name for gpu_class in case.selection.gpu_classes.resolve(choice.in_words)}
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
@@ -242,9 +268,11 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
             yield about_annotation(CLASS_CONTRADICTION, choice.in_words, message, advice)
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
-    if pinned.classes and named.isdisjoint(pinned.classes):
+    if pinned.classes and chosen.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
-        names = list(case.selection.names_to_suggest(fitting))
+        family = case.selection.gpu_classes.family(fitting[0].family) if fitting else ()
+        is_family = len(fitting) > 1 and set(family) == set(fitting)
+        names = [fitting[0].family] if is_family else list(case.selection.names_to_suggest(fitting))
         by_name = case.selection.advice_to_name(names) if fitting else ClassAdvice()
         remedy = f"{by_name.remedy}, or remove" if fitting else "remove"
         advice = ClassAdvice((*by_name.choices, case.without_pins()), f"{remedy} the pod's own constraint")
@@ -294,10 +322,10 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         key, value = need.declared
         usable = filter(case.selection.offers_whole, case.selection.usable())
         fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, gpu_classes)]
-        named = case.naming(fitting) if fitting else ClassAdvice()
+        to_name = case.naming(fitting) if fitting else ClassAdvice()
         more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
         enough, words = enough_in_words(need, classes), need.words
-        ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (named.remedy,))]
+        ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
         ask = "" if ways else "for larger cards"
         if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words
@@ -309,7 +337,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}): {words}",
-            choices=(*more_cards, *named.choices),
+            choices=(*more_cards, *to_name.choices),
             remedy=", or ".join(ways),
             ask=ask,
             asks=((Asked("Node"),),) if ask else (),
@@ -334,6 +362,8 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
     case = _case(pod, options, context)
     if case.pinned is not None or case.is_requested or case.placed_by is not None:
         return {}
+    if case.selection.nodes is None and case.selection.chosen_hardware:
+        return {}  # nobody knows which classes have the hardware that it selects
     usable, need = case.selection.usable(), case.need
     if need is not None:
         usable = tuple(each for each in usable if need.fits(each, context.classes))

@@ -24,12 +24,7 @@ from policies.finding import Asked, Edit, Finding, Reason, Severity, Wait, eithe
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_advice import (
-    MAX_NAMES_LISTED,
-)
-from policies.placement.class_choice import (
-    ANNOTATION_PATH,
-)
+from policies.placement.class_advice import ANNOTATION_PATH, MAX_NAMES_LISTED
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -169,8 +164,8 @@ def _naming_classes(
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
     context = context_of(pod)
-    named = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
-    choices = tuple(islice((edits for edits in named if helps(edits, False)), MAX_NAMES_LISTED))
+    edits_naming = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
+    choices = tuple(islice((edits for edits in edits_naming if helps(edits, False)), MAX_NAMES_LISTED))
     others = () if choices else ways_of(pod, context)
     choices = choices or tuple(islice((edits for edits in others if helps(edits, False)), 1))
     return replace(denial, choices=choices)

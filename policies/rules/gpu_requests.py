@@ -4,10 +4,10 @@ Reads:   limits and requests of GPU resources of every app and init container, f
          pod is pinned, the variables by which containers choose among GPUs.
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
-Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are
-         known and none has them), of more than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU
-         beside whole ones, and of parts that count as more than they are; of more GPUs than any machine has; of a DaemonSet that
-         holds whole GPUs on every node.
+Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
+         than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones, and of parts that
+         count as more than they are; of more GPUs than any machine has, and of kinds of them that few nodes have together; of a
+         DaemonSet that holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
@@ -26,6 +26,7 @@ from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
     NAME,
+    NOUNS,
     QUOTED,
     Amount,
     amounts,
@@ -55,6 +56,7 @@ from policies.placement.availability import (
     Availability,
     Bounds,
 )
+from policies.placement.kept_apart import seldom_together
 from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.field_paths import annotation_path
@@ -86,17 +88,6 @@ MAX_GPUS_PER_NODE = 16
 nodes of 4."""
 
 _PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
-_NOUNS = {
-    Measure.CORES: "accelerator cores",
-    Measure.SHARES: "shares of a GPU",
-    Measure.SLICES: "slices of a GPU",
-    Measure.MEMORY_GIB: "GiB of GPU memory",
-    Measure.MEMORY_MIB: "MiB of GPU memory",
-    Measure.MEMORY_BYTES: "bytes of GPU memory",
-    Measure.MEMORY_PERCENT: "percents of GPU memory",
-    Measure.CORE_PERCENT: "percents of a GPU",
-    Measure.CORE_MILLIS: "thousandths of a GPU",
-}
 _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
 """By number of quarters."""
 
@@ -180,6 +171,8 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             ]
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds)
+    if context.nodes is None and not availability.pinned:
+        yield from seldom_together(pod, requests, context.resource_mapping)
     yield from annotation_findings(pod, context)
     if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
         yield from warnings(pod, context.limit_ranges, context.resource_mapping)
@@ -217,7 +210,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     resource, least = amount.resource, quantity.value
     choices = [amount.set_to(each) for each in (least - 1, least) if each]
     if resource.measure is not Measure.DEVICES:
-        noun = _NOUNS[resource.measure]
+        noun = NOUNS[resource.measure]
         return amount.finding(FRACTIONAL_GPU, f"must be a whole number of {noun}", choices=tuple(choices))
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part, smaller = Fraction(quantity.nano, NANO), dict[str, str]()

@@ -15,13 +15,15 @@ A pod gets nothing if it requests only DRA claims that are not known to be for G
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from policies.finding import Edit, Finding, Reason, Severity, either, flow, plain, together
+from policies.finding import Edit, Edits, Finding, Reason, Severity, flow, plain, together
 from policies.gpus.cards import requested_of_nodes
 from policies.placement.availability import NO_NODE
-from policies.placement.class_choice import REQUIRED_AFFINITY
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import RULE_ID, given_tolerations
+from policies.placement.kept_apart import ONLY_ONE, only_one_of
 from policies.placement.named_nodes import NodeState
+from policies.placement.nodes import NodeFacts
+from policies.placement.other_ways import constraints_in_the_way
 from policies.placement.pinning import pinning
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
@@ -34,7 +36,7 @@ from policies.pods.tolerations import (
     toleration_problems,
 )
 from policies.rule import Context, Phase, Rule, RuleOptions
-from policies.rules.gpu_class import class_use
+from policies.rules.gpu_class import class_use, selects_unknown_class
 
 MISSING_TOLERATION = Reason("MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes")
 
@@ -96,6 +98,8 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
     requested = requested_of_nodes(pod, context.resource_mapping)
     pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
     classes = context.classes.named(pinned.classes) if pinned else context.classes
+    if pinned and not all(map(class_use(context).allows, classes)):
+        return  # gpu-class denies it, and another class has other nodes
     if not requested or (globs and any(class_matches(gpu_class, globs) for gpu_class in classes)):
         return
     states = nodes.states_for(pod, requested)
@@ -118,18 +122,28 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
     elif len(requested) > 1 and not any(
         requested.keys() <= state.resources for of_labels in nodes.states.values() for state in of_labels
     ):
+        selecting = {name: _selecting_it(pod, {name: amount}, nodes) for name, amount in requested.items()}
         yield _warning(
-            path="spec", message=f"no schedulable node has {names} together, so the pod stays pending"
+            path="spec",
+            message=f"no schedulable node has {names} together, so the pod stays pending",
+            choices=tuple((*edits, *selecting[name]) for name, edits in only_one_of(pod, requested).items()),
+            remedy="" if any(selecting.values()) else ONLY_ONE,
         )
-    elif not fitting and pinned is None and pod.constrains_nodes:  # else gpu-class says it of the class
-        selectors = (Edit(f"spec.nodeSelector[{key}]") for key in pod.node_selector)
-        terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()
+    elif not fitting and pinned is None and pod.constrains_nodes and not selects_unknown_class(pod, context):
+        ways = constraints_in_the_way(pod, requested, nodes)
         yield _warning(
             path="spec",
             message=f"no schedulable node that the pod selects has {names} now, so the pod stays pending",
-            choices=either(*selectors, *terms),
-            remedy="remove a constraint that keeps it from the nodes that have it",
+            choices=tuple(tuple(edit for _, edit in way) for way in ways),
+            remedy=f"remove {' or '.join(' and '.join(words for words, _ in way) for way in ways)}",
         )
+
+
+def _selecting_it(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> Edits:
+    """Return the edits that let a pod of this request select nodes that have it; empty if it selects some."""
+    if any(state.has(requested) for state in nodes.states_for(pod, requested) or ()):
+        return ()
+    return tuple(edit for _, edit in constraints_in_the_way(pod, requested, nodes)[0])
 
 
 def _too_few(

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Edit, Finding, Json, Reason, Severity, together, truncate
+from policies.gpus.near_names import INVALID_RESOURCE_NAME, REFUSED, UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import NVIDIA_GPU, ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
@@ -32,12 +33,6 @@ from policies.rule import Context, Rule, RuleOptions
 
 UNKNOWN_ANNOTATION = Reason(
     "UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read", uncovers=True
-)
-INVALID_RESOURCE_NAME = Reason(
-    "InvalidResourceName", "the API server refuses the name of a GPU resource", uncovers=True
-)
-UNKNOWN_RESOURCE_NAME = Reason(
-    "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource", uncovers=True
 )
 MISPLACED_FIELD = Reason("MisplacedField", "a field is written where nothing reads it")
 
@@ -193,9 +188,7 @@ def _resource_finding(place: ContainerPlace, kind: str, name: str, context: Cont
         return
     if is_refused:
         reason, severity = INVALID_RESOURCE_NAME, Severity.DENIAL
-        message = (
-            "the API server refuses this name: those of extended resources are domain/name in small letters"
-        )
+        message = REFUSED
     else:
         reason, severity = UNKNOWN_RESOURCE_NAME, Severity.WARNING
         message = (
@@ -258,9 +251,9 @@ def _label(key: str, value: str, meant: str, annotations: Collection[str]) -> Fi
     )
 
 
-def _moved(path: str, annotation: str, value: str, present: Collection[str]) -> tuple[Edit, ...]:
+def _moved(path: str, annotation: str, value: str, existing: Collection[str]) -> tuple[Edit, ...]:
     """Return the edits that move the value at the path to the annotation. If that is `present`, the value is removed."""
-    is_moved = annotation and annotation not in present
+    is_moved = annotation and annotation not in existing
     return (Edit(path), *((Edit(annotation_path(annotation), value),) if is_moved else ()))
 
 

@@ -87,8 +87,8 @@ class MaxRuntimeOptions(RuleOptions, frozen=True):
         """Return default and maximum in seconds, None if there is none. Of several possible classes the longest count."""
         pinned = pinning(pod, gpu_classes) if self.by_class else None
         classes = gpu_classes.named(pinned.classes) if pinned is not None else ()
-        named = [self.by_class.get(each.name) or self.by_class.get(each.family) for each in classes]
-        runtimes = [self._effective(each or Runtimes()) for each in named] or [self._effective(Runtimes())]
+        by_class = [self.by_class.get(each.name) or self.by_class.get(each.family) for each in classes]
+        runtimes = [self._effective(each or Runtimes()) for each in by_class] or [self._effective(Runtimes())]
         defaults, longest = zip(*runtimes, strict=True)
         return (None if None in defaults else max(defaults), None if None in longest else max(longest))
 
@@ -175,8 +175,8 @@ def check_workload(workload: Workload, options: MaxRuntimeOptions, context: Cont
         if is_new and owner.kind not in options.exempt.kinds and context.surely_requests_gpus(pods.pod):
             known.add(owner.deadline_path)
             maximum = options.of(pods.admitted, context.classes)[1]
-            for found in _above(owner.deadline, maximum, owner.deadline_path):
-                yield msgspec.structs.replace(found, severity=Severity.WARNING)
+            for finding in _above(owner.deadline, maximum, owner.deadline_path):
+                yield msgspec.structs.replace(finding, severity=Severity.WARNING)
 
 
 def runs_to_completion(pod: Pod, context: Context) -> bool:

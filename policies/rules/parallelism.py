@@ -15,18 +15,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from math import prod
+from math import ceil, prod
 
 from msgspec.structs import replace
 
 from policies.finding import Edit, Edits, Finding, Reason, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
-from policies.pods.field_paths import path_parts
+from policies.pods.field_paths import path_parts, value_at
 from policies.pods.owner import Owner
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.process_fields import StatedProcesses, stated_processes
 from policies.pods.quantity import Quantity
+from policies.pods.serve_config import served_gpus
 from policies.pods.workload import Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
 
@@ -87,6 +88,8 @@ parallelism, draft models."""
 _MPI_LAYOUT = re.compile(r"(?<!\S)--?(g|t|N|ngpus|npernode|map-by|oversubscribe)\b")
 """Options of mpirun for the processes on a node, and of nccl-tests for the GPUs of a process (-g)."""
 
+_RAY_CLUSTER = "spec.rayClusterConfig"
+
 _warning = partial(Finding, severity=Severity.WARNING)
 _several_slices = partial(
     _warning,
@@ -104,6 +107,8 @@ Multipliers = Sequence[tuple[str, int]]
 Change = Callable[[int], Edits]
 Counted = tuple[ContainerPlace, str, int]
 """A container, its GPU resource, and the amount."""
+PodsWithGPUs = tuple[WorkloadPods, Sequence[Counted]]
+Stated = Sequence[tuple[WorkloadPods, Sequence[Counted], StatedProcesses]]
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
@@ -114,8 +119,8 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     counted = list(_with_gpus(pod.places, context.resource_mapping))
     texts = _command_lines(place.container for place, _, _ in counted)
     for (place, resource, gpus), text in zip(counted, texts, strict=True):
-        found = _of_command(place, resource, gpus, text, context.owner)
-        yield from islice(found, 1)
+        findings = _of_command(place, resource, gpus, text, context.owner)
+        yield from islice(findings, 1)
 
 
 def _of_command(
@@ -149,27 +154,89 @@ def _of_command(
 
 
 def check_workload(workload: Workload, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    found = [
-        (pods, counted, each)
-        for pods in workload.pods
-        if (counted := list(_with_gpus(pods.pod.apps, context.resource_mapping)))
-        for each in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
-        if not _is_set_elsewhere(each, pods)
+    mapping = context.resource_mapping
+    with_gpus = [(pods, list(_with_gpus(pods.pod.apps, mapping))) for pods in workload.pods]
+    all_counted = all(counted or not mapping.pod_requests_gpus(pods.pod) for pods, counted in with_gpus)
+    compared = [
+        (pods, counted, stated)
+        for pods, counted in with_gpus
+        if counted
+        for stated in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
+        if not _is_set_elsewhere(stated, pods)
     ]
+    if all_counted:
+        yield from _of_serve_config(workload, with_gpus, compared)
     known: set[str] = set()
-    for pods, counted, each in found:
-        same = [(others, of_others) for others, of_others, other in found if other.path == each.path]
-        by = partial(_field_set_to, each), partial(_request_in, same)
-        gpus, whose = sum(gpus for _, _, gpus in counted), f"a pod of {pods.path}"
-        is_script = each.field.torchrun and not _any_command_has(_TORCHRUN, [pods])
-        may_be_fewer = is_script or _any_command_has(_MPI_LAYOUT, workload.pods)
-        mismatch = _mismatch(each.count, each.times, gpus, 1, whose, *by, may_be_fewer=may_be_fewer)
-        if mismatch is None or each.path in known:
+    for pods, counted, stated in compared:
+        field, gpus, same = stated.field, _gpus(counted), [(pods, counted)]
+        nodes = pods.owner.model_pods if field.shared else 1
+        if nodes is None or (field.anywhere and not (all_counted and _have_most(gpus, compared))):
             continue
-        known.add(each.path)
-        if each.field.before and each.count == 1:
-            mismatch = replace(mismatch, message=f"{mismatch.message} before {each.field.before}")
-        yield replace(mismatch, path=each.path, value=str(each.count))
+        if not field.anywhere:
+            same = [(others, of_others) for others, of_others, other in compared if other.path == stated.path]
+        by = partial(_field_set_to, stated), partial(_request_in, same)
+        whose = f"a pod of {pods.path}" if nodes == 1 else f"{nodes} pods with {gpus} each"
+        is_script = field.torchrun and not _any_command_has(_TORCHRUN, [pods])
+        is_partial = is_script or field.anywhere or field.shared
+        may_be_fewer = is_partial or _any_command_has(_MPI_LAYOUT, workload.pods)
+        mismatch = _mismatch(stated.count, stated.times, gpus, nodes, whose, *by, may_be_fewer=may_be_fewer)
+        if mismatch is None or stated.path in known:
+            continue
+        known.add(stated.path)
+        if field.before and stated.count == 1:
+            mismatch = replace(mismatch, message=f"{mismatch.message} before {field.before}")
+        yield replace(mismatch, path=stated.path, value=str(stated.count))
+
+
+def _of_serve_config(
+    workload: Workload, with_gpus: Sequence[PodsWithGPUs], found: Stated
+) -> Iterator[Finding]:
+    """Warn of a RayService whose deployments need more GPUs than all of its pods have."""
+    needed = served_gpus(workload.serve_config)
+    is_elastic = value_at(workload.data, path_parts(f"{_RAY_CLUSTER}.enableInTreeAutoscaling")) is True
+    total, groups = 0, {}
+    for pods, counted in with_gpus if needed else ():
+        is_group = pods.path.endswith("].template")
+        count = pods.count.maximum if is_elastic and is_group else pods.count.running
+        if counted and not count:
+            return
+        stated = (each.count for others, _, each in found if others is pods)
+        gpus = max(_gpus(counted), *stated, 0) if counted else 0
+        total += gpus * (count or 0)
+        if gpus and is_group:
+            groups[gpus] = pods.path.removesuffix(".template"), count or 0
+    if 0 < total < needed:
+        edits: Edits = ()
+        if groups:
+            gpus, (path, count) = max(groups.items())
+            edits = _grown(workload, path, count + ceil((needed - total) / gpus), is_elastic=is_elastic)
+        yield _warning(
+            reason=MORE_PROCESSES,
+            path="spec.serveConfigV2",
+            message=f"its deployments need {float(needed):g} GPUs, and all pods have {total}",
+            remedy=f"set {' and '.join(f'{edit.path}: {edit.value}' for edit in edits)}" if edits else "",
+            choices=(edits,) if edits else (),
+        )
+
+
+def _grown(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edits:
+    """Return the edits by which a group of workers has so many pods."""
+    group = value_at(workload.data, path_parts(path))
+    hosts, most = group.get("numOfHosts"), group.get("maxReplicas")
+    replicas = ceil(pods / hosts) if isinstance(hosts, int) and hosts > 0 else pods
+    fields = () if is_elastic else ("replicas",)
+    if isinstance(most, int) and most < replicas:
+        fields = (*fields, "maxReplicas")
+    return tuple(Edit(f"{path}.{field}", replicas) for field in fields)
+
+
+def _have_most(gpus: int, found: Stated) -> bool:
+    """Whether no pod has more GPUs than these, or states that it has."""
+    return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in found)
+
+
+def _gpus(counted: Sequence[Counted]) -> int:
+    return sum(gpus for _, _, gpus in counted)
 
 
 def _is_set_elsewhere(stated: StatedProcesses, pods: WorkloadPods) -> bool:
@@ -329,9 +396,11 @@ def _multipliers(text: str) -> list[tuple[str, int]]:
     if not _SERVERS.search(text):
         return []
     patterns = (_PIPELINE, _DATA) if _VLLM.search(text) else (_PIPELINE,)
-    found = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
+    by_pattern = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
     return [
-        (matches[0][1], int(matches[0][2])) for matches in found if len(matches) == 1 and int(matches[0][2])
+        (matches[0][1], int(matches[0][2]))
+        for matches in by_pattern
+        if len(matches) == 1 and int(matches[0][2])
     ]
 
 

@@ -162,8 +162,8 @@ def _move(patch: PodPatch, options: SpotOptions) -> None:
     for toleration in options.tolerations:
         patch.add_toleration(toleration)
     least = options.min_termination_seconds
-    given = patch.pod.spec.termination_grace_period_seconds
-    if least is not None and (DEFAULT_GRACE_SECONDS if given is None else given) < least:
+    seconds = patch.pod.spec.termination_grace_period_seconds
+    if least is not None and (DEFAULT_GRACE_SECONDS if seconds is None else seconds) < least:
         patch.set_termination_grace_period(least)
 
 

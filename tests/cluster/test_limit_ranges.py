@@ -47,7 +47,8 @@ def test_a_limit_range_that_gives_gpus(plane: ControlPlane) -> None:
     taken, said = answer("web", container())
     assert not taken
     assert (
-        'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2": set nvidia.com/gpu: 0 if it needs no GPU, '
+        'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2": '
+        "set nvidia.com/gpu: 0 in resources.limits if it needs no GPU, "
         f"or set nvidia.com/gpu: 1 or less; must be at most 1 per container by policy; {GIVES} [gpu-requests]"
     ) in said
 

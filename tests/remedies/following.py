@@ -9,12 +9,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from policies.finding import Edit, Edits, Finding, plain
+from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import annotation_path, path_parts, value_at, with_edits
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
-from policies.rules.ineffective_fields import UNKNOWN_RESOURCE_NAME
 from tests.oracle import JSON
 from tests.remedies.asking import granted
 from tests.remedies.situations import CLASS, OWNER, Situation, released

@@ -156,8 +156,8 @@ class ClusterConfigurations:
         }
         changes = [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
-            for index, present in enumerate(configuration.bundles)
-            if present != bundle
+            for index, published in enumerate(configuration.bundles)
+            if published != bundle
         ]
         body = msgspec.json.encode([version, *changes])
         try:

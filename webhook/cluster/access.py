@@ -117,10 +117,10 @@ class Kubeconfig:
     Every method raises AccessError: in one line the path, and what is wrong.
     """
 
-    def __init__(self, named: str | None = None) -> None:
+    def __init__(self, kubeconfig: str | None = None) -> None:
         from kubernetes.config.kube_config import KubeConfigMerger  # noqa: PLC0415 - see `load_access`
 
-        files = (named or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
+        files = (kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
         paths = [Path(each).expanduser() for each in files if each]
         self.path = os.pathsep.join(map(str, paths))
         if not any(path.exists() for path in paths):  # kubectl skips those that do not exist

@@ -172,14 +172,14 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode | None:
         for resource, amount in amounts(node.status.allocatable, mapping).items()
         if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
     }
-    named = classes.named(classes_of_node(node.labels, classes))
-    if not allocatable and not named:
+    possible = classes.named(classes_of_node(node.labels, classes))
+    if not allocatable and not possible:
         return None
-    families = {each.family for each in named}
+    families = {each.family for each in possible}
     cpu, memory = (readable(node.status.allocatable.get(name)) for name in ("cpu", "memory"))
     return GPUNode(
         name=node.name,
-        classes=tuple(each.name for each in named),
+        classes=tuple(each.name for each in possible),
         family=families.pop() if len(families) == 1 else "",
         labels=node.labels,
         taints=hard_taints(node.spec.taints),
@@ -187,7 +187,7 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode | None:
         is_schedulable=not node.spec.unschedulable,
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
-        weights={each.name: _weight(each, named or tuple(classes), catalogue) for each in allocatable},
+        weights={each.name: _weight(each, possible or tuple(classes), catalogue) for each in allocatable},
         cpu=Fraction(cpu.nano, NANO) if cpu else NOTHING,
         memory=Fraction(memory.nano, NANO) if memory else NOTHING,
     )
@@ -221,19 +221,19 @@ def published_keys(classes: GPUClasses) -> LabelKeys:
 def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], CountedNode]:
     """Return a function that reads a node in JSON. Nodes with equal labels, taints or names of resources share them."""
     is_published = lru_cache(4096)(published_keys(catalogue.classes).__contains__)
-    read_named = node_reader(catalogue.classes.label_keys)
+    read_identity = node_reader(catalogue.classes.label_keys)
     interned: dict[frozenset[str], frozenset[str]] = {}
     looks: dict[object, tuple[dict[str, str], tuple[Toleration, ...]]] = {}
 
     def read(raw: msgspec.Raw) -> CountedNode:
-        named, names = read_named(raw), frozenset[str]()
+        identity, names = read_identity(raw), frozenset[str]()
         gpus: GPUNode | None = None
         try:
             node = decode_node(raw)
             gpus = _gpu_node(node, catalogue)
             names = frozenset(name for name, amount in node.resources.items() if amount != "0")
         except Exception:  # the quota counts by this informer, and a node's amounts must not end that
-            log.exception("node %s: its resources cannot be read", named.name)
+            log.exception("node %s: its resources cannot be read", identity.name)
         if gpus is not None:
             labels = {key: value for key, value in gpus.labels.items() if is_published(key)}
             look = frozenset(labels.items()), gpus.taints
@@ -241,7 +241,7 @@ def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], Counted
             gpus = msgspec.structs.replace(gpus, labels=labels, taints=taints)
         resources = interned.setdefault(names, names)
         return CountedNode(
-            named.uid, named.name, named.hostname, named.labels, gpus=gpus, resources=resources
+            identity.uid, identity.name, identity.hostname, identity.labels, gpus=gpus, resources=resources
         )
 
     return read

@@ -107,15 +107,15 @@ class EventWriter:
     def _write(self, event_record: EventRecord) -> None:
         namespace = event_record.regarding.namespace or CLUSTER_SCOPED
         events = api_path("/api/v1", "namespaces", namespace, "events")
-        named = api_path(events, event_record.name)
+        path = api_path(events, event_record.name)
         for _ in range(ATTEMPTS):
             with contextlib.suppress(errors.Conflict, errors.AlreadyExists):
                 try:
-                    stored = _STORED.decode(self._api.patch(named, b"{}", timeout=CALL_SECONDS))
+                    stored = _STORED.decode(self._api.patch(path, b"{}", timeout=CALL_SECONDS))
                 except errors.NotFound:
                     self._api.post(events, self._event(event_record, namespace), timeout=CALL_SECONDS)
                 else:
-                    self._api.patch(named, _repeated(event_record, stored), timeout=CALL_SECONDS)
+                    self._api.patch(path, _repeated(event_record, stored), timeout=CALL_SECONDS)
                 return
             sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
         raise errors.Conflict(f"{ATTEMPTS} times another replica wrote first")

@@ -57,10 +57,10 @@ def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
     labels: dict[str, frozenset[str] | None] = {POOL_LABEL: frozenset((name,))}
     for requirement in _REQUIREMENTS.decode(spec.get("requirements", b"null")) or ():
         # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
-        named = requirement.values if requirement.operator == "In" else None
-        labels[requirement.key] = None if named is None else frozenset(named)
-    given = _LABELS.decode(metadata.get("labels", b"null")) or {}
-    labels.update({key: frozenset((value,)) for key, value in given.items()})
+        values = requirement.values if requirement.operator == "In" else None
+        labels[requirement.key] = None if values is None else frozenset(values)
+    template_labels = _LABELS.decode(metadata.get("labels", b"null")) or {}
+    labels.update({key: frozenset((value,)) for key, value in template_labels.items()})
     taints, startup = (
         _TAINTS.decode(spec.get(field, b"null")) or () for field in ("taints", "startupTaints")
     )

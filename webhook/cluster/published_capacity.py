@@ -208,11 +208,11 @@ def _most(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
 
 
 def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogue: Catalogue) -> GPUNode:
-    named = catalogue.classes.resolve(kind) if kind else ()
+    classes = catalogue.classes.resolve(kind) if kind else ()
     return GPUNode(
         name="",
-        classes=tuple(each.name for each in named),
-        family=named[0].family if named else "",
+        classes=tuple(each.name for each in classes),
+        family=classes[0].family if classes else "",
         labels=dict(alike.labels),
         taints=alike.taints,
         is_ready=alike.is_ready,

@@ -59,9 +59,9 @@ class GroupedCommands(click.Group):
                 padded = (name.ljust(column) for name in names)
                 formatter.write_dl(list(zip(padded, helps, strict=True)))
 
-    def make_context(self, *args: Any, **named: Any) -> click.Context:
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
         with _errors_in_lines():
-            return super().make_context(*args, **named)
+            return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         with _errors_in_lines():

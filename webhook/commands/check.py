@@ -38,6 +38,7 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.kinds import VALIDATED_ITSELF
 from webhook.tools.check import fixing
 from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
@@ -80,7 +81,7 @@ class _FixTakesOnlyEquals(click.Command):
 @click.option(
     "-f",
     "--filename",
-    "named",
+    "filenames",
     multiple=True,
     metavar="FILE",
     help='File, directory, or "-" for stdin. Can be repeated, or given without -f.',
@@ -117,7 +118,7 @@ class _FixTakesOnlyEquals(click.Command):
 @options.now_option("Evaluate exemptions and pauses as of this time")
 def check(
     *,
-    named: tuple[str, ...],
+    filenames: tuple[str, ...],
     files: tuple[str, ...],
     recursive: bool,
     ignore: tuple[str, ...],
@@ -136,7 +137,7 @@ def check(
 
     Exit codes: 0 nothing would be denied (--strict: and there are no warnings), 1 otherwise, 2 something could not be read.
     """
-    if not (named or files):
+    if not (filenames or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
     taken = _taken(chosen)
     if chosen and output != "text":
@@ -145,7 +146,7 @@ def check(
         raise click.UsageError("--yes requires --fix")
     reading = partial(
         read_manifests,
-        (*named, *files),
+        (*filenames, *files),
         recursive=recursive,
         namespace=namespace or (cluster.namespace() if cluster.is_named else "default"),
         ignore=ignore,
@@ -336,6 +337,8 @@ def _what_becomes_of(result: ManifestResult) -> str:
     kind = result.manifest.kind
     if is_quota(result.manifest):
         return f"the API server rejects the {kind}: by its schema, or because the webhook denies it"
+    if result.manifest.group_kind in VALIDATED_ITSELF:
+        return f"the API server refuses the {kind} itself, in its own words"
     if any(violation.finding.path == "apiVersion" for violation in result.warnings):
         return f"the API server refuses the {kind} itself: {result.manifest.api_version} has no such kind"
     if any(pod.is_refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):

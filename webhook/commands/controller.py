@@ -54,11 +54,11 @@ _DAY = dt.timedelta(days=1)
 log = logging.getLogger("gpu_admission.controller")
 
 
-def _dns_names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    for name in given:
+def _dns_names(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
         if not is_dns_subdomain(name):
             raise click.BadParameter(f'"{name}" is not a valid DNS name')
-    return given
+    return names
 
 
 def _duration(
@@ -102,7 +102,7 @@ def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
         idle_after: dt.timedelta,
         use_every: dt.timedelta,
         use_rules_interval: dt.timedelta,
-        **given: Any,
+        **options: Any,
     ) -> Any:
         if idle_after < use_rules_interval:
             raise click.UsageError("--idle-after must be at least --use-rules-interval")
@@ -113,7 +113,7 @@ def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
             every=use_every,
             rules_interval=use_rules_interval,
         )
-        return command(measuring=measuring, **given)
+        return command(measuring=measuring, **options)
 
     return packed
 

@@ -102,11 +102,11 @@ def estimate(
 
     Exit codes: 0, or 2 if an option is not valid.
     """
-    given = [number for number in (layers, kv_heads, head_size) if number is not None]
+    stated = [number for number in (layers, kv_heads, head_size) if number is not None]
     attention = attention_of_config or (family and family.attention)
     if layers is not None and kv_heads is not None and head_size is not None:
         attention = Attention(layers=layers, kv_heads=kv_heads, head_size=head_size)
-    elif given:
+    elif stated:
         raise click.UsageError("--layers, --kv-heads and --head-size must stand together.")
     if family is None and options["params"] is None:
         raise click.UsageError("Missing option '--params' or '--family'.")

@@ -58,9 +58,9 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Least severe lines of the log that are written.",
     )
     @functools.wraps(command)
-    def logged(log_format: str, log_level: str, **given: Any) -> Any:
+    def logged(log_format: str, log_level: str, **options: Any) -> Any:
         set_up_log(log_format, log_level)
-        return command(**given)
+        return command(**options)
 
     return logged
 

@@ -126,12 +126,12 @@ def optional_cluster_options(command: Command) -> Command:
     )
     @cluster_options
     @functools.wraps(command)
-    def chosen(cluster: ClusterChoice, *, standalone: bool, **given: Any) -> Any:
+    def chosen(cluster: ClusterChoice, *, standalone: bool, **options: Any) -> Any:
         if standalone and cluster.is_named:
             raise click.UsageError(
                 "--standalone works without a cluster: omit it, or --kubeconfig and --context"
             )
-        return command(cluster=None if standalone else cluster, **given)
+        return command(cluster=None if standalone else cluster, **options)
 
     return chosen
 
@@ -183,10 +183,10 @@ def namespace_options(
         @namespace_option(f"Namespace. Default: {left_out}.", several=several)
         @click.option("-A", "--all-namespaces", *names_of_all, is_flag=True, help="All namespaces.")
         @functools.wraps(command)
-        def checked(*, all_namespaces: bool, **given: Any) -> Any:
-            if all_namespaces and (given.get("namespace") or given.get("namespaces")):
+        def checked(*, all_namespaces: bool, **options: Any) -> Any:
+            if all_namespaces and (options.get("namespace") or options.get("namespaces")):
                 raise click.UsageError("-A means all namespaces: omit -n")
-            return command(all_namespaces=all_namespaces, **given)
+            return command(all_namespaces=all_namespaces, **options)
 
         return checked
 
@@ -264,12 +264,12 @@ def moment(text: str) -> datetime:
     example = "write it as 2027-01-31T18:00:00Z"
     try:
         parsed = datetime.fromisoformat(text)
-        found = parsed.astimezone(UTC)
+        time = parsed.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(f'"{text}" is not a valid time: {example}') from None
     if parsed.tzinfo is None:
         raise ValueError(f'"{text}" must have a time zone: {example}')
-    return found
+    return time
 
 
 def since(text: str) -> datetime:
@@ -299,14 +299,14 @@ def window(text: str) -> int:
 def duration(text: str, at_most: str = "") -> timedelta:
     """Return a duration of at least a second, as Go writes it."""
     try:
-        found = parse_duration(text)
+        parsed = parse_duration(text)
     except (ValueError, OverflowError):
         raise ValueError(f'"{text[:40]}" is not a valid duration: write 30m or 1h30m') from None
-    if found < timedelta(seconds=1):
+    if parsed < timedelta(seconds=1):
         raise ValueError(f'"{text}" must be at least 1s')
-    if at_most and found > parse_duration(at_most):
+    if at_most and parsed > parse_duration(at_most):
         raise ValueError(f'"{text}" must be at most {at_most}')
-    return found
+    return parsed
 
 
 SINCE = Parsed("TIME|DATE|DURATION", since)

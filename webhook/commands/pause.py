@@ -93,10 +93,10 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
 def _policies(api: ApiClient, names: tuple[str, ...]) -> tuple[list[Record], list[Record]]:
     """Return all GPUPolicies of the cluster, and the named ones, or all. If one is not there, the command ends."""
     try:
-        found = api.list(RESOURCES[POLICY].path(), partial(decode_record, POLICY)).items
+        policies = api.list(RESOURCES[POLICY].path(), partial(decode_record, POLICY)).items
     except errors.NotFound:
         fail(f"the kind {POLICY} is not installed in the cluster")
-    known = {each.document.name: each for each in sorted(found, key=lambda policy: policy.document.name)}
+    known = {each.document.name: each for each in sorted(policies, key=lambda policy: policy.document.name)}
     message = f"must be one of {', '.join(known)}"
     unknown = [f'{POLICY} not found: "{name}": {message}' for name in names if name not in known]
     if known and unknown:

@@ -304,10 +304,10 @@ def document(reports: QuotaReports) -> dict[str, Any]:
 
 def _document(report: QuotaReport) -> dict[str, Any]:
     record, objects = report.record, report.objects
-    found: dict[str, Any] = {"namespace": record.namespace, "problem": record.problem}
+    document: dict[str, Any] = {"namespace": record.namespace, "problem": record.problem}
     status = record.status
     if record.spec is not None:
-        found |= {
+        document |= {
             "unclassifiedPods": record.spec.unclassified_pods.value,
             "used": None if status.used is None else texts(status.used),
             "reserved": texts(status.reserved),
@@ -321,5 +321,6 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "team": plain(status.team),
         }
     if objects is not None:
-        found["objects"] = msgspec.to_builtins(objects, enc_hook=str, order="deterministic")  # sorted amounts
-    return found
+        # Deterministic, so that amounts are sorted.
+        document["objects"] = msgspec.to_builtins(objects, enc_hook=str, order="deterministic")
+    return document

@@ -147,5 +147,5 @@ def print_teams(
 def _held(team: TeamSummary) -> str:
     shown = (f"{member.name} {member.amount}" for member in team.largest[:MAX_NAMES])
     more = team.namespaces - MAX_NAMES if len(team.largest) > MAX_NAMES else 0
-    named = ", ".join(shown)
-    return f"largest: {named}{f' and {more} more' if more > 0 else ''}" if named else ""
+    largest = ", ".join(shown)
+    return f"largest: {largest}{f' and {more} more' if more > 0 else ''}" if largest else ""

@@ -81,15 +81,15 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
         return
     screen.heading(TITLES[effect])
     sentences = by_sentence(problems)
-    for sentence, found in islice(sentences.items(), MAX_SENTENCES):
+    for sentence, objects in islice(sentences.items(), MAX_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
         owners = [
             f"{each.namespace} {each.owner}"
             + ("" if each.owner.startswith("Pod/") else f" ({counted(each.pods, 'pod')})")
-            for each in found[:MAX_OWNERS]
+            for each in objects[:MAX_OWNERS]
         ]
-        if len(found) > MAX_OWNERS:
-            owners.append(f"{len(found) - MAX_OWNERS} more")
+        if len(objects) > MAX_OWNERS:
+            owners.append(f"{len(objects) - MAX_OWNERS} more")
         screen.paragraph(f"in {', '.join(owners)}", indent=4)
     if len(sentences) > MAX_SENTENCES:
         screen.line(f"  and {len(sentences) - MAX_SENTENCES} other findings: {MORE_HINT}")

@@ -96,12 +96,12 @@ def status(
         if not watch:
             _print(read(api, None), output, problems=problems)
             return
-        found = readings(status_reader(partial(read, api)), interval)
+        statuses = readings(status_reader(partial(read, api)), interval)
         with suppress(KeyboardInterrupt):
             if output == "text" and sys.stdout.isatty():
-                redraw(found, problems=problems)
+                redraw(statuses, problems=problems)
             else:
-                for change in changes(found):
+                for change in changes(statuses):
                     _print(change, output, indent=0, problems=problems)
 
 

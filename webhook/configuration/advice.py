@@ -8,7 +8,7 @@ from functools import cache
 
 from policies.policy import Labels, Match, Policy, end_of_pause
 from policies.registry import RULES_BY_ID
-from webhook.cluster.objects import timestamp
+from policies.times import utc
 from webhook.configuration.loader import Configuration
 
 Advice = tuple[str, str]
@@ -39,7 +39,7 @@ def policy_advice(
 def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
     until = policy.spec.paused_until
     if until is not None:
-        holds = f"until {timestamp(until)} every rule of this policy only audits"
+        holds = f"until {utc(until)} every rule of this policy only audits"
         yield "spec.pausedUntil", holds if end_of_pause(until, now) else "has passed: nothing is paused"
     for index, exemption in enumerate(policy.spec.exemptions):
         if not exemption.is_in_force(now):
@@ -79,9 +79,9 @@ def _unmatched(match: Match, namespaces: Mapping[str, Labels]) -> Iterator[Advic
     for index, glob in enumerate(match.namespaces):
         if not any(fnmatchcase(name, glob) for name in namespaces):
             yield f"spec.match.namespaces[{index}]", f'"{glob}" matches no existing namespace'
-    named = [labels for name, labels in namespaces.items() if match.names(name)]
+    selected = [labels for name, labels in namespaces.items() if match.names(name)]
     selector = match.namespace_selector
-    if selector is not None and named and not any(selector.matches(dict(labels)) for labels in named):
+    if selector is not None and selected and not any(selector.matches(dict(labels)) for labels in selected):
         yield "spec.match.namespaceSelector", "matches no existing namespace"
 
 

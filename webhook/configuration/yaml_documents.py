@@ -186,8 +186,8 @@ def _segments(text: str) -> Iterator[Segment]:
     """Cut the text where kubectl does, so that an error in one document does not hide the others."""
     position, line = 0, 0
     decoder = json.JSONDecoder()
-    while found := _JSON_AHEAD.match(text, position):
-        start = found.end()
+    while match := _JSON_AHEAD.match(text, position):
+        start = match.end()
         try:
             _, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):

@@ -115,8 +115,8 @@ class UsageCache:
         """Remove counters and sums that no ledger needs. The leader writes the catalogues. Raises `errors.ApiError`."""
         ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
-            named = ledger_digests | {self.own_counter.digest}
-            gone = [self._counters.pop(each) for each in self._counters.keys() - named]
+            needed = ledger_digests | {self.own_counter.digest}
+            gone = [self._counters.pop(each) for each in self._counters.keys() - needed]
         for counter in gone:
             counter.stop()
         summed = {
@@ -127,7 +127,7 @@ class UsageCache:
         for counter in list(self._counters.values()):
             counter.keep(summed)
         if is_leader:
-            self._published.prune(named)
+            self._published.prune(needed)
             for counter in list(self._counters.values()):
                 self.publish(counter)
         else:

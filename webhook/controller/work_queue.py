@@ -67,8 +67,8 @@ class WorkQueue:
         with self._changed:
             while True:
                 now = monotonic()
-                named = ((due, name, self._group_of(name)) for name, due in self._due.items())
-                free = [each for each in named if each[-1] not in self._busy and each[1] not in self._busy]
+                groups = ((due, name, self._group_of(name)) for name, due in self._due.items())
+                free = [each for each in groups if each[-1] not in self._busy and each[1] not in self._busy]
                 ready = [
                     (name not in self._hurried, due, name, group) for due, name, group in free if due <= now
                 ]

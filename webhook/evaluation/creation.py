@@ -80,5 +80,5 @@ def is_reviewed(pod: Pod, resource_mapping: ResourceMapping) -> bool:
 def unreviewed(decision: Decision, pod: Pod) -> Decision:
     """Return the decision on a pod that the webhook never sees: nothing is added to it."""
     about_changes = {WOULD_INJECT, INJECTION_MISSING}
-    found = (each for each in decision.violations if each.finding.reason not in about_changes)
-    return replace(decision, changes=(), note=None, pod=pod, violations=tuple(found))
+    about_pod = (each for each in decision.violations if each.finding.reason not in about_changes)
+    return replace(decision, changes=(), note=None, pod=pod, violations=tuple(about_pod))

@@ -21,6 +21,7 @@ from policies.gpus.claims import (
     device_classes_by_claim,
     with_accelerator_claims_only,
 )
+from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
@@ -289,8 +290,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
         """Return the decision of LimitRanges on the final pod."""
         mapping = self.configuration.resource_mapping
-        found = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
-        return Decision.of_findings(policy, found, Mode.ENFORCE)
+        findings = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
+        return Decision.of_findings(policy, findings, Mode.ENFORCE)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
@@ -316,9 +317,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             if kind == LIMIT_RANGE:
-                found = default_gpus.limit_range_findings(
-                    decode_limit_range(document), self.configuration.resource_mapping
-                )
+                limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
+                found = [*refused_amounts(limit_range, mapping)]
+                found = found or [*default_gpus.limit_range_findings(limit_range, mapping)]
                 return Decision.of_findings(policy, found, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)

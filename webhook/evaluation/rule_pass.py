@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Reason, Severity
 from policies.gpus.claims import ResourceClaimTemplate
+from policies.placement.availability import NO_NODE
 from policies.pods.annotations import INJECTED
 from policies.pods.injected import INJECTION_MISSING, WOULD_INJECT
 from policies.pods.patch import Change, PodPatch
@@ -41,9 +42,20 @@ class RulePass:
         self._deadline = deadline
 
     def decision(self) -> Decision:
+        # Beside a denial of an amount, nobody needs to know that no node has as much.
+        denied = {each.finding.path for each in self.violations[Outcome.DENIED]}
+        violations = (
+            each
+            for of_outcome in self.violations.values()
+            for each in of_outcome
+            if each.outcome is Outcome.DENIED
+            or each.finding.reason is not NO_NODE
+            or each.finding.path in {"", "spec"}
+            or each.finding.path not in denied
+        )
         return Decision(
             policy=self.policy,
-            violations=tuple(each for of_outcome in self.violations.values() for each in of_outcome),
+            violations=tuple(violations),
             changes=tuple(self.changes),
             pod=self.patch.pod,
             note=self._note,
@@ -95,8 +107,8 @@ class RulePass:
         """Warn, in every mode, of a template whose claims could never be created."""
         for bound, _ in self.rules:
             if bound.rule.check_claim_template is not None:
-                found = bound.rule.check_claim_template(template, self.context)
-                self._record(bound, found, Mode.WARN)
+                findings = bound.rule.check_claim_template(template, self.context)
+                self._record(bound, findings, Mode.WARN)
 
     def _record(self, bound: BoundRule, findings: Iterable[Finding], mode: Mode) -> None:
         for finding in findings:

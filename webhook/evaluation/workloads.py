@@ -23,6 +23,7 @@ from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT
 from policies.rule import Mode
+from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.creation import evaluate_template
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
@@ -30,6 +31,7 @@ from webhook.evaluation.tried_choices import MOST_BYTES
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.serve_config import serve_config
 from webhook.workloads.unread import unread_containers, unread_gpus
 
 MAX_TRIED = 4
@@ -79,17 +81,11 @@ def evaluate_workload(
     data, places = workload_pods(configuration.workload_kinds, *key, document)
     pods = _templates(by, policy, kind, places)
     workload_kind = configuration.workload_kinds.get(key)
-    workload = Workload(
-        *key,
-        policy.namespace,
-        data,
-        tuple(readable(pods)),
-        is_one_gang=workload_kind is not None and starts_together(workload_kind, data),
-    )
+    workload = as_workload(configuration.workload_kinds, key, policy.namespace, data, pods)
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if by.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MOST_BYTES:
-        templates_of = partial(_templates_of, by.trial(), policy, key)
-        advice = [_with_admitted_pods(each, pods, data, templates_of) for each in advice]
+        tried = partial(templates_of, by.trial(), policy, key)
+        advice = [_with_admitted_pods(each, pods, data, tried) for each in advice]
     mapping = configuration.resource_mapping
     if workload_kind is None:
         advice.append(
@@ -103,7 +99,7 @@ def evaluate_workload(
     return pods, advice
 
 
-def _templates_of(
+def templates_of(
     by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any
 ) -> list[EvaluatedPod]:
     """Return the templates of a workload, as plain data, with the decision on each."""
@@ -116,7 +112,7 @@ def _with_admitted_pods(
     decision: Decision,
     pods: Sequence[EvaluatedPod],
     data: Any,
-    templates_of: Callable[[Any], Sequence[EvaluatedPod]],
+    templates: Callable[[Any], Sequence[EvaluatedPod]],
 ) -> Decision:
     """Return the decision without those choices of pods that fit the quota, and that rules would deny."""
     before = _denials(pods)
@@ -129,7 +125,7 @@ def _with_admitted_pods(
         with suppress(DeadlineExceeded):
             for edits in finding.choices:
                 edited = with_edits(data, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
-                if _denials(templates_of(edited)) - before:
+                if _denials(templates(edited)) - before:
                     return replace(violation, finding=replace(finding, choices=(), awaits=None, remedy=""))
         return violation
 
@@ -137,8 +133,8 @@ def _with_admitted_pods(
 
 
 def _denials(pods: Iterable[EvaluatedPod]) -> Counter[tuple[str, str]]:
-    found = (each for pod in pods for each in pod.violations if each.outcome is Outcome.DENIED)
-    return Counter((each.finding.reason.name, each.finding.path) for each in found)
+    denials = (each for pod in pods for each in pod.violations if each.outcome is Outcome.DENIED)
+    return Counter((each.finding.reason.name, each.finding.path) for each in denials)
 
 
 def evaluate_autoscaler(
@@ -191,6 +187,21 @@ def given(by: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod) -> 
     ]
     listed = (("metadata", "annotations", DEFAULTS_ANNOTATION), admitted.annotations.get(DEFAULTS_ANNOTATION))
     return replace(place, data=with_edits(place.data, [*amounts, listed])), admitted
+
+
+def as_workload(
+    kinds: WorkloadKinds,
+    key: tuple[str, str],
+    namespace: str,
+    data: Any,
+    pods: Iterable[EvaluatedPod],
+    target: Workload | None = None,
+) -> Workload:
+    """Return an object for rules, with its readable pods."""
+    kind = kinds.get(key)
+    is_one_gang = kind is not None and starts_together(kind, data)
+    config = serve_config(*key, data)
+    return Workload(*key, namespace, data, tuple(readable(pods)), target, is_one_gang, config)
 
 
 def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:

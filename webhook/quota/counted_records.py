@@ -260,8 +260,8 @@ class RecordReader:
 
     def _reduced(self, pod: Pod) -> Pod:
         spec = pod.spec
-        named = {key.key for key in self._resource_mapping.fraction_annotations}
-        annotations = {key: text for key, text in pod.annotations.items() if key in named}
+        keys = {key.key for key in self._resource_mapping.fraction_annotations}
+        annotations = {key: text for key, text in pod.annotations.items() if key in keys}
         return Pod(
             metadata=Metadata(annotations=annotations) if annotations else None,
             given_spec=PodSpec(

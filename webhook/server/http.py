@@ -205,9 +205,11 @@ def call_wsgi(application: WSGIApplication, request: Request) -> Response:
 def _environ(request: Request) -> WSGIEnvironment:
     headers = request.headers
     # A name with an underscore would become that of another field.
-    named = {f"HTTP_{name.upper().replace('-', '_')}": headers[name] for name in headers if "_" not in name}
+    variables = {
+        f"HTTP_{name.upper().replace('-', '_')}": headers[name] for name in headers if "_" not in name
+    }
     return {
-        **named,
+        **variables,
         "REQUEST_METHOD": request.method.replace("HEAD", "GET"),  # `encode` leaves the body out
         "PATH_INFO": unquote_to_bytes(request.path).decode("latin-1"),
         "QUERY_STRING": request.query,

@@ -15,9 +15,9 @@ T = TypeVar("T")
 def correct(wanted: Callable[[], Sequence[T]], attempt: Callable[[Sequence[T]], bool]) -> None:
     """Attempt what is wanted now, until nothing is. `attempt` returns whether it made all of them, or else has made none."""
     for _ in range(MAX_ROUNDS):
-        if not (found := wanted()):
+        if not (untried := wanted()):
             break
-        _by_halves(found, attempt)
+        _by_halves(untried, attempt)
 
 
 def _by_halves(wanted: Sequence[T], attempt: Callable[[Sequence[T]], bool]) -> None:

@@ -121,8 +121,8 @@ def _lines(name: str, counts: Counts) -> Iterator[bytes]:
 @contextmanager
 def _opened(name: str) -> Iterator[BinaryIO]:
     """Open a file; gzip is recognized by its content."""
-    with nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as found:
-        stream = BufferedReader(cast("BufferedReader", found))
+    with nullcontext(sys.stdin.buffer) if name == STDIN else Path(name).open("rb") as file:
+        stream = BufferedReader(cast("BufferedReader", file))
         is_gzip = stream.peek(len(GZIP)).startswith(GZIP)
         try:
             yield cast("BinaryIO", gzip.GzipFile(fileobj=stream) if is_gzip else stream)

@@ -45,10 +45,10 @@ def shared_pods(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: P
     for other in workload_kind.pods:
         if other is pod_path or not other.gang:
             continue
-        for found, _ in values(data, bound(pod_path, at, other.path)):
+        for path, _ in values(data, bound(pod_path, at, other.path)):
             # `amounts` are of the pods that paths below them describe.
-            is_same = found == at or (pod_path.form is PodForm.AMOUNTS and found[: len(at)] == at)
-            gangs += [] if is_same else [_product(other.gang, data, other, found)]
+            is_same = path == at or (pod_path.form is PodForm.AMOUNTS and path[: len(at)] == at)
+            gangs += [] if is_same else [_product(other.gang, data, other, path)]
     known = [gang for gang in gangs if gang is not None]
     return sum(known) if len(known) == len(gangs) else None
 

@@ -93,17 +93,17 @@ def gang_source(pod: Pod) -> GangSource | None:
     if (reference := spec.workload_ref) is not None:
         part = f"{reference.pod_group}/{reference.pod_group_replica_key}"
         return _source(SCHEDULING, "Workload", reference.name, part)
-    named = {"annotations": metadata.annotations or {}, "labels": metadata.labels or {}}
+    fields = {"annotations": metadata.annotations or {}, "labels": metadata.labels or {}}
     for field, key, api_version in POD_GROUPS:
-        if name := named[field].get(key):
+        if name := fields[field].get(key):
             return _source(api_version, "PodGroup", name)
     owner = metadata.controller
     if owner is None:
         return None
-    part = named["labels"].get(GROUP_INDEX, "")
+    part = fields["labels"].get(GROUP_INDEX, "")
     source = _source(owner.api_version, owner.kind, owner.name, part, owner.uid)
     marks = LINKS.get(source.type) if source is not None else None
-    return source if marks is None or any(key in named[field] for field, key in marks) else None
+    return source if marks is None or any(key in fields[field] for field, key in marks) else None
 
 
 def may_be_in_gang(pod: Pod, kinds: WorkloadKinds) -> bool:

@@ -348,17 +348,22 @@ def _amounts(pod_path: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, An
 
 def _of_patch(at: Parts, text: str) -> PodData | None:
     """Return the pod that a YAML patch describes. None for an expression, and for text that is not a map."""
-    documents = list(load_documents(text, aliases=0))
-    if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
-        return None
-    try:
-        spec = msgspec.json.decode(msgspec.json.encode(documents[0].data))
-    except (TypeError, OverflowError, msgspec.DecodeError):
-        return None
+    spec = plain_data(text)
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         return None
     containers = [_container_without_parameters(each) for each in spec["containers"]]
     return {"spec": {**spec, "containers": containers}}, {("spec",): at}
+
+
+def plain_data(text: str) -> Any:
+    """Return what a field of YAML text says; None if it is not one document of plain data."""
+    documents = list(load_documents(text, aliases=0))
+    if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
+        return None
+    try:
+        return msgspec.json.decode(msgspec.json.encode(documents[0].data))
+    except (TypeError, OverflowError, msgspec.DecodeError):
+        return None
 
 
 def _container_without_parameters(container: Any) -> Any:

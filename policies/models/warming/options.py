@@ -82,11 +82,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     def problems(self, scheme: str) -> Iterator[tuple[str, str]]:
         for field, name, is_valid, what, schemes in _FIELDS:
-            given = getattr(self, field)
-            for value in given if isinstance(given, tuple) else [given]:
+            setting = getattr(self, field)
+            for value in setting if isinstance(setting, tuple) else [setting]:
                 if value is not None and not is_valid(value):
                     yield name, f'"{value}" is not a valid {what}'
-            if given and scheme not in schemes:
+            if setting and scheme not in schemes:
                 yield name, f"has no effect on {scheme}; it is for {', '.join(schemes)}"
         if scheme == "https" and self.credentials_secret and not self.hosts:
             yield "hosts", "must name the hosts that get the credentials: the pod's author writes the URI"

@@ -269,7 +269,7 @@ def _parsed(line: str) -> dict[str, _Entry]:
         return {}
     # Neither a uid nor a name in Kubernetes has a colon or a space.
     items = [item.partition(_NAMED) for item in ids.split(_ITEMS)]
-    entries = {key: _Entry(head, name) for key, named, name in items if key and bool(name) == bool(named)}
+    entries = {key: _Entry(head, name) for key, colon, name in items if key and bool(name) == bool(colon)}
     return entries if len(entries) == len(items) else {}
 
 

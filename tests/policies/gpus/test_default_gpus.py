@@ -87,7 +87,7 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
     a_default=(
         pod(container()),
         GPUS,
-        [f"{MAIN.format('limits', GPU)} = \"1\": set nvidia.com/gpu: 0 if it needs none; {TO_GIVE}"],
+        [f"{MAIN.format('limits', GPU)} = \"1\": set nvidia.com/gpu: 0 in resources.limits if it needs none; {TO_GIVE}"],
     ),
     that_must_be=(
         pod(container()),
@@ -155,6 +155,14 @@ def test_what_is_said_of_a_new_pod(document: JSON, stored: JSON, want: list[str]
     assert [each.sentence() for each in findings(document, [stored])] == want
 
 
+def test_two_limit_ranges_that_give_different_amounts() -> None:
+    stored = [limit_range("a", defaultRequest={GPU: "1"}), limit_range("b", default={GPU: "2"})]
+    (found,) = findings(pod(container()), stored)
+
+    given = "LimitRange {} gives {} nvidia.com/gpu: {} to each container that requests none".format
+    assert found.message == f"{given('a', 'requests', 1)}; {given('b', 'limits', 2)}"
+
+
 LIMITS = "spec.containers[0].resources.limits[nvidia.com/gpu]"
 QUOTA = Finding(reason=GPUS_BY_DEFAULT, path=LIMITS, message="must have a quota")
 ORIGIN = f"must have a quota; {TO_GIVE}"
@@ -167,13 +175,13 @@ TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
         QUOTA,
         True,
         True,
-        f"{LIMITS}: set nvidia.com/gpu: 0 if it needs no GPU; {ORIGIN}",
+        f"{LIMITS}: set nvidia.com/gpu: 0 in resources.limits if it needs no GPU; {ORIGIN}",
     ),
     or_what_the_denial_says=(
         replace(QUOTA, remedy="Wait until tomorrow"),
         False,
         True,
-        f"{LIMITS}: set nvidia.com/gpu: 0 if it needs no GPU, or wait until tomorrow; {ORIGIN}",
+        f"{LIMITS}: set nvidia.com/gpu: 0 in resources.limits if it needs no GPU, or wait until tomorrow; {ORIGIN}",
     ),
     without_them_it_is_denied_likewise=(QUOTA, True, False, f"{LIMITS}: {ORIGIN}; {TO_TAKE}"),
     the_denial_asks_already=(

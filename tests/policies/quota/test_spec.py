@@ -1,3 +1,4 @@
+from policies.finding import Edit, Severity
 from policies.pods.pod import ResourceList
 from policies.pods.quantity import QuantityText
 from policies.quota.amounts import Hard
@@ -69,6 +70,61 @@ def test_keys_that_limit_nothing(hard: ResourceList, want: list[str], fixed: lis
 
     assert [finding.sentence() for finding in found] == want
     assert [edit.value for finding in found for edit in finding.fix if edit.value is not None] == fixed
+
+
+UNKNOWN = "as no effect: no device plugin that is known has this resource"
+REFUSED = "he API server refuses this name: those of extended resources are domain/name in small letters"
+
+
+@cases(
+    ("hard", "want", "fixed"),
+    misspelt=(
+        {"requests.nvidia/gpu": "4"},
+        (Severity.WARNING, f"spec.hard[requests.nvidia/gpu]: did you mean {COUNTED}? H{UNKNOWN}"),
+        (Edit("spec.hard[requests.nvidia/gpu]"), Edit(f"spec.hard[{COUNTED}]", "4")),
+    ),
+    misspelt_limits=(
+        {"limits.nvidia.com/gpus": "4"},
+        (Severity.WARNING, f"spec.hard[limits.nvidia.com/gpus]: did you mean {COUNTED}? H{UNKNOWN}"),
+        (Edit("spec.hard[limits.nvidia.com/gpus]"), Edit(f"spec.hard[{COUNTED}]", "4")),
+    ),
+    misspelt_beside_the_right_name=(
+        {"requests.nvidia.com/gpus": "4", COUNTED: "2"},
+        (
+            Severity.WARNING,
+            f"spec.hard[requests.nvidia.com/gpus]: remove it, {COUNTED} is set as well; h{UNKNOWN}",
+        ),
+        (Edit("spec.hard[requests.nvidia.com/gpus]"),),
+    ),
+    a_name_that_the_api_server_refuses=(
+        {"requests.gpu": "4"},
+        (Severity.DENIAL, f"spec.hard[requests.gpu]: did you mean {COUNTED}? T{REFUSED}"),
+        (Edit("spec.hard[requests.gpu]"), Edit(f"spec.hard[{COUNTED}]", "4")),
+    ),
+    a_part_of_a_gpu=(
+        {COUNTED: "0.5"},
+        (
+            Severity.WARNING,
+            f'spec.hard[{COUNTED}] = "0.5": set {COUNTED}: 1; allows 0: pods request whole GPUs',
+        ),
+        (Edit(f"spec.hard[{COUNTED}]", 1),),
+    ),
+    one_and_a_half=(
+        {COUNTED: "1500m"},
+        (
+            Severity.WARNING,
+            f'spec.hard[{COUNTED}] = "1500m": set {COUNTED}: 1 or 2; allows 1: pods request whole GPUs',
+        ),
+        (),
+    ),
+)
+def test_keys_and_amounts_that_mean_something_else(
+    hard: ResourceList, want: tuple[Severity, str], fixed: tuple[Edit, ...]
+) -> None:
+    (found,) = resource_quota_findings(hard, RESOURCE_MAPPING)
+
+    assert (found.severity, found.sentence()) == (want[0], f"{want[1]} [resource-quota]")
+    assert found.fix == fixed
 
 
 @cases(

@@ -174,6 +174,7 @@ def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -
     pinned=(asking(**selecting("nvidia-t4")), []),
     by_its_annotation=(asking("nvidia-t4"), []),
     placed_by_name=(asking(nodeName="node-1"), []),
+    of_hardware_that_it_selects_itself=(asking(nodeSelector={"nvidia.com/gpu.memory": "81920"}), []),
 )
 def test_pins_that_an_annotation_may_bring(document: JSON, want: list[str]) -> None:
     found = class_pins(view(document), context(options_of=lambda _: ANY))

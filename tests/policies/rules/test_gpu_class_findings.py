@@ -26,12 +26,16 @@ def test_a_misspelt_resource_is_left_to_the_rule_that_knows_the_name() -> None:
     assert reported(asking("nvidia-t4", resource="nvidia.com/gpus")) == []
 
 
-def test_a_list_of_classes_is_a_choice() -> None:
-    [(severity, sentence)] = reported(asking("nvidia-t4,nvidia-a100"))
+@cases(
+    ("written", "options", "offered"),
+    of_classes_and_families=("nvidia-t4, nvidia-a100", GPUClassOptions(), "nvidia-t4 or nvidia-a100"),
+    of_which_one_may_be_used=("nvidia-t4,nvidia-a100", GPUClassOptions(allowed=("nvidia-t4",)), "nvidia-t4"),
+    of_nothing_known=("x,y", GPUClassOptions(allowed=("nvidia-t4",)), "nvidia-t4"),
+)
+def test_a_list_of_classes_is_a_choice(written: str, options: GPUClassOptions, offered: str) -> None:
+    message = f"set {CLASS}: {offered}; must be one GPU class or family: it cannot be a list"
 
-    assert severity is Severity.DENIAL
-    assert sentence.endswith("; must be a GPU class or a family of classes")
-    assert "did you mean" not in sentence
+    assert reported(asking(written), options) == [(Severity.DENIAL, annotated(written, message))]
 
 
 def must_pin(remedy: str) -> str:
@@ -45,6 +49,7 @@ def annotated(value: str, text: str) -> str:
 BY_CARD = GPUClassOptions(label_key="example.com/card")
 SET_T4 = f"set {CLASS}: nvidia-t4"
 NOT_T4 = affinity("accelerator", "NotIn", "nvidia-t4")
+UNKNOWN = "must be a GPU class or a family of classes"
 PINS_ITSELF = (
     f"{SET_T4}, or remove the pod's own constraint; must be nvidia-t4, to which the pod pins itself (nodeSelector "
     "accelerator=nvidia-t4)"
@@ -62,6 +67,25 @@ PINS_ITSELF = (
         asking("nvidia-a100", **selecting("nvidia-t4")),
         ANY,
         annotated("nvidia-a100", PINS_ITSELF),
+    ),
+    pinned_to_a_family=(
+        asking("nvidia-t4", **selecting("nvidia-a100")),
+        ANY,
+        annotated(
+            "nvidia-t4",
+            f"set {CLASS}: nvidia-a100, or remove the pod's own constraint; must be nvidia-a100-40gb, nvidia-a100-80gb, to "
+            "which the pod pins itself (nodeSelector accelerator=nvidia-a100)",
+        ),
+    ),
+    near_to_a_class_that_the_namespace_may_not_use=(
+        asking("A100"),
+        T4_ONLY,
+        annotated("A100", f"{SET_T4}; {UNKNOWN}; namespace ml-training may not use nvidia-a100"),
+    ),
+    near_to_a_class_without_its_slice=(
+        asking("T4", resource="nvidia.com/mig-1g.10gb"),
+        ANY,
+        annotated("T4", f"set {CLASS}: nvidia-a100-80gb; {UNKNOWN}; nvidia-t4 has no nvidia.com/mig-1g.10gb"),
     ),
     pod_excludes_its_own_class=(
         asking("nvidia-t4", **NOT_T4),
@@ -354,3 +378,52 @@ def test_of_a_template_the_class_that_its_pods_will_get() -> None:
         f"class {A100}: no node matches accelerator={A100}, {PENDS}"
     ]
     assert list(check(view(asking()), ANY, nodes)) == []
+
+
+BY_FAMILY = NodeFacts(
+    keys=CLASSES.label_keys,
+    label_sets=frozenset({(("accelerator", "nvidia-a100"),)}),
+    states={(("accelerator", "nvidia-a100"),): frozenset({FREE})},
+)
+
+
+@cases(
+    ("document", "nodes", "want"),
+    no_node_of_the_class_that_is_near=(
+        asking(A100.upper()),
+        node_facts(FREE),
+        annotated(
+            A100.upper(),
+            f"set {CLASS}: nvidia-a100-40gb or nvidia-t4; {UNKNOWN}; no node of {A100} takes the pod now",
+        ),
+    ),
+    nodes_of_its_family=(
+        asking(A100.upper()),
+        BY_FAMILY,
+        annotated(A100.upper(), f"did you mean nvidia-a100? The value {UNKNOWN}"),
+    ),
+    a_selector_like_no_class=(
+        asking(**selecting("quantum")),
+        node_facts(FREE),
+        'spec.nodeSelector[accelerator] = "quantum": set accelerator: nvidia-a100-40gb or nvidia-t4, or remove it; should be a '
+        "GPU class: the pod stays pending unless a node has this label",
+    ),
+    a_contradiction_comes_before_missing_nodes=(
+        asking("nvidia-t4", **selecting(A100)),
+        node_facts(FREE),
+        annotated(
+            "nvidia-t4",
+            f"remove the pod's own constraint; must be {A100}, to which the pod pins itself (nodeSelector accelerator={A100})",
+        ),
+    ),
+)
+def test_of_the_nodes_only_what_helps_is_said(document: JSON, nodes: NodeFacts, want: str) -> None:
+    assert [sentence for _, sentence in reported(document, nodes=nodes)] == [want]
+
+
+def test_what_no_node_has_together_is_left_to_gpu_toleration() -> None:
+    slices = NodeState(resources=frozenset({"nvidia.com/gpu.shared"}))
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpu.shared": 1}
+    document = pod(container(resources={"limits": limits}), annotations={CLASS: "nvidia-t4"})
+
+    assert reported(document, nodes=node_facts(FREE, slices)) == []

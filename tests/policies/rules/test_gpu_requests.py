@@ -9,6 +9,7 @@ import pytest
 
 from policies.finding import Edit, Finding, Severity, together
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_isolation import DEVICE_VARIABLE
@@ -16,6 +17,7 @@ from policies.rules.gpu_requests import GPURequestsOptions, check, check_workloa
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view, workload
 from tests.cases import cases
 from tests.policies.rules.requests import GPU, findings, resources, sentences
+from webhook.configuration.loader import load_objects
 
 LIMIT = f"spec.containers[0].resources.limits[{GPU}]"
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
@@ -217,14 +219,12 @@ COMPLETE = GPURequestsOptions(complete_limits=True)
         [{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {GPU: "2"}}],
     ),
     beside_other_limits=(
-        pod(
-            container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "nvidia.com/mig-1g.10gb": "1"}})
-        ),
+        pod(container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "nvidia.com/gpumem": "1"}})),
         [
             {"op": "add", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu", "value": 1},
             {
                 "op": "add",
-                "path": "/spec/containers/0/resources/limits/nvidia.com~1mig-1g.10gb",
+                "path": "/spec/containers/0/resources/limits/nvidia.com~1gpumem",
                 "value": "1",
             },
         ],
@@ -287,6 +287,37 @@ def test_what_no_node_has(resource: str, quantity: str, selector: dict[str, str]
 @cases(("gpus", "is_reported"), as_many_as_the_largest_machine_has=("16", False), one_more=("17", True))
 def test_more_than_any_machine_has(gpus: str, is_reported: bool) -> None:
     assert bool(findings(pod(gpu_container(gpus)))) is is_reported
+
+
+@cases(
+    ("limits", "said"),
+    cards_and_slices=({GPU: 1, "nvidia.com/mig-1g.10gb": 1}, f"{GPU} and nvidia.com/mig-1g.10gb"),
+    cards_and_shares=({GPU: 1, "nvidia.com/gpu.shared": 1}, f"{GPU} and nvidia.com/gpu.shared"),
+    of_two_vendors=({GPU: 1, "amd.com/gpu": 1}, f"amd.com/gpu and {GPU}"),
+    slices_of_two_sizes=({"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-3g.40gb": 1}, ""),
+    none_of_one=({GPU: 1, "nvidia.com/mig-1g.10gb": 0}, ""),
+    one_is_misspelt=({GPU: 1, "amd.com/gpus": 1}, ""),
+    a_device_class=({GPU: 1, "deviceclass.resource.kubernetes.io/gpu": 1}, ""),
+)
+def test_kinds_of_gpus_that_few_nodes_have_together(limits: dict[str, int], said: str) -> None:
+    document = pod(container(resources={"limits": limits}))
+    mapping = load_objects([]).resource_mapping
+    found = check(view(document), GPURequestsOptions(), context(resource_mapping=mapping))
+
+    want = f"the pod stays pending unless a node has {said} together, which few have"
+    remedy = "request only one of them, or each in a pod of its own"
+    mixed = [each for each in found if each.path == "spec"]
+    assert [each.sentence() for each in mixed] == ([f"spec: {remedy}; {want}"] if said else [])
+    limit = "spec.containers[0].resources.limits[{}]"
+    assert [each.choices for each in mixed] == (
+        [tuple((Edit(limit.format(name)),) for name in reversed(said.split(" and ")))] if said else []
+    )
+
+
+def test_what_few_nodes_have_together_is_said_of_the_nodes_where_they_are_known() -> None:
+    document = pod(container(resources={"limits": {GPU: 1, "amd.com/gpu": 1}}))
+
+    assert list(check(view(document), GPURequestsOptions(), context(nodes=NodeFacts(keys=())))) == []
 
 
 def test_zero_of_what_no_node_has_is_no_request() -> None:

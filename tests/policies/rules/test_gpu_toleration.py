@@ -11,8 +11,19 @@ from policies.placement.nodes import node_facts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rule import Context, Phase
+from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_toleration import GPUTolerationOptions, mutate
-from tests.builders import JSON, RESOURCE_MAPPING, apply, container, context, gpu_container, pod, view
+from tests.builders import (
+    JSON,
+    RESOURCE_MAPPING,
+    apply,
+    container,
+    context,
+    gpu_container,
+    node_affinity,
+    pod,
+    view,
+)
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
@@ -247,7 +258,22 @@ def having(amount: int) -> NodeState:
         pod({**gpu_container(), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}),
         [NodeState(resources=frozenset({"nvidia.com/gpu"})), NodeState(resources=frozenset({"amd.com/gpu"}))],
         {},
-        ["spec: no schedulable node has amd.com/gpu and nvidia.com/gpu together, so the pod stays pending"],
+        [
+            "spec: request only one of them, or each in a pod of its own; no schedulable node has amd.com/gpu and "
+            "nvidia.com/gpu together, so the pod stays pending"
+        ],
+    ),
+    it_also_selects_nodes_without_either=(
+        pod(
+            {**gpu_container(), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}},
+            nodeSelector={"zone": "1"},
+        ),
+        [NodeState(resources=frozenset({"nvidia.com/gpu"})), NodeState(resources=frozenset({"amd.com/gpu"}))],
+        {},
+        [
+            "spec: remove nvidia.com/gpu, or remove amd.com/gpu and remove zone; no schedulable node has amd.com/gpu and "
+            "nvidia.com/gpu together, so the pod stays pending"
+        ],
     ),
     no_node_has_as_many=(
         pod(gpu_container("8")),
@@ -261,9 +287,42 @@ def having(amount: int) -> NodeState:
         [with_gpus(), NodeState()],
         {},
         [
-            "spec: remove a constraint that keeps it from the nodes that have it; no schedulable node that the pod selects has "
+            "spec: remove nodeSelector zone=1; no schedulable node that the pod selects has nvidia.com/gpu now, so the pod "
+            "stays pending"
+        ],
+    ),
+    one_of_two_constraints_is_in_the_way=(
+        gpu_pod(
+            nodeSelector={"zone": "1"},
+            affinity=node_affinity([("other", "In", "x")]),
+        ),
+        [with_gpus(), NodeState()],
+        {},
+        [
+            "spec: remove nodeSelector zone=1; no schedulable node that the pod selects has nvidia.com/gpu now, so the pod "
+            "stays pending"
+        ],
+    ),
+    two_constraints_are_in_the_way=(
+        gpu_pod(nodeSelector={"zone": "1"}, affinity=node_affinity([("zone", "In", "1")])),
+        [with_gpus(), NodeState()],
+        {},
+        [
+            "spec: remove nodeSelector zone=1 and the required node affinity; no schedulable node that the pod selects has "
             "nvidia.com/gpu now, so the pod stays pending"
         ],
+    ),
+    its_class_is_unknown_and_gpu_class_says_it=(
+        gpu_pod(nodeSelector={"accelerator": "nvidia-a10O"}),
+        [with_gpus()],
+        {"options_of": {"gpu-class": GPUClassOptions()}.get},
+        [],
+    ),
+    gpu_class_denies_its_class=(
+        gpu_pod(nodeSelector={"accelerator": "nvidia-a100-80gb"}),
+        [with_gpus(RESERVED)],
+        {"options_of": {"gpu-class": GPUClassOptions(allowed=("nvidia-t4",))}.get},
+        [],
     ),
     it_is_told_the_first=(gpu_pod(), [with_gpus(RESERVED, RESERVED)], {}, WANTS_RESERVED),
     a_node_takes_it=(gpu_pod(), [with_gpus(RESERVED), with_gpus()], {}, []),
@@ -281,7 +340,9 @@ def having(amount: int) -> NodeState:
 def test_nodes_whose_taints_it_does_not_tolerate(
     document: JSON, states: list[NodeState], tweaks: dict[str, Any], want: list[str]
 ) -> None:
-    nodes = node_facts(frozenset({"zone"}), [((("zone", f"{at}"),), each) for at, each in enumerate(states)])
+    nodes = node_facts(
+        frozenset({"zone", "accelerator"}), [((("zone", f"{at}"),), each) for at, each in enumerate(states)]
+    )
     given = context(Phase.MUTATE, nodes=nodes, **tweaks)
 
     assert [each.sentence() for each in mutate(PodPatch(view(document)), DEFAULTS, given)] == want

@@ -1,37 +1,31 @@
 """parallelism: a warning with both numbers where processes and GPUs certainly do not agree, and silence elsewhere."""
 
-from typing import Any
-
-from policies.finding import Finding, Severity
+from policies.finding import Finding
 from policies.pods.field_paths import path_parts, with_edits
 from policies.rules.parallelism import RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from tests.cases import cases
-
-OPTIONS = RULE.options()
-VLLM = ["vllm", "serve", "Qwen/Qwen3-32B"]
-
-
-def findings(document: JSON) -> list[str]:
-    found = list(check(view(document), OPTIONS, context()))
-    assert all(finding.severity is Severity.WARNING for finding in found)
-    return [finding.sentence() for finding in found]
-
-
-def advice(document: JSON) -> list[str]:
-    return [finding.sentence() for finding in check_workload(workload(document), OPTIONS, context())]
-
-
-def shell(script: str, gpus: int = 2) -> JSON:
-    return pod(gpu_container(gpus, command=["sh", "-c"], args=[script]))
-
-
-def more(processes: int, gpus: int, whose: str = "the container") -> str:
-    return f"set {gpus} or request {processes} GPUs; should be at most {gpus}, the GPUs of {whose}"
-
-
-def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
-    return f"set {gpus} or request {processes}; should be {gpus}, the GPUs of {whose}: the others stay idle"
+from tests.policies.rules.processes import (
+    OPTIONS,
+    VLLM,
+    dynamo,
+    fewer,
+    findings,
+    group,
+    llm,
+    model_booster,
+    more,
+    mpi,
+    nim,
+    pytorch,
+    ray,
+    ray_job,
+    ray_service,
+    served,
+    shell,
+    vllm_runtime,
+    wrapped,
+)
 
 
 @cases(
@@ -204,200 +198,6 @@ def test_several_slices_in_one_container(resources: JSON, where: str) -> None:
     ]
 
 
-# ---- workloads
-
-
-def job(kind: str, spec: JSON, api_version: str = "kubeflow.org/v1") -> JSON:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
-
-
-def pytorch(processes: Any, gpus: int, command: str = "torchrun") -> JSON:
-    template = {"spec": {"containers": [gpu_container(gpus, command=[command])]}}
-    replicas = {"Master": {"template": template}, "Worker": {"template": template}}
-    return job("PyTorchJob", {"nprocPerNode": processes, "pytorchReplicaSpecs": replicas})
-
-
-def mpi(slots: int, gpus: int, launch: str) -> JSON:
-    launcher = {"spec": {"containers": [container(command=["sh", "-c", launch])]}}
-    replicas = {
-        "Launcher": {"template": launcher},
-        "Worker": {"template": {"spec": {"containers": [gpu_container(gpus)]}}},
-    }
-    return job("MPIJob", {"slotsPerWorker": slots, "mpiReplicaSpecs": replicas}, "kubeflow.org/v2beta1")
-
-
-def train_job(processes: int, gpus: int) -> JSON:
-    trainer = {"numProcPerNode": processes, "resourcesPerNode": {"limits": {"nvidia.com/gpu": gpus}}}
-    return job("TrainJob", {"trainer": trainer}, "trainer.kubeflow.org/v1alpha1")
-
-
-def runtime(policy: JSON, gpus: int) -> JSON:
-    template = {"spec": {"template": {"spec": {"containers": [gpu_container(gpus)]}}}}
-    spec = {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": [{"template": template}]}}}
-    return job("ClusterTrainingRuntime", spec, "trainer.kubeflow.org/v1alpha1")
-
-
-def template(gpus: int, **container_: Any) -> JSON:
-    return {"spec": {"containers": [gpu_container(gpus, **container_)]}}
-
-
-def ray(params: str, gpus: int, **group: Any) -> JSON:
-    worker = {"rayStartParams": {"num-gpus": params}, "template": template(gpus), **group}
-    head = {"rayStartParams": {"num-gpus": "0"}, "template": template(1)}
-    return job("RayCluster", {"headGroupSpec": head, "workerGroupSpecs": [worker]}, "ray.io/v1")
-
-
-def wrapped(document: JSON) -> JSON:
-    return job("AppWrapper", {"components": [{"template": document}]}, "workload.codeflare.dev/v1beta2")
-
-
-def nim(tensor: int, gpus: int) -> JSON:
-    parallelism = {"tensor": tensor, "pipeline": 2}
-    spec = {"resources": {"limits": {"nvidia.com/gpu": gpus}}, "multiNode": {"parallelism": parallelism}}
-    return job("NIMService", spec, "apps.nvidia.com/v1alpha1")
-
-
-def llm(parallelism: JSON, gpus: int, **container_: Any) -> JSON:
-    spec = {"parallelism": parallelism, "template": template(gpus, **container_)["spec"]}
-    return job("LLMInferenceService", spec, "serving.kserve.io/v1alpha2")
-
-
-def vllm_runtime(tensor: int, gpus: str, *extra: str) -> JSON:
-    spec = {"vllmConfig": {"tensorParallelSize": tensor, "extraArgs": extra}}
-    return job(
-        "VLLMRuntime",
-        {**spec, "deploymentConfig": {"resources": {"gpu": gpus}}},
-        "production-stack.vllm.ai/v1alpha1",
-    )
-
-
-MPI_WORKER = "a pod of spec.mpiReplicaSpecs.Worker.template"
-RAY_WORKER = "a pod of spec.workerGroupSpecs[0].template"
-NODES = "a pod of spec.template.spec.replicatedJobs[0].template.spec.template"
-MPI_POLICY = {"mpi": {"numProcPerNode": 1}}
-
-
-@cases(
-    ("document", "want"),
-    pytorchjob_with_more=(
-        pytorch("4", 1),
-        'spec.nprocPerNode = "4": ' + more(4, 1, "a pod of spec.pytorchReplicaSpecs.Worker.template"),
-    ),
-    mpi_with_more=(mpi(8, 4, "mpirun train"), 'spec.slotsPerWorker = "8": ' + more(8, 4, MPI_WORKER)),
-    mpi_fewer=(mpi(1, 8, "mpirun train"), 'spec.slotsPerWorker = "1": ' + fewer(1, 8, MPI_WORKER)),
-    trainjob_with_fewer=(
-        train_job(2, 8),
-        'spec.trainer.numProcPerNode = "2": ' + fewer(2, 8, "a pod of spec.trainer.resourcesPerNode"),
-    ),
-    runtime_with_more=(
-        runtime({"mpi": {"numProcPerNode": 4}}, 2),
-        'spec.mlPolicy.mpi.numProcPerNode = "4": ' + more(4, 2, NODES),
-    ),
-    one_process_where_releases_differ=(
-        runtime(MPI_POLICY, 2),
-        'spec.mlPolicy.mpi.numProcPerNode = "1": set 2 or request 1; '
-        f"should be 2, the GPUs of {NODES}: the others stay idle before Kubeflow Trainer 2.1",
-    ),
-    ray_with_more=(
-        ray("8", 4),
-        'spec.workerGroupSpecs[0].rayStartParams.num-gpus = "8": ' + more(8, 4, RAY_WORKER),
-    ),
-    ray_with_fewer=(
-        ray("1", 4),
-        'spec.workerGroupSpecs[0].rayStartParams.num-gpus = "1": ' + fewer(1, 4, RAY_WORKER),
-    ),
-    ray_resources=(
-        ray("", 4, resources={"GPU": "8"}),
-        'spec.workerGroupSpecs[0].resources.GPU = "8": ' + more(8, 4, RAY_WORKER),
-    ),
-    ray_in_another_object=(
-        wrapped(ray("8", 4)),
-        'components[0]…workerGroupSpecs[0].rayStartParams.num-gpus = "8": '
-        + more(8, 4, "a pod of spec.components[0].template.spec.workerGroupSpecs[0].template"),
-    ),
-    nim_with_more=(
-        nim(8, 4),
-        'spec.multiNode.parallelism.tensor = "8": ' + more(8, 4, "a pod of spec.resources"),
-    ),
-    llm_with_more=(
-        llm({"tensor": 4}, 2),
-        'spec.parallelism.tensor = "4": ' + more(4, 2, "a pod of spec.template"),
-    ),
-    llm_with_more_servers=(
-        llm({"tensor": 2, "data": 8, "dataLocal": 4}, 4),
-        'spec.parallelism.tensor = "2": set 1 or request 8 GPUs; '
-        "with spec.parallelism.dataLocal 4, 8 processes start on the 4 GPUs of a pod of spec.template",
-    ),
-    vllm_runtime_with_more=(
-        vllm_runtime(2, "1"),
-        'spec.vllmConfig.tensorParallelSize = "2": ' + more(2, 1, "a pod of spec.deploymentConfig"),
-    ),
-    ray_as_many=(ray("4", 4), ""),
-    ray_fraction=(ray("0.5", 4), ""),
-    nim_as_many=(nim(4, 4), ""),
-    llm_as_many=(llm({"tensor": 2, "data": 8, "dataLocal": 2}, 4), ""),
-    llm_with_its_own_command=(llm({"tensor": 4}, 2, command=["vllm", "serve"]), ""),
-    llm_with_its_own_arguments=(llm({"tensor": 4}, 2, args=["--tensor-parallel-size=2"]), ""),
-    llm_in_a_pipeline=(llm({"tensor": 4, "pipeline": 2}, 2), ""),
-    vllm_runtime_in_a_pipeline=(vllm_runtime(1, "2", "--pipeline-parallel-size=2"), ""),
-    pytorchjob_auto=(pytorch("auto", 8), ""),
-    pytorchjob_as_many=(pytorch(8, 8), ""),
-    script_that_may_start_its_own_processes=(pytorch("1", 8, command="python"), ""),
-    several_gpus_a_process=(mpi(1, 8, "mpirun -np 2 all_reduce_perf -g 8"), ""),
-    mpijob_as_many=(mpi(8, 8, "mpirun train"), ""),
-    kind_without_the_field=(job("TFJob", {"nprocPerNode": 4}), ""),
-    no_workload=({"apiVersion": "v1", "kind": "ConfigMap"}, ""),
-)
-def test_processes_of_a_workload(document: JSON, want: str) -> None:
-    assert advice(document) == ([want] if want else [])
-
-
-def dynamo(nodes: int, gpus: str, *args: str) -> JSON:
-    """Return a graph with a service of these nodes and GPUs, and one of a single node."""
-    server = {"resources": {"limits": {"gpu": gpus}}, "multinode": {"nodeCount": nodes}}
-    main = {"mainContainer": {"command": ["python3", "-m", "dynamo.vllm"], "args": [*args]}}
-    services = {"Decode": {**server, "extraPodSpec": main}, "Other": {"resources": {"limits": {"gpu": "8"}}}}
-    return job("DynamoGraphDeployment", {"services": services}, "nvidia.com/v1alpha1")
-
-
-def group(size: int, gpus: int, command: str, leader: int = 0) -> JSON:
-    """Return a LeaderWorkerSet with these GPUs in each pod, and in a leader of its own, if any."""
-    script = {"command": ["sh", "-c", command]}
-    leaders = {"leaderTemplate": template(leader, **script)} if leader else {}
-    spec = {"leaderWorkerTemplate": {"size": size, "workerTemplate": template(gpus, **script), **leaders}}
-    return job("LeaderWorkerSet", spec, "leaderworkerset.x-k8s.io/v1")
-
-
-@cases(
-    ("document", "want"),
-    as_many_as_on_all_nodes=(dynamo(2, "1", "--tensor-parallel-size", "2"), ""),
-    more_than_on_all_nodes=(
-        dynamo(2, "4", "--tensor-parallel-size", "16"),
-        "--tensor-parallel-size 16: set 8 or request 8 GPUs in each pod; "
-        "should be at most 8, the GPUs of 2 pods with 4 each",
-    ),
-    pipeline_over_nodes=(dynamo(2, "4", "-tp", "4", "-pp", "2"), ""),
-    pipeline_over_too_few_nodes=(
-        dynamo(2, "4", "-tp", "4", "-pp", "4"),
-        "-tp 4: set 2 or request 8 GPUs in each pod; "
-        "with -pp 4, 16 processes start on the 8 GPUs of 2 pods with 4 each",
-    ),
-    one_node=(dynamo(1, "1", "--tp", "2"), f"--tp 2: {more(2, 1)}"),
-    unknown_nodes=(dynamo("{{nodes}}", "1", "--tp", "2"), ""),  # type: ignore[arg-type]
-    a_copy_on_each_node=(dynamo(2, "4", "--tp", "4"), ""),
-    in_a_group=(group(2, 8, "ray start --head; vllm serve m -tp 16", leader=8), ""),
-    more_than_in_a_group=(
-        group(2, 8, "ray start --head; vllm serve m -tp 32"),
-        "-tp 32: set 16 or request 16 GPUs in each pod; should be at most 16, the GPUs of 2 pods with 8 each",
-    ),
-    a_group_in_another_object=(wrapped(group(2, 8, "vllm serve m -tp 16")), ""),
-)
-def test_servers_on_several_nodes(document: JSON, want: str) -> None:
-    pods = workload(document).pods
-    found = [each for pod in pods for each in check(pod.pod, OPTIONS, context(owner=pod.owner))]
-    assert [f"{each.value}: {each.advice}; {each.message}" for each in found] == ([want] if want else [])
-
-
 def all_findings(document: JSON) -> list[Finding]:
     """Return what is said about the object, or about the pods of its templates."""
     if document["kind"] == "Pod":
@@ -425,6 +225,9 @@ def all_findings(document: JSON) -> list[Finding]:
     slots=mpi(8, 4, "mpirun train"),
     processes_as_text=pytorch("4", 1),
     ray=wrapped(ray("8", 4)),
+    ray_entrypoint=ray_job(8, head=1, worker=4),
+    model_booster=model_booster(4, 2, tensor_parallel_size=4, pipeline_parallel_size=4),
+    serve=ray_service(served(2, num_replicas=3), gpus=4, maxReplicas=1),
     nim=nim(8, 4),
     llm=llm({"tensor": 2, "data": 8, "dataLocal": 4}, 4),
     vllm_runtime=vllm_runtime(2, "1"),
@@ -433,7 +236,7 @@ def all_findings(document: JSON) -> list[Finding]:
 )
 def test_each_choice_removes_the_finding(document: JSON) -> None:
     for finding in all_findings(document):
-        assert len(finding.choices) == len(finding.remedy.split(" or ")) == 2
+        assert len(finding.choices) == len(finding.remedy.split(" or ")) == 1 + ("serve" not in finding.path)
         for edits in finding.choices:
             changed = with_edits(document, [(path_parts(edit.path), edit.value) for edit in edits])
             left = [(each.path, each.value) for each in all_findings(changed)]

@@ -125,7 +125,8 @@ spec:
 ONE = GIVING % "default: {nvidia.com/gpu: 1}"
 LIMITED = ", resources: {limits: {nvidia.com/gpu: %s}}"
 GIVEN = (
-    'warning: {}containers[0].resources.limits[nvidia.com/gpu] (container "main") = "{}": set nvidia.com/gpu: 0 if it needs '
+    'warning: {}containers[0].resources.limits[nvidia.com/gpu] (container "main") = "{}": '
+    "set nvidia.com/gpu: 0 in resources.limits if it needs "
     "none; LimitRange gpus gives nvidia.com/gpu: {} to each container that requests none [gpu-requests]"
 )
 REFUSED = (
@@ -153,9 +154,9 @@ spec: {hard: {gpus: 0}}
 """, WEB % ""),
         [
             GIVEN.format("spec.", 1, 1),
-            "warning: set nvidia.com/gpu: 0 if it needs no GPU; exceeded quota: ml/default, 1 GPU can never fit: the quota "
-            "grants 0; LimitRange gpus gives nvidia.com/gpu: 1 to each container that requests none; or ask the platform team to "
-            "raise spec.hard.gpus [gpu-quota]",
+            "warning: set nvidia.com/gpu: 0 in resources.limits if it needs no GPU; exceeded quota: ml/default, 1 GPU can "
+            "never fit: the quota grants 0; LimitRange gpus gives nvidia.com/gpu: 1 to each container that requests none; or "
+            "ask the platform team to raise spec.hard.gpus [gpu-quota]",
         ],
     ),
     one_that_is_refused=(GIVING % "max: {nvidia.com/gpu: 2}", WEB % (LIMITED % 4), [f"spec.{REFUSED}"]),
@@ -211,3 +212,39 @@ def test_a_limit_range_that_gives_gpus(amounts: str, want: str | None) -> None:
     shown = CliRunner(env={"COLUMNS": None}).invoke(main, ["check", "-f", "-"], input=GIVING % amounts)
 
     assert re.findall(r"stdin:\d+: warning: (.*)", shown.stdout) == ([] if want is None else [want])
+
+
+BAD = """apiVersion: v1
+kind: LimitRange
+metadata: {name: bad, namespace: ml}
+spec: {limits: [{type: Container, default: {nvidia.com/gpu: 2}, defaultRequest: {nvidia.com/gpu: 1}}]}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: gpus, namespace: ml}
+spec: {hard: {requests.gpu: 4}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain, namespace: ml}
+spec: {containers: [{name: main, image: a}]}
+"""
+
+
+def test_what_the_api_server_refuses_is_refused_and_gives_nothing() -> None:
+    shown = CliRunner(env={"COLUMNS": None}).invoke(main, ["check", "-f", "-"], input=BAD)
+
+    assert shown.exit_code == 1
+    assert [" ".join(line.split()) for line in shown.stdout.splitlines()] == [
+        "refused stdin:1 LimitRange ml/bad",
+        'stdin:4: spec.limits[0].defaultRequest[nvidia.com/gpu] = "1": set defaultRequest: 2, or default: 1; must equal '
+        "default (2): GPUs cannot be overcommitted [limit-range]",
+        "the API server refuses the LimitRange itself, in its own words",
+        "refused stdin:6 ResourceQuota ml/gpus",
+        "stdin:9: spec.hard[requests.gpu]: did you mean requests.nvidia.com/gpu? The API server refuses this name: those of "
+        "extended resources are domain/name in small letters [resource-quota]",
+        "the API server refuses the ResourceQuota itself, in its own words",
+        "ok stdin:11 Pod ml/plain",
+        "",
+        "3 objects: 2 refused, 0 would change, 1 ok",
+    ]

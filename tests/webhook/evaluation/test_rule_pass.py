@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import TOO_LARGE, Finding, Severity
+from policies.finding import TOO_LARGE, Finding, Reason, Severity
+from policies.placement.availability import NO_NODE
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, Pod, Toleration
@@ -169,6 +170,32 @@ def test_a_pod_that_mutate_denies_hears_what_validate_would_say(first: Mode, den
 
     assert (
         reported(decide(Phase.MUTATE, policy((DENY, first), (late, Mode.ENFORCE))), Outcome.DENIED) == denied
+    )
+
+
+AMOUNT = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+
+
+@cases(
+    ("path", "reason", "is_said"),
+    of_the_amount=(AMOUNT, NO_NODE, False),
+    of_another_field=("spec.tolerations", NO_NODE, True),
+    of_the_pod=("spec", NO_NODE, True),
+    another_fact=(AMOUNT, TOO_LARGE, True),
+)
+def test_a_missing_node_is_not_said_of_an_amount_that_is_denied(
+    path: str, reason: Reason, is_said: bool
+) -> None:
+    def check(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+        yield Finding(reason=TOO_LARGE, path=AMOUNT, message="is refused")
+        yield Finding(reason=TOO_LARGE, path="spec", message="is refused")
+        yield Finding(reason=reason, path=path, message="no node", severity=Severity.WARNING)
+
+    rule = Rule(id="both", summary="both", options=RuleOptions, check=check, check_before_mutation=True)
+    decision = decide(Phase.MUTATE, policy((rule, Mode.ENFORCE)))
+
+    assert [each.finding.message for each in decision.violations] == (
+        ["is refused", "is refused", "no node"] if is_said else ["is refused", "is refused"]
     )
 
 

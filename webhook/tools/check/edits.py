@@ -143,11 +143,11 @@ class _Place:
                 raise NotEditableError(f"{path} is a placeholder; render the file first")
             if part is None:
                 break
-            found = _child(node, part)
-            if found is None:
+            child = _child(node, part)
+            if child is None:
                 break
-            self._way.append((node, *found))
-            node = found[1]
+            self._way.append((node, *child))
+            node = child[1]
         self._node, self.missing = node, parts[len(self._way) :]
         if self.missing:
             self._check_missing(document.data)

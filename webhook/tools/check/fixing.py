@@ -130,8 +130,8 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
     chosen = {several[n].key: several[n].violation.finding.choices[taken[n] - 1] for n in taken}
 
     def wanted() -> list[Repair]:
-        found = (repair for repair in _repairs(fixes.results) if repair.key not in fixes.reasons)
-        with_choice = (each._replace(chosen=chosen.get(each.key, ())) for each in found)
+        open_repairs = (repair for repair in _repairs(fixes.results) if repair.key not in fixes.reasons)
+        with_choice = (each._replace(chosen=chosen.get(each.key, ())) for each in open_repairs)
         return [each for each in with_choice if each.edits]
 
     def attempt(repairs: Sequence[Repair]) -> bool:

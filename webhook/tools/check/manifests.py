@@ -280,11 +280,11 @@ class _Reader(msgspec.Struct, frozen=True):
         try:
             pod = decode_pod(msgspec.json.encode(place.data))
         except msgspec.ValidationError as error:
-            found: list[Problem] = []
-            decode(Pod, place.data, (), found, strict=False)
-            found = found or [Problem((), str(error))]
+            in_pod: list[Problem] = []
+            decode(Pod, place.data, (), in_pod, strict=False)
+            in_pod = in_pod or [Problem((), str(error))]
             problems.extend(
-                Problem(place.parts_in_object(problem.parts), problem.message) for problem in found
+                Problem(place.parts_in_object(problem.parts), problem.message) for problem in in_pod
             )
             return
         if manifest.is_pod:

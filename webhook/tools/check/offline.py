@@ -5,6 +5,7 @@ never changed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from enum import Enum
 from functools import reduce
@@ -26,6 +27,7 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS, misplaced_containers
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
+from policies.rules.parallelism import ID as PARALLELISM
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
 from webhook.evaluation.creation import evaluate_creation, evaluate_template, is_reviewed, unreviewed
@@ -33,14 +35,14 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM
-from webhook.evaluation.workloads import EvaluatedPod, evaluate_autoscaler, given, readable
+from webhook.evaluation.kinds import ADVISED, CLAIM, VALIDATED_ITSELF
+from webhook.evaluation.workloads import EvaluatedPod, as_workload, evaluate_autoscaler, given, templates_of
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
-from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import workload_pods
+from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAINER, runtime_of, with_runtime
 from webhook.workloads.unread import misplaced_fields, misplaced_gpus, unread_containers, unread_gpus
 
 
@@ -91,7 +93,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
     def verdict(self) -> ManifestVerdict:
         if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
-        if any(found.outcome is Outcome.DENIED for found in self.findings()):
+        if any(violation.outcome is Outcome.DENIED for violation in self.findings()):
             return ManifestVerdict.REFUSED
         if self.placeholders or self.unknown:
             return ManifestVerdict.UNKNOWN
@@ -107,8 +109,8 @@ class ManifestResult(msgspec.Struct, frozen=True):
         return chain(*(pod.violations for pod in self.pods), self.warnings)
 
     def remarks(self) -> Iterator[Remark]:
-        for found in self.findings():
-            yield found.outcome, found.finding.path, found.finding.sentence()
+        for violation in self.findings():
+            yield violation.outcome, violation.finding.path, violation.finding.sentence()
         for placeholder in self.placeholders:
             yield None, placeholder.path, placeholder.sentence()
         if self.unknown:
@@ -154,13 +156,18 @@ class Run:
                 named_nodes=lambda: index,
                 claims=lambda name: claims[name] if name in claims else claim(name),
                 budgets=run_context.budgets_of(manifests, cluster),
-                limits_of=run_context.limits_in(manifests, cluster),
+                limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
         )
         self._quota_of = run_context.run_quotas(
             manifests, cache.configuration, cluster, self._by.facts.labels_of
         )
         self._teams = run_context.teams_in(manifests)
+        self._runtimes = {
+            (each.kind, "" if each.kind == CLUSTER_RUNTIME else each.namespace, each.name): each.data
+            for each in manifests
+            if each.group == TRAINER
+        }
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *run_context.Key], Workload] = {}
 
@@ -207,10 +214,12 @@ class Run:
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         stored = self._stored(manifest, quota)
-        workload = self._workload(manifest, pods, target, stored or {})
+        data, evaluated, runtime = self._with_runtime(manifest, pods, policy)
+        workload = self._workload(manifest, data, evaluated, target, stored or {})
         by = replace(self._by, quota_of=lambda _namespace: quota)
         decision = None if target else self._autoscaler(manifest, policy, by)
-        decisions = [decision or by.check_workload(policy, workload, is_update=stored is not None)]
+        decision = decision or by.check_workload(policy, workload, is_update=stored is not None)
+        decisions = [_naming(decision, runtime) if runtime else decision]
         if quota is not None and target is None and not workload.metadata.controlled_by:
             requested = demands(workload, configuration, quota.stored.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
@@ -228,12 +237,14 @@ class Run:
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
+            if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
+                decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
-        evaluated = (each for decision in decisions for each in _as_known(decision, quota).violations)
-        is_denied_itself = kind == CLAIM or run_context.is_quota(manifest)
+        found = (each for decision in decisions for each in _as_known(decision, quota).violations)
+        is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_context.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
-        return tuple(each for each in evaluated if each.outcome in shown)
+        return tuple(each for each in found if each.outcome in shown)
 
     def _unread(self, manifest: Manifest) -> list[Finding]:
         mapping, known = self._configuration.resource_mapping, self._configuration.workload_kinds
@@ -263,17 +274,32 @@ class Run:
             by, policy, manifest.group_kind, manifest.data, scales, stored, is_update=False
         )
 
+    def _with_runtime(
+        self, manifest: Manifest, pods: Iterable[EvaluatedPod], policy: EffectivePolicy
+    ) -> tuple[Any, Iterable[EvaluatedPod], str]:
+        """Return a TrainJob and its pods with what its runtime among the documents says, and the name of this."""
+        kind, name = runtime_of(manifest.data)
+        runtime = self._runtimes.get((kind, "" if kind == CLUSTER_RUNTIME else manifest.namespace, name))
+        if manifest.group_kind != (TRAINER, "TrainJob") or runtime is None:
+            return manifest.data, pods, ""
+        with suppress(msgspec.ValidationError):  # said of the runtime itself
+            data = with_runtime(manifest.data, runtime)
+            return data, templates_of(self._by.trial(), policy, manifest.group_kind, data), f"{kind} {name}"
+        return manifest.data, pods, ""
+
     def _workload(
-        self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None, stored: dict[str, Any]
+        self,
+        manifest: Manifest,
+        data: Any,
+        pods: Iterable[EvaluatedPod],
+        target: Workload | None,
+        stored: dict[str, Any],
     ) -> Workload:
         # As in an update, where the API server sends the status that is stored.
         status = {"status": stored["status"]} if "status" in stored else {}
-        data = {**manifest.data, **status}
-        workload_kind = self._configuration.workload_kinds.get(manifest.group_kind)
-        whole = workload_kind is not None and starts_together(workload_kind, data)
-        workload = Workload(
-            *manifest.group_kind, manifest.namespace, data, tuple(readable(pods)), target, whole
-        )
+        data = {**data, **status}
+        kinds = self._configuration.workload_kinds
+        workload = as_workload(kinds, manifest.group_kind, manifest.namespace, data, pods, target)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 
@@ -315,6 +341,22 @@ class Run:
             yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 
+def _findings(decision: Decision) -> Iterator[Finding]:
+    return (violation.finding for violation in decision.violations)
+
+
+def _naming(decision: Decision, runtime: str) -> Decision:
+    """Return the decision, whose sentences about processes name the runtime that states some of the numbers."""
+
+    def named(violation: Violation) -> Violation:
+        finding = violation.finding
+        if finding.rule != PARALLELISM:
+            return violation
+        return replace(violation, finding=replace(finding, message=f"{finding.message}, with {runtime}"))
+
+    return replace(decision, violations=tuple(map(named, decision.violations)))
+
+
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
     """Count the demand of a ResourceClaim in the quota of its namespace; the API server rejects one that cannot be read."""
     try:
@@ -327,9 +369,10 @@ def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     """Return the result without findings about placeholders, and without advice, which may follow from them."""
     placeholders = {
-        Placeholder(found.finding.path, found.finding.value): None
-        for found in pod.violations
-        if found.finding.value is not None and is_placeholder(found.finding.value, found.finding.path)
+        Placeholder(violation.finding.path, violation.finding.value): None
+        for violation in pod.violations
+        if violation.finding.value is not None
+        and is_placeholder(violation.finding.value, violation.finding.path)
     }
     if not placeholders:
         return pod
@@ -345,8 +388,8 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
 
 def _key(manifest: Manifest) -> run_context.Key:
     """Return what identifies the object in its namespace: an object without a name is unique."""
-    named = (manifest.data.get("metadata") or {}).get("name")
-    return *manifest.group_kind, manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
+    own_name = (manifest.data.get("metadata") or {}).get("name")
+    return *manifest.group_kind, manifest.name if own_name else f"{manifest.file}:{manifest.line_of()}"
 
 
 def _as_known(decision: Decision, quota: run_context.RunQuota | None) -> Decision:

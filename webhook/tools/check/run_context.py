@@ -19,6 +19,8 @@ from msgspec.structs import replace
 from policies.finding import INVALID_DOCUMENT, Finding, Severity
 from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
+from policies.gpus.refused_limit_ranges import refused_amounts
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.field_paths import path_parts, value_at
@@ -54,6 +56,7 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, re
 from webhook.configuration.loader import Configuration
 from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.evaluation.kinds import LIMIT_RANGE
 from webhook.tools.check.manifests import Manifest, whole_definition
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_teams import RunTeam, run_teams
@@ -127,12 +130,13 @@ def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
 
 
 def limits_in(
-    manifests: Iterable[Manifest], cluster: "CheckedCluster | None"
+    manifests: Iterable[Manifest], mapping: ResourceMapping, cluster: "CheckedCluster | None"
 ) -> Callable[[str], NamespaceLimits | None]:
     """Return a function: of a namespace, what LimitRanges of manifests and cluster say of it; None where they may not be read."""
     written: dict[str, list[LimitRange]] = {}
-    for manifest, limit_range in _decoded(manifests, ("", "LimitRange"), decode_limit_range):
-        written.setdefault(manifest.namespace, []).append(limit_range)
+    for manifest, limit_range in _decoded(manifests, LIMIT_RANGE, decode_limit_range):
+        if not any(refused_amounts(limit_range, mapping)):
+            written.setdefault(manifest.namespace, []).append(limit_range)
 
     @cache
     def limits_of(namespace: str) -> NamespaceLimits | None:
@@ -170,7 +174,8 @@ class RunQuota(msgspec.Struct, frozen=True):
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide as serve does; what is allowed counts from now on."""
-        outcome = decide_by_own_catalogue(self.ledger(), quota_request, self.configuration)
+        ledger = self.ledger()
+        outcome = decide_by_own_catalogue(ledger, quota_request, self.configuration, waiting=ledger.waiting)
         if outcome.request and outcome.verdict and outcome.verdict.allowed:
             self.count(outcome.request.demand)
         return outcome

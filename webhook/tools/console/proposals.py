@@ -133,9 +133,9 @@ def _proposed(finding: Finding) -> Edits:
     return () if finding.is_example else next(iter(finding.choices), ())
 
 
-def _is_of_quota(found: Violation) -> bool:
+def _is_of_quota(violation: Violation) -> bool:
     """Whether the quota denies a pod, or warns of the pods of a workload."""
-    return found.finding.rule == QUOTA_RULE.id and found.outcome is not Outcome.AUDITED
+    return violation.finding.rule == QUOTA_RULE.id and violation.outcome is not Outcome.AUDITED
 
 
 class DenialProposals:

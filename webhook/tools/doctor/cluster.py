@@ -121,8 +121,8 @@ class InstalledCluster:
         """Return the objects of a collection as JSON. Empty if its API does not exist."""
         if path not in self._cache:
             self._cache[path] = self.decoded(path, msgspec.json.decode)
-        found: list[dict[str, Any]] = self._cache[path]
-        return found
+        listed: list[dict[str, Any]] = self._cache[path]
+        return listed
 
     def decoded(self, path: str, decode: Callable[[msgspec.Raw], T | None]) -> list[T]:
         """Return the objects of a collection, those that `decode` keeps. Empty if its API does not exist."""

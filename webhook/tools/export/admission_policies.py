@@ -175,13 +175,13 @@ _STATIC = {
 
 
 def _never_exported(bound: BoundRule) -> Iterator[Unsupported]:
-    found, options = dict(_STATIC.get(bound.rule.id, {})), bound.options
+    omitted, options = dict(_STATIC.get(bound.rule.id, {})), bound.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         if dict in {type(options.max_per_container), type(options.max_per_pod)}:
-            found["limits by class"] = "the largest of a resource holds for every pod, whatever its class"
+            omitted["limits by class"] = "the largest of a resource holds for every pod, whatever its class"
         if options.complete_limits:
-            found["completeLimits"] = "without the webhook the API server itself rejects such pods"
-    yield from (Unsupported(bound.rule.id, what, why) for what, why in found.items())
+            omitted["completeLimits"] = "without the webhook the API server itself rejects such pods"
+    yield from (Unsupported(bound.rule.id, what, why) for what, why in omitted.items())
 
 
 def as_text(exported: AdmissionPolicies) -> str:

@@ -59,21 +59,21 @@ def escaped(literal: str) -> str:
 
 def glob_regex(glob: str) -> str:
     """Return a shell glob (`fnmatch`: `*`, `?`, `[a-z]`, `[!a-z]`) as an RE2 expression without anchors."""
-    found, at = "", 0
+    regex, at = "", 0
     while at < len(glob):
         character, at = glob[at], at + 1
         end = glob.find("]", at + 1 + glob.startswith("!", at)) if character == "[" else -1
         if character == "*":
-            found += ".*"
+            regex += ".*"
         elif character == "?":
-            found += "."
+            regex += "."
         elif end > 0:
             # RE2 refuses some ranges that fnmatch accepts, such as z-a, so list the characters.
             fitting = "".join(c for c in NAME_CHARACTERS if fnmatchcase(c, glob[at - 1 : end + 1]))
-            found, at = f"{found}[{fitting or f'^{NAME_CHARACTERS}'}]", end + 1
+            regex, at = f"{regex}[{fitting or f'^{NAME_CHARACTERS}'}]", end + 1
         else:
-            found += escaped(character)
-    return found
+            regex += escaped(character)
+    return regex
 
 
 def fits(subject: str, globs: Iterable[str]) -> str:

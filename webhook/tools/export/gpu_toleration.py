@@ -61,12 +61,12 @@ variables.gpus.filter(name, ({CONTAINERS}).exists(c,
 
 def cards(resource_mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]:
     """Yield each resource of whole cards (None: `name` itself) with the condition that `name` requests cards or parts of it."""
-    named: dict[str | None, set[ResourcePattern]] = defaultdict(set)
+    by_card: dict[str | None, set[ResourcePattern]] = defaultdict(set)
     for pattern in resource_mapping.patterns:
         is_implicit = pattern.pattern.startswith(IMPLICIT_DEVICE_CLASS)
         if pattern.resource is not None or (pattern.measure.is_count and not is_implicit):
-            named[pattern.resource].add(pattern)
-    for card, patterns in named.items():
+            by_card[pattern.resource].add(pattern)
+    for card, patterns in by_card.items():
         yield cel.is_gpu_name("name", resource_mapping, patterns.__contains__), card
 
 
@@ -183,10 +183,10 @@ def _label_classes(gpu_classes: GPUClasses) -> str:
         labels = (label for each in gpu_classes for label in each.node_labels if label.key == key)
         values = {value for label in labels for value in label.values}
         values |= {each.family for each in gpu_classes}
-        named = {value: classes_of_label(key, value, gpu_classes) for value in values}
+        by_value = {value: classes_of_label(key, value, gpu_classes) for value in values}
         entries = ",\n    ".join(
             f"{cel.text(value)}: {cel.texts(sorted(classes))}"
-            for value, classes in sorted(named.items())
+            for value, classes in sorted(by_value.items())
             if classes
         )
         lines.append(f"  {cel.text(key)}: {{\n    {entries}}}")

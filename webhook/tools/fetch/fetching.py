@@ -256,9 +256,9 @@ class _Run(NamedTuple):
             with partial.open("rb") as content:
                 while chunk := content.read(BUFFER):
                     file.hash.update(chunk)
-            if (found := file.hash.digest().hex()) != file.expected:
+            if (digest := file.hash.digest().hex()) != file.expected:
                 partial.unlink()
-                raise PermanentError(f"{file.path} has checksum {found}, not {file.expected}")
+                raise PermanentError(f"{file.path} has checksum {digest}, not {file.expected}")
 
     def _retry(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
         """Retry after transient errors. An attempt that made progress resets the count."""

@@ -106,12 +106,12 @@ def _hub_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
     hub = HfApi(token=token or False)
     name, _, revision = f"{uri.host}/{uri.path}".partition("@")
     model = hub.model_info(name, revision=revision or "main", files_metadata=True)
-    for found in model.siblings or ():
-        url = hf_hub_url(name, found.rfilename, revision=model.sha)
-        sha256 = found.lfs.sha256 if found.lfs else ""
+    for sibling in model.siblings or ():
+        url = hf_hub_url(name, sibling.rfilename, revision=model.sha)
+        sha256 = sibling.lfs.sha256 if sibling.lfs else ""
         pull = partial(_pull_url, url, f"Bearer {token}" if token else None, "")
-        tag = sha256 or found.blob_id or ""
-        yield RemoteFile(found.rfilename, found.size, tag, pull, hashlib.sha256(), sha256)
+        tag = sha256 or sibling.blob_id or ""
+        yield RemoteFile(sibling.rfilename, sibling.size, tag, pull, hashlib.sha256(), sha256)
 
 
 def _below(prefix: str, objects: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -166,16 +166,16 @@ def read_sizes(
         if not any(_ran_long_enough(*each) for each in pods):
             unjudged[TOO_SHORT] += len(pods)
             continue
-        found, pod_hours = _peaks([each for _, each in pods]), _pod_hours(pods, hours)
+        largest, pod_hours = _peaks([each for _, each in pods]), _pod_hours(pods, hours)
         workloads.append(
             SizedWorkload(
                 namespace=namespace,
                 owner=owner,
                 pods=len(pods),
                 size=size,
-                peaks=found,
+                peaks=largest,
                 pod_hours=pod_hours,
-                suggestions=sizing(namespace).suggestions(size, found, pod_hours),
+                suggestions=sizing(namespace).suggestions(size, largest, pod_hours),
             )
         )
     too_large = [workload for workload in workloads if workload.suggestions]
@@ -218,8 +218,8 @@ def _size(pod: GPUPod, node: GPUNode | None, configuration: Configuration) -> Si
     if node is None or gpu_class is None:
         return NO_CLASS
     if resource.profile in gpu_class.mig_profiles:
-        found = slice_size(configuration.classes, gpu_class, resource.profile or "")
-        return msgspec.structs.replace(found, gpus=pod.gpus)
+        size = slice_size(configuration.classes, gpu_class, resource.profile or "")
+        return msgspec.structs.replace(size, gpus=pod.gpus)
     if resource.name != gpu_class.resource or node.weights.get(resource.name) != WHOLE:
         return SHARED
     return Size(

@@ -309,9 +309,9 @@ class Scan:
 
     def _limit_ranges(self) -> Iterator[Remark]:
         """Yield the LimitRanges that give GPUs."""
-        for subject, found in giving(self._facts.limits or {}, self._configuration.resource_mapping):
-            message = f"{found.path}: {found.message}"
-            yield Remark(subject=subject, message=message, remedy=found.remedy)
+        for subject, problem in giving(self._facts.limits or {}, self._configuration.resource_mapping):
+            message = f"{problem.path}: {problem.message}"
+            yield Remark(subject=subject, message=message, remedy=problem.remedy)
 
 
 def enforced(configuration: Configuration) -> Configuration:
@@ -364,5 +364,5 @@ def _unread(tally: Tally) -> Iterator[Remark]:
         yield Remark(subject=name, message=f"could not be read: {why}", remedy="")
 
 
-def _remark(found: DoctorFinding) -> Remark:
-    return Remark(subject=found.object, message=found.message, remedy=found.remedy)
+def _remark(finding: DoctorFinding) -> Remark:
+    return Remark(subject=finding.object, message=finding.message, remedy=finding.remedy)

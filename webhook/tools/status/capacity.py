@@ -36,11 +36,11 @@ def read_gpu_nodes(api: ApiClient, catalogue: Catalogue) -> tuple[GPUNode, ...]:
 
 def node_index(nodes: Iterable[GPUNode], catalogue: Catalogue) -> NodeIndex:
     """Return the GPU nodes as demands look them up."""
-    keys, named = catalogue.classes.label_keys, []
+    keys, nodes_by_name = catalogue.classes.label_keys, []
     for each in (node for node in nodes if node.name):
         labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
-        named.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
-    return NodeIndex(keys, named)
+        nodes_by_name.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
+    return NodeIndex(keys, nodes_by_name)
 
 
 def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fraction]:

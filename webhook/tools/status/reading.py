@@ -151,8 +151,8 @@ def _read_quotas(
     """Return the shown namespaces, empty for all, and the quotas of each, None where they are forbidden."""
 
     def listed(namespace: str) -> list[QuotaRecord]:
-        found = reader.api.list(QUOTAS.path(namespace), decode_quota).items
-        return sorted(found, key=lambda record: record.namespace)
+        records = reader.api.list(QUOTAS.path(namespace), decode_quota).items
+        return sorted(records, key=lambda record: record.namespace)
 
     try:
         if not namespaces:
@@ -208,15 +208,15 @@ def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity]
     )
 
 
-def _recent(found: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
+def _recent(denials: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
     """Return all denials, the most recent first; None if the caller may not read any."""
-    known = [each for each in found.values() if each is not None]
+    known = [each for each in denials.values() if each is not None]
     return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
 
 
-def _of_namespace(found: ByNamespace[N], namespace: str) -> list[N] | None:
+def _of_namespace(by_namespace: ByNamespace[N], namespace: str) -> list[N] | None:
     """Return what was found in a namespace; None where it cannot be read."""
-    known = found.get(namespace, found.get(""))
+    known = by_namespace.get(namespace, by_namespace.get(""))
     return None if known is None else [each for each in known if each.namespace == namespace]
 
 
@@ -336,13 +336,18 @@ def _unknown(name: str, why: str, *, for_administrators: bool = False) -> Part:
 
 def _webhook(cluster: InstalledCluster) -> Part:
     try:
-        found = cluster.get("/apis/apps/v1", "namespaces", cluster.names.namespace, "deployments", WEBHOOK)
+        deployment = cluster.get(
+            "/apis/apps/v1", "namespaces", cluster.names.namespace, "deployments", WEBHOOK
+        )
     except errors.ApiError as error:
         return _unknown("webhook", str(error), for_administrators=isinstance(error, errors.Forbidden))
-    if found is None:
+    if deployment is None:
         return _unknown("webhook", f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist")
-    wanted, ready = found["spec"].get("replicas", 1), (found.get("status") or {}).get("readyReplicas", 0)
-    image = found["spec"]["template"]["spec"]["containers"][0].get("image", "")
+    wanted, ready = (
+        deployment["spec"].get("replicas", 1),
+        (deployment.get("status") or {}).get("readyReplicas", 0),
+    )
+    image = deployment["spec"]["template"]["spec"]["containers"][0].get("image", "")
     text = f"{ready} of {wanted} replicas ready, {image}"
     return Part(name="webhook", health=Health.OK if ready else Health.FAILED, text=text)
 

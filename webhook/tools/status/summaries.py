@@ -99,8 +99,10 @@ class BudgetSummary(JsonStruct, frozen=True):
 
     def unknown(self) -> str:
         """Return how many GPU-hours more may have been used, in words; "" if none."""
-        found = [f"{format_amount(row.unknown)} {row.name}" for row in self.rows if row.unknown]
-        return f"{' and '.join(found)} more may have been used while no controller watched" if found else ""
+        amounts = [f"{format_amount(row.unknown)} {row.name}" for row in self.rows if row.unknown]
+        return (
+            f"{' and '.join(amounts)} more may have been used while no controller watched" if amounts else ""
+        )
 
 
 class QuotaHolder(JsonStruct, frozen=True):
@@ -240,7 +242,7 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
 
     @property
     def pending_gpus(self) -> Fraction:
-        return sum((pending_owner.gpus for pending_owner in self.pending), NOTHING)
+        return sum((pending_owner.gpus or NOTHING for pending_owner in self.pending), NOTHING)
 
     @property
     def waiting_gpus(self) -> Fraction:

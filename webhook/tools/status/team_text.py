@@ -20,9 +20,9 @@ def team_share(team: ShareStatus) -> str:
         f"{format_amount(team.free.get(key, NOTHING))} of {format_amount(team.hard[key])} {unit(key)} free"
         for key in keys
     )
-    named = next((each for key in keys if (each := team.largest.get(key))), ())
+    holders = next((each for key in keys if (each := team.largest.get(key))), ())
     largest = ", ".join(
-        namespace_title(each.name, Fraction(each.amount), each.guaranteed) for each in named[:MAX_NAMES]
+        namespace_title(each.name, Fraction(each.amount), each.guaranteed) for each in holders[:MAX_NAMES]
     )
     more = f"; largest: {largest}" if largest else ""
     contact = f"; contact: {team.contact}" if team.contact else ""

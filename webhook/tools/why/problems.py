@@ -131,12 +131,12 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     }
     current = [each for each in refused if pods is None or not each.is_about_pod or each.key in unconsidered]
     refused_pods = {each.key for each in current if each.is_about_pod}
-    found = [*current, *(each for each in pending(listed, now) if each.key not in refused_pods)]
+    problems = [*current, *(each for each in pending(listed, now) if each.key not in refused_pods)]
     return Problems(
         namespace=namespace,
         at=now,
-        since=min((each.first for each in found if each.answer is Answer.REFUSED), default=None),
-        problems=tuple(sorted(found, key=lambda each: each.order)),
+        since=min((each.first for each in problems if each.answer is Answer.REFUSED), default=None),
+        problems=tuple(sorted(problems, key=lambda each: each.order)),
         omitted=tuple(reader.omitted),
     )
 
@@ -158,8 +158,8 @@ def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[tuple
         read = partial(reader.api.list, resource.path(namespace), _OWNER.decode)
         listed = reader.attempt_list(".".join(filter(None, (resource.plural, group))), namespace, read)
         if listed is not None:
-            named = ((item.metadata, item) for item in listed.items)
-            yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in named}
+            by_metadata = ((item.metadata, item) for item in listed.items)
+            yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in by_metadata}
 
 
 def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
@@ -224,17 +224,17 @@ def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
             gated = Answer.GATED if pod.gates else Answer.PENDING
             answer = Answer.WAITING if pod.waits_in_line else gated
             by_owner[meta.namespace or "", owner, answer].append((since, meta.name, cause.message))
-    for (namespace, owner, answer), found in by_owner.items():
-        messages = [message for _, _, message in found]
+    for (namespace, owner, answer), of_owner in by_owner.items():
+        messages = [message for _, _, message in of_owner]
         message = max(messages, key=messages.count)
-        name, alike = min(name for _, name, said in found if said == message), messages.count(message)
+        name, alike = min(name for _, name, said in of_owner if said == message), messages.count(message)
         more = f" (and {alike - 1} more)" if alike > 1 else ""
         yield Problem(
             answer=answer,
             namespace=namespace,
             owner=owner,
-            count=len(found),
-            first=min(since for since, _, _ in found),
+            count=len(of_owner),
+            first=min(since for since, _, _ in of_owner),
             last=now,
             message=f"Pod {name}{more} {message}",
         )

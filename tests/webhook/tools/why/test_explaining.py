@@ -58,7 +58,7 @@ SCALED = {
         "Deployment",
         {"replicas": 0},
         {"metadata": {"managedFields": [SCALED]}},
-        "scaled to zero: spec.replicas is 0, written by kubectl-scale at 2026-11-22T08:00:00Z",
+        "scaled to zero: spec.replicas is 0, written by kubectl-scale at 08:00 UTC",
     ),
     a_daemon_set_that_matches_no_node=(
         "DaemonSet",
@@ -89,7 +89,8 @@ def test_what_a_limit_range_gives_is_explained(tmp_path: Path) -> None:
 
     assert found.requested == {"nvidia.com/gpu": 2}
     assert (
-        'containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2": set nvidia.com/gpu: 0 if it needs none; '
+        'containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2": '
+        "set nvidia.com/gpu: 0 in resources.limits if it needs none; "
         "LimitRange gpus gives nvidia.com/gpu: 2 to each container that requests none [gpu-requests]"
     ) in [each.sentence for each in found.verdicts]
 

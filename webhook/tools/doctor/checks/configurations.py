@@ -205,8 +205,8 @@ def _differences(
     where: str, entry: Mapping[str, Any], expected: Mapping[str, Any], own: str
 ) -> Iterator[Observation]:
     actual, meant = (
-        {field: given.get(field) or default for field, default in DEFAULTS.items()}
-        for given in (entry, expected)
+        {field: configuration.get(field) or default for field, default in DEFAULTS.items()}
+        for configuration in (entry, expected)
     )
     if actual["objectSelector"]:
         message = "should have no objectSelector: a user who leaves out a label evades every rule and quota"

@@ -6,6 +6,7 @@ from typing import Any
 from policies.gpus.default_gpus import giving
 from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
+from policies.times import utc
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.quota.catalogues import digests_of
@@ -61,7 +62,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
     for policy in documents.configuration.policies.policies if documents.configuration else ():
         where, spec = f"GPUPolicy/{policy.name}", policy.spec
         if spec.paused_until is not None and cluster.now < spec.paused_until:
-            message = f"is paused until {spec.paused_until:%Y-%m-%d %H:%M %Z}: every rule only audits"
+            message = f"is paused until {utc(spec.paused_until)}: every rule only audits"
             remedy = "remove spec.pausedUntil as soon as its reason is gone: gpu-admission resume"
             yield warning("policy-paused", where, message, remedy)
         for exemption in spec.exemptions:
@@ -82,11 +83,13 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     for quota in cluster.items("/api/v1/resourcequotas"):
         metadata, hard = quota["metadata"], quota.get("spec", {}).get("hard") or {}
         where = f"ResourceQuota/{metadata['name']} in {metadata['namespace']}"
-        for found in resource_quota_findings(hard, resource_mapping):
-            yield warning("resource-quota-key", where, f"{found.path} {found.message}", found.advice)
+        for problem in resource_quota_findings(hard, resource_mapping):
+            yield warning("resource-quota-key", where, f"{problem.path} {problem.message}", problem.advice)
         if metadata["namespace"] in with_quota and cluster.lets_wait(metadata["namespace"]):
-            for found in charged_while_waiting(hard, resource_mapping):
-                yield warning("resource-quota-waiting", where, f"{found.path}: {found.message}", found.remedy)
+            for problem in charged_while_waiting(hard, resource_mapping):
+                yield warning(
+                    "resource-quota-waiting", where, f"{problem.path}: {problem.message}", problem.remedy
+                )
 
 
 @doctor_check(
@@ -95,8 +98,8 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     Permission("list", "limitranges"),
 )
 def _limit_ranges(cluster: InstalledCluster) -> Iterator[Observation]:
-    for where, found in giving(cluster.limits, cluster.usable_configuration.resource_mapping):
-        yield warning("limit-range-gives-gpus", where, f"{found.path}: {found.message}", found.remedy)
+    for where, problem in giving(cluster.limits, cluster.usable_configuration.resource_mapping):
+        yield warning("limit-range-gives-gpus", where, f"{problem.path}: {problem.message}", problem.remedy)
 
 
 @doctor_check(
@@ -215,8 +218,8 @@ def true_conditions(
         remedy = remedies.get(ready.reason, WAIT) if ready else WAIT
         yield failure(f"{kind}-not-ready", where, f"is not Ready: {why}", remedy)
     for condition, remedy in remedies.items():
-        if found := record.status.true(condition):
-            yield warning(f"{kind}-{condition.lower()}", where, f"is {condition}: {found.message}", remedy)
+        if is_true := record.status.true(condition):
+            yield warning(f"{kind}-{condition.lower()}", where, f"is {condition}: {is_true.message}", remedy)
 
 
 CHECKS = (_custom_resources, _documents)

@@ -122,9 +122,9 @@ def _untolerated(
         names = classes_of_node(node.labels, cluster.configuration.classes)
         offered = [
             toleration
-            for owner, found in tolerations.items()
+            for owner, of_owner in tolerations.items()
             if owner.startswith("GPUPolicy/") or owner.removeprefix("GPUClass/") in names
-            for toleration in found
+            for toleration in of_owner
         ]
         for taint in filter(is_lasting, node.spec.taints):
             if not any(tolerates(each, taint) for each in offered):
@@ -184,8 +184,8 @@ def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
         spec = PodSpec(containers=(container,))
         pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), given_spec=spec)
-        for found in gpu_class.without_nodes(pod, options, context):
-            yield warning("class-without-nodes", owner, f"names {found.message}", remedy)
+        for finding in gpu_class.without_nodes(pod, options, context):
+            yield warning("class-without-nodes", owner, f"names {finding.message}", remedy)
 
 
 def _node_facts(cluster: InstalledCluster, keys: frozenset[str]) -> NodeFacts:
@@ -224,8 +224,8 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, GPUCla
             yield f"GPUClass/{name}", name, options
 
 
-def _is_autoscaled(cluster: InstalledCluster, each: GPUClass) -> bool:
-    return any(class_matches(each, options.autoscaled_classes) for options in _class_options(cluster))
+def _is_autoscaled(cluster: InstalledCluster, of_class: GPUClass) -> bool:
+    return any(class_matches(of_class, options.autoscaled_classes) for options in _class_options(cluster))
 
 
 def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
@@ -293,12 +293,12 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     mapping = cluster.usable_configuration.resource_mapping
     nodes: dict[str, list[str]] = defaultdict(list)
     for node in cluster.nodes:
-        present = (name for name, amount in node.resources.items() if amount != "0")
-        for name in unmapped_resources(present, mapping):
+        names = (name for name, amount in node.resources.items() if amount != "0")
+        for name in unmapped_resources(names, mapping):
             nodes[name].append(node.name)
     remedy = "name it in a GPUResourceMapping: measure devices if these are GPUs, nothing if not"
-    for name, found in sorted(nodes.items()):
-        message = f"is not counted: no GPUResourceMapping names this resource of {_subject(found)}"
+    for name, having in sorted(nodes.items()):
+        message = f"is not counted: no GPUResourceMapping names this resource of {_subject(having)}"
         yield warning("unmapped-resource", f"Resource {name}", message, remedy)
     for name in cluster.configuration.unmapped_device_classes:
         message = (

@@ -76,11 +76,11 @@ def _references(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 def _runtime_classes(cluster: InstalledCluster, workloads: list[Workload]) -> Iterator[DoctorFinding]:
-    named: dict[str, list[Workload]] = defaultdict(list)
+    by_name: dict[str, list[Workload]] = defaultdict(list)
     for workload in workloads:
         if workload.pod.spec.runtime_class_name:
-            named[workload.pod.spec.runtime_class_name].append(workload)
-    for name, users in sorted(named.items()):
+            by_name[workload.pod.spec.runtime_class_name].append(workload)
+    for name, users in sorted(by_name.items()):
         if cluster.get("/apis/node.k8s.io/v1", "runtimeclasses", name) is None:
             where = users[0].object + (f" and {len(users) - 1} more" if len(users) > 1 else "")
             message = f"names RuntimeClass {name}, which does not exist: the API server rejects its pods"

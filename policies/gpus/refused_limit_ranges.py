@@ -1,0 +1,89 @@
+"""What of a LimitRange the API server refuses, as far as it is about GPUs.
+
+After `ValidateLimitRange` in pkg/apis/core/validation/validation.go of k8s.io/kubernetes v1.36.3, which sees the defaults.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from policies.finding import LIMIT_RANGE_REFUSES, Edit, Finding, either, together
+from policies.gpus.default_gpus import ID
+from policies.gpus.near_names import REFUSED
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.limit_ranger import RATIO
+from policies.pods.limit_ranges import LimitRange, LimitRangeItem
+from policies.pods.names import is_resource_name
+from policies.pods.pod import ResourceList
+from policies.pods.quantity import NANO, Quantity, readable
+
+_AT_MOST = (
+    ("min", "max"),
+    ("min", "default"),
+    ("default", "max"),
+    ("min", "defaultRequest"),
+    ("defaultRequest", "max"),
+)
+"""Of two fields, the first must not be larger than the second."""
+_refused = partial(Finding, rule=ID, reason=LIMIT_RANGE_REFUSES)
+
+
+def refused_amounts(limit_range: LimitRange, mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield one denial for each GPU resource of an item that the API server refuses."""
+    written = (limit_range.spec and limit_range.spec.limits) or ()
+    for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
+        names = dict.fromkeys(name for amounts in _fields(own).values() for name in amounts)
+        for name in names:
+            if mapping.resource(name) is not None or mapping.misspelt(name) is not None:
+                yield from _of_resource(f"spec.limits[{at}]", own, item, name, mapping)
+
+
+def _fields(item: LimitRangeItem) -> dict[str, ResourceList]:
+    return {
+        "min": item.min or {},
+        "max": item.max or {},
+        "default": item.default or {},
+        "defaultRequest": item.default_request or {},
+        RATIO: item.max_limit_request_ratio or {},
+    }
+
+
+def _of_resource(
+    path: str, own: LimitRangeItem, item: LimitRangeItem, name: str, mapping: ResourceMapping
+) -> Iterator[Finding]:
+    written = {field: amounts[name] for field, amounts in _fields(own).items() if name in amounts}
+    amounts = {field: amounts[name] for field, amounts in _fields(item).items() if name in amounts}
+    values = {field: quantity for field, amount in amounts.items() if (quantity := readable(amount))}
+    at = {field: f"{path}.{field}[{name}]" for field in amounts}
+    if not is_resource_name(name):
+        meant = mapping.misspelt(name)
+        renamed = [Edit(f"{path}.{field}[{meant}]", amount) for field, amount in written.items() if meant]
+        yield _refused(
+            path=at[next(iter(written))],
+            message=REFUSED,
+            choices=together(*(Edit(at[field]) for field in written), *renamed),
+            remedy=f"did you mean {meant}?" if meant else "",
+        )
+        return
+    pair, words = _too_large(values), "must be at most"
+    if {"default", "defaultRequest"} <= values.keys() and values["default"] != values["defaultRequest"]:
+        pair, words = ("defaultRequest", "default"), "must equal"
+        pair = pair if "defaultRequest" in written else pair[::-1]
+    if pair is not None:
+        field, other = pair
+        why = ": GPUs cannot be overcommitted" if words == "must equal" else ""
+        yield _refused(
+            path=at[field],
+            value=str(amounts[field]),
+            message=f"{words} {other} ({amounts[other]}){why}",
+            choices=either(Edit(at[field], amounts[other]), Edit(at[other], amounts[field])),
+            remedy=f"set {field}: {amounts[other]}, or {other}: {amounts[field]}",
+        )
+    elif RATIO in values and values[RATIO].nano < NANO:
+        value, edits = str(amounts[RATIO]), either(Edit(at[RATIO], 1))
+        yield _refused(path=at[RATIO], value=value, message="must be 1 or more", choices=edits)
+
+
+def _too_large(values: Mapping[str, Quantity]) -> tuple[str, str] | None:
+    """Return the first two fields of which one is too large for the other."""
+    pairs = (pair for pair in _AT_MOST if {*pair} <= values.keys())
+    return next((pair for pair in pairs if values[pair[0]] > values[pair[1]]), None)

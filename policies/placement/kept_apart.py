@@ -1,0 +1,49 @@
+"""Kinds of GPUs that hardly any node offers together: whole cards, slices and shares, and GPUs of two vendors."""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from policies.finding import Edit, Edits, Finding, Severity
+from policies.gpus.cards import vendor
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
+from policies.placement.availability import NO_NODE
+from policies.pods.pod import Pod
+
+ONLY_ONE = "request only one of them, or each in a pod of its own"
+_APART = frozenset({Measure.DEVICES, Measure.SHARES, Measure.SLICES})
+"""What a node offers its cards as: one of them, and of one vendor."""
+
+
+def seldom_together(
+    pod: Pod, requested: Iterable[GPUResource], mapping: ResourceMapping
+) -> Iterator[Finding]:
+    """Warn of a pod that requests several of them. Where the nodes are known, rule gpu-toleration knows better."""
+    kinds = {
+        each.name: (vendor(each.name), each.measure)
+        for each in requested
+        if each.measure in _APART
+        and not (each.name.startswith(IMPLICIT_DEVICE_CLASS) or mapping.misspelt(each.name))
+    }
+    if len(set(kinds.values())) > 1:
+        names = " and ".join(sorted(kinds))
+        yield Finding(
+            reason=NO_NODE,
+            severity=Severity.WARNING,
+            path="spec",
+            message=f"the pod stays pending unless a node has {names} together, which few have",
+            choices=tuple(only_one_of(pod, kinds).values()),
+            remedy=ONLY_ONE,
+        )
+
+
+def only_one_of(pod: Pod, names: Collection[str]) -> dict[str, Edits]:
+    """Return, for each of the resources, the edits that remove the others."""
+    return {
+        name: tuple(
+            Edit(path)
+            for place in pod.places
+            for other in sorted(names)
+            if other != name
+            for path in place.amount_paths(other)
+        )
+        for name in sorted(names)
+    }

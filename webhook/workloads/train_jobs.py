@@ -1,0 +1,54 @@
+"""A TrainJob with what its runtime says: the nodes, the processes on each, and their GPUs.
+
+Source: kubeflow/trainer v2.3 pkg/runtime/runtime.go (`ExtractResourcePerNodeFromRuntime`), and `EnforceMLPolicy` in
+pkg/runtime/framework/plugins of torch and mpi; the number of processes of `torch` is of v2.0 and v2.1.
+"""
+
+from typing import Any
+
+from policies.pods.field_paths import path_parts, value_at, with_value
+
+TRAINER = "trainer.kubeflow.org"
+CLUSTER_RUNTIME = "ClusterTrainingRuntime"
+_NODE, _ANCESTOR = "node", "trainer.kubeflow.org/trainjob-ancestor-step"
+_JOBS, _CONTAINERS = "spec.template.spec.replicatedJobs", "template.spec.template.spec.containers"
+
+
+def runtime_of(data: Any) -> tuple[str, str]:
+    """Return kind and name of the runtime of a TrainJob."""
+    reference = value_at(data, ("spec", "runtimeRef")) or {}
+    return str(value_at(reference, ("kind",)) or CLUSTER_RUNTIME), str(value_at(reference, ("name",)))
+
+
+def with_runtime(data: Any, runtime: Any) -> Any:
+    """Return a TrainJob that states what its runtime states in its place."""
+    policy, own = value_at(runtime, ("spec", "mlPolicy")) or {}, value_at(data, ("spec", "trainer")) or {}
+    if not (isinstance(policy, dict) and isinstance(own, dict) and isinstance(data.get("spec"), dict)):
+        return data
+    # Of mpi, 1 means one for each GPU, since v2.1.
+    of_mpi = value_at(policy, ("mpi", "numProcPerNode"))
+    stated = {
+        "numNodes": policy.get("numNodes") or 1,
+        "numProcPerNode": value_at(policy, ("torch", "numProcPerNode")) or (of_mpi if of_mpi != 1 else None),
+        "resourcesPerNode": _resources(runtime),
+    }
+    trainer = {**{key: value for key, value in stated.items() if value is not None}, **own}
+    if not policy.keys() & {"torch", "mpi"}:
+        trainer.pop("numProcPerNode", None)  # what it means, each of the others says itself
+    return with_value(data, ("spec", "trainer"), trainer)
+
+
+def _resources(runtime: Any) -> Any:
+    """Return the resources of the first container of nodes that has any."""
+    for job in _items(runtime, _JOBS):
+        labels = value_at(job, ("template", "metadata", "labels"))
+        if value_at(job, ("name",)) == _NODE or value_at(labels, (_ANCESTOR,)) == "trainer":
+            for container in _items(job, _CONTAINERS):
+                if value_at(container, ("name",)) == _NODE and container.get("resources"):
+                    return container["resources"]
+    return None
+
+
+def _items(data: Any, path: str) -> list[Any]:
+    found = value_at(data, path_parts(path))
+    return found if isinstance(found, list) else []
