@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -200,7 +201,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
             return ClassAdvice(choices, remedy, ask, ((Asked("GPUClass"),),))
-        offering = [each for each in offering if self._may_have_enough(each)]
+        # Nodes with fewer cards than the pod requests do not help.
+        offering = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
         permitted = self.allowed_of(offering)
         taking = () if permitted else tuple(c for c in offering if self.name_with_nodes(c, (c,)))
         with_nodes = tuple(filter(self._surely_has_nodes, permitted or offering))
@@ -223,11 +225,6 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         named = (Edit(ANNOTATION_PATH),) if GPU_CLASS in self.pod.annotations else ()
         kept = (each for each in pins if each.path != f"spec.nodeSelector[{key}]")
         return (*kept, *named, *(Edit(f"spec.nodeSelector[{key}]", value) for value in values[:1]))
-
-    def _may_have_enough(self, gpu_class: GPUClass) -> bool:
-        """Whether one node of the class may have as many of its cards as the pod requests."""
-        most = gpu_class.gpus_per_node
-        return most is None or self.amounts.get(gpu_class.resource, 0) <= most
 
     def edits_to_count(self, count: int) -> Edits:
         """Return the edits that set the number of GPUs. Empty if several containers request some."""

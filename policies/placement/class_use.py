@@ -1,4 +1,4 @@
-"""Which classes a namespace may use, which an autoscaler adds, and what they offer: what other rules read of rule gpu-class, too."""
+"""Which classes a namespace may use, which an autoscaler adds, and what they offer: other rules read this of gpu-class, too."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
