@@ -55,7 +55,7 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Aske
             if new is not None and nodes is not None:
                 after = replace(situation, nodes=(*nodes, new))
         case "Node", "spec.unschedulable":
-            after = _with_nodes(situation, _uncordoned)
+            after = _with_nodes(situation, lambda node: _uncordoned(node, finding.ask))
         case "Node", path:
             key = str(path_parts(path)[-1])
             after = _with_nodes(situation, lambda node: _labelled(node, key, asked.value, finding.ask))
@@ -115,8 +115,11 @@ def _with_nodes(situation: Situation, change: Callable[[JSON], JSON]) -> Situati
     return replace(situation, nodes=tuple(map(change, situation.nodes or ())))
 
 
-def _uncordoned(node: JSON) -> JSON:
-    spec = node["spec"]
+def _uncordoned(node: JSON, asked: str) -> JSON:
+    """Return the node without its cordon, if it has all resources that the words name."""
+    wanted, spec = asked.partition(" with ")[2].split(" and "), node["spec"]
+    if not set(wanted) <= set(node["status"]["allocatable"]):
+        return node
     taints = [each for each in spec.get("taints", ()) if each["key"] != CORDON["key"]]
     return {**node, "spec": {**spec, "unschedulable": False, "taints": taints}}
 

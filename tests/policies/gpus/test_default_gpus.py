@@ -191,6 +191,12 @@ TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
         f"{LIMITS}: {ORIGIN}; ask the platform team to grant one",
     ),
     the_pod_has_other_gpus=(QUOTA, False, False, f"{LIMITS}: {ORIGIN}"),
+    about_an_amount_that_its_author_wrote=(
+        replace(QUOTA, path="spec.initContainers[0].resources.limits[nvidia.com/gpu]"),
+        True,
+        False,
+        "spec.initContainers[0].resources.limits[nvidia.com/gpu]: must have a quota",
+    ),
     about_another_field=(
         replace(QUOTA, path="spec.nodeName"),
         False,
@@ -205,6 +211,21 @@ def test_a_denial_names_the_limit_range(finding: Finding, all_of_pod: bool, remo
     found = explained(finding, defaults, all_of_pod=all_of_pod, removes=removes)
 
     assert found.sentence() == want
+
+
+def test_a_denial_of_one_of_two_resources_asks_for_that_one() -> None:
+    stored = limit_range("gpus", default={GPU: "1", f"{GPU}.shared": "1"})
+    limits = namespace_limits([decode_limit_range(json.dumps(stored).encode())])
+    defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
+    asked = []
+    for name in (GPU, f"{GPU}.shared"):
+        finding = replace(QUOTA, path=f"spec.containers[0].resources.limits[{name}]")
+        asked.append(explained(finding, defaults, all_of_pod=True, removes=False).ask)
+
+    assert asked == [
+        "to take nvidia.com/gpu out of LimitRange gpus",
+        "to take nvidia.com/gpu.shared out of LimitRange gpus",
+    ]
 
 
 EACH_GETS_IT = "each container that requests none gets it, also sidecars and init containers"

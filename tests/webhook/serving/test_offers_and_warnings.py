@@ -98,7 +98,7 @@ def pending(resource: str, advice: str) -> list[str]:
 
 ALL_CORDONED = (
     "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending; "
-    "or ask the platform team to uncordon one of them [gpu-class]"
+    "or ask the platform team to uncordon one of them with nvidia.com/gpu [gpu-class]"
 )
 CORDONED = f"set {CLASS}: nvidia-t4; {ALL_CORDONED}"
 UNTOLERATED = (
