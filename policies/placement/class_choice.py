@@ -201,27 +201,27 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
             return ClassAdvice(choices, remedy, ask, ((Asked("GPUClass"),),))
-        # Nodes with fewer cards than the pod requests do not help.
-        offering = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
-        permitted = self.allowed_of(offering)
-        taking = () if permitted else tuple(c for c in offering if self.name_with_nodes(c, (c,)))
-        with_nodes = tuple(filter(self._surely_has_nodes, permitted or offering))
-        wanted = taking or with_nodes or permitted or offering
-        asking = asking_for_classes(
-            {each.name: self._edits_to_name(each.name) for each in wanted},
+        large_enough = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
+        permitted = self.allowed_of(large_enough)
+        taking = () if permitted else tuple(c for c in large_enough if self.name_with_nodes(c, (c,)))
+        with_nodes = tuple(filter(self._surely_has_nodes, permitted or large_enough))
+        wanted = taking or with_nodes or permitted or large_enough
+        return asking_for_classes(
+            {each.name: self._edits_to_get(each) for each in wanted},
             self.namespace,
             is_allowed=bool(permitted),
             needs_nodes=self._knows_classes_of_nodes and not taking,
-        )
-        return asking._replace(choices=choices, remedy=remedy)
+        )._replace(choices=choices, remedy=remedy)
 
-    def _edits_to_name(self, name: str) -> Edits:
-        """Return the edits by which the pod gets the class instead of what it pins itself to."""
-        key, values = self.label_key, label_values(self.gpu_classes.resolve(name), None, self.label_key)
+    def _edits_to_get(self, gpu_class: GPUClass) -> Edits:
+        """Return the edits by which the pod gets the class instead of what it pins itself to, and other vendors' GPUs."""
+        key, values = self.label_key, node_label_values(gpu_class, self.label_key)
         is_free = pinning(self.pod, self.gpu_classes) is None and allows_label(self.pod, key, values)
-        pins = () if is_free else without_pins(self.pod, self.gpu_classes)
+        others = [name for name in self.amounts if vendor(name) != vendor(gpu_class.resource)]
+        paths = (path for place in self.pod.places for name in others for path in place.amount_paths(name))
+        pins = (*map(Edit, paths), *(() if is_free else without_pins(self.pod, self.gpu_classes)))
         if not self.is_placed:
-            return (*pins, Edit(ANNOTATION_PATH, name))
+            return (*pins, Edit(ANNOTATION_PATH, gpu_class.name))
         named = (Edit(ANNOTATION_PATH),) if GPU_CLASS in self.pod.annotations else ()
         kept = (each for each in pins if each.path != f"spec.nodeSelector[{key}]")
         return (*kept, *named, *(Edit(f"spec.nodeSelector[{key}]", value) for value in values[:1]))

@@ -14,7 +14,7 @@ from tests.oracle.worlds import CARDS, CORDON, MI300X, PRODUCT, ROOM
 from tests.remedies.situations import Quota, Situation, pod_of
 
 QUOTAS = ("GPUQuota", "ClusterGPUQuota")
-TAKEN_OUT = re.compile(r"to take (\S+) out of LimitRange")
+TAKEN_OUT = re.compile(r"to take (.+) out of LimitRange")
 REQUIRED = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 LARGE = {**ROOM, "cpu": "512", "memory": "8Ti"}
 MANY = "64"
@@ -64,7 +64,8 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Aske
             after = replace(situation, rules=edited["spec"]["rules"])
         case "LimitRange", path:
             taken = TAKEN_OUT.search(finding.ask)
-            ranges = [_without(each, path, taken and taken[1]) for each in situation.limit_ranges]
+            resources = taken[1].split(" and ") if taken else []
+            ranges = [_without(each, path, resources) for each in situation.limit_ranges]
             after = replace(situation, limit_ranges=tuple(ranges))
         case _:
             pass
@@ -144,8 +145,8 @@ def _stored(item: JSON) -> JSON:
     }
 
 
-def _without(limit_range: JSON, path: str, resource: str | None) -> JSON:
-    """Return the LimitRange without the field, or without all that it says of a resource."""
+def _without(limit_range: JSON, path: str, resources: list[str]) -> JSON:
+    """Return the LimitRange without the field, or without all that it says of resources."""
     stored = [_stored(item) for item in limit_range["spec"]["limits"]]
     limit_range = {**limit_range, "spec": {"limits": stored}}
     items = enumerate(stored)
@@ -153,9 +154,11 @@ def _without(limit_range: JSON, path: str, resource: str | None) -> JSON:
         ("spec", "limits", number, field, resource)
         for number, item in items
         for field in item
-        if resource and field != "type" and resource in item[field]
+        if field != "type"
+        for resource in resources
+        if resource in item[field]
     ]
     edited: JSON = with_edits(
-        limit_range, [(each, None) for each in (fields if resource else [path_parts(path)])]
+        limit_range, [(each, None) for each in (fields if resources else [path_parts(path)])]
     )
     return edited

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from policies.finding import Edit, Edits, Finding, plain
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import NO_NODE
+from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, value_at, with_edits
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
@@ -117,7 +118,9 @@ class Subject:
             return ""
         if situation.pools or "autoscaledClasses" in situation.rules.get("gpu-class", {}):
             return ""
-        if any(each.finding.reason in {NO_NODE, UNKNOWN_RESOURCE_NAME} for each in seen(after)):
+        if any(
+            each.finding.reason in {NO_NODE, UNKNOWN_CLASS, UNKNOWN_RESOURCE_NAME} for each in seen(after)
+        ):
             return ""  # it says itself that the pod stays pending
         return "" if answer.room() else "no node takes it"
 

@@ -203,6 +203,12 @@ WITHOUT_AFFINITY = Edit(REQUIRED_AFFINITY)
     of_a_pod_that_pins_itself=(AMD, False, {"nodeSelector": T4}, ("", (NODES, WITHOUT_T4, NAMED))),
     of_a_pod_that_excludes_it=(AMD, False, NOT_AMD, ("", (NODES, WITHOUT_AFFINITY, NAMED))),
     of_a_pod_that_the_scheduler_does_not_place=(AMD, True, {}, ("", (NODES, SELECTED))),
+    of_a_pod_with_gpus_of_another_vendor=(
+        AMD,
+        False,
+        {"initContainers": [gpu_container("1", name="init")]},
+        ("", (NODES, Edit("spec.initContainers[0].resources.limits[nvidia.com/gpu]"), NAMED)),
+    ),
     of_one_that_names_another=(
         AMD,
         True,
@@ -214,7 +220,9 @@ def test_what_is_asked_for_and_what_the_pod_needs_then(
     allowed: str, is_placed: bool, tweaks: JSON, want: tuple[str, Change]
 ) -> None:
     found = selection("amd.com/gpu", allowed=(allowed,), nodes=ONLY_T4, is_placed=is_placed)
-    found = replace(found, pod=view(pod(gpu_container(), **tweaks)))
+    requesting = gpu_container(resource="amd.com/gpu")
+    amounts = {"amd.com/gpu": 1, "nvidia.com/gpu": 1}
+    found = replace(found, pod=view(pod(requesting, **tweaks)), amounts=amounts)
 
     advice = found.without_usable_class()
 
