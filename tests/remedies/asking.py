@@ -1,7 +1,7 @@
 """Makes the changes that a finding asks the people who run the cluster for, and then the edits of the author."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
 from msgspec.structs import replace
@@ -44,11 +44,10 @@ def _after(situation: Situation, document: JSON, finding: Finding, change: Chang
 
 def _changed(situation: Situation, document: JSON, finding: Finding, asked: Asked) -> Situation | None:
     """Return the situation after one change; None if it is not followed."""
-    quota, nodes, after = situation.quota, situation.nodes, None
+    nodes, after = situation.nodes, None
     match asked.kind, asked.path:
-        case kind, path if kind in QUOTAS:
-            if quota is not None and path and document["kind"] == "Pod":
-                after = replace(situation, quota=_raised(quota, asked))
+        case kind, _ if kind in QUOTAS:
+            after = with_quotas(situation, [asked]) if document["kind"] == "Pod" else None
         case "Node", "":
             pod = situation.answer(document).reviewed or pod_of(document)
             new = _node(asked.value, pod) if asked.value is not None else None
@@ -70,6 +69,16 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Aske
         case _:
             pass
     return after
+
+
+def with_quotas(situation: Situation, asks: Iterable[Asked]) -> Situation | None:
+    """Return the situation with all changes of quotas; None if nothing is asked of a quota that exists."""
+    quota, asked = situation.quota, [each for each in asks if each.kind in QUOTAS and each.path]
+    if quota is None or not asked:
+        return None
+    for each in asked:
+        quota = _raised(quota, each)
+    return replace(situation, quota=quota)
 
 
 def _raised(quota: Quota, asked: Asked) -> Quota:
