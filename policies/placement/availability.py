@@ -28,8 +28,8 @@ from policies.gpus.resource_mapping import (
 )
 from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_advice import MAX_NAMES_LISTED, alternatives_in_words
-from policies.placement.class_choice import offers, without_pins
-from policies.placement.class_use import ClassUse
+from policies.placement.class_choice import without_pins
+from policies.placement.class_use import ClassUse, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS

@@ -1,9 +1,9 @@
 """How a pod gets another class, and what to ask for if no node takes it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from policies.finding import Asked, Edits, Finding, Reason, Severity
+from policies.finding import Asked, Change, Edits, Finding, Reason, Severity
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 
@@ -21,7 +21,7 @@ class ClassAdvice(NamedTuple):
     choices: tuple[Edits, ...] = ()
     remedy: str = ""
     ask: str = ""
-    asks: tuple[Asked, ...] = ()
+    asks: tuple[Change, ...] = ()
 
 
 def or_autoscaled(classes: str) -> str:
@@ -29,9 +29,28 @@ def or_autoscaled(classes: str) -> str:
     return f", or to name {classes} in {AUTOSCALED} if an autoscaler adds them" if classes else ""
 
 
-def nodes_of(classes: Iterable[str]) -> tuple[Asked, ...]:
+def nodes_of(classes: Iterable[str]) -> tuple[Change, ...]:
     """Return what asking for nodes of one of the classes asks for."""
-    return tuple(Asked("Node", "", name) for name in classes)
+    return tuple((Asked("Node", value=name),) for name in classes)
+
+
+def asking_for_classes(
+    edits: Mapping[str, Edits], namespace: str, *, is_allowed: bool, needs_nodes: bool
+) -> ClassAdvice:
+    """Return whom to ask for one of these classes, and the edits of the pod that follow. Empty without classes."""
+    classes = alternatives_in_words([*edits])
+    ask = f"for nodes of {classes}"
+    if not is_allowed:
+        ask = f"to allow {classes} in namespace {namespace}{', and for nodes of it' if needs_nodes else ''}"
+    changes = (
+        (
+            *(() if is_allowed else (Asked("GPUPolicy", ALLOWED_PATH, name),)),
+            *((Asked("Node", value=name),) if is_allowed or needs_nodes else ()),
+            *of_pod,
+        )
+        for name, of_pod in [*edits.items()][:MAX_NAMES_LISTED]
+    )
+    return ClassAdvice(ask=ask, asks=tuple(changes)) if edits else ClassAdvice()
 
 
 def alternatives_in_words(names: Sequence[str]) -> str:

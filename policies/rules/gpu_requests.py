@@ -301,7 +301,7 @@ def total_findings(
                 scaled = [edit for each, amount in parts for edit in each.set_to(amount)]
                 choices = together(*scaled) if all(amount for _, amount in parts) else ()
             raised = Asked("GPUPolicy", "spec.rules.gpu-requests.maxPerPod", int(total))
-            asks = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else (raised,)
+            asks = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else ((raised,),)
             yield Finding(
                 reason=complaint.reason,
                 severity=complaint.severity,
@@ -415,7 +415,7 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
                 is_example=True,
                 remedy="remove the request if it only monitors GPUs",
                 ask="to exempt its namespace in the GPUPolicy",
-                asks=(Asked("GPUPolicy", "spec.exempt"),),
+                asks=((Asked("GPUPolicy", "spec.exempt"),),),
             )
 
 

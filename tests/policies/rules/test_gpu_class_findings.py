@@ -348,7 +348,9 @@ def node_facts(*t4: NodeState) -> NodeFacts:
         asking("nvidia-t4"),
         ANY,
         [],
-        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS} (to uncordon one of them)"],
+        [
+            f"class nvidia-t4: all its nodes are cordoned now, {PENDS} (to uncordon one of them with nvidia.com/gpu)"
+        ],
     ),
     none_of_its_nodes_has_it=(
         asking("nvidia-t4"),
