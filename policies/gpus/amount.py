@@ -31,7 +31,7 @@ NOUNS = {
     Measure.CORE_PERCENT: "percents of a GPU",
     Measure.CORE_MILLIS: "thousandths of a GPU",
 }
-"""What is counted of resources that are no whole devices."""
+"""What is counted of resources other than whole devices."""
 
 
 class Amount(msgspec.Struct, frozen=True):
