@@ -31,7 +31,7 @@ NOUNS = {
     Measure.CORE_PERCENT: "percents of a GPU",
     Measure.CORE_MILLIS: "thousandths of a GPU",
 }
-"""What is counted of resources other than whole devices."""
+"""The unit of each measure but whole devices, in the plural."""
 
 
 class Amount(msgspec.Struct, frozen=True):

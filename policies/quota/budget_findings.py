@@ -22,6 +22,7 @@ from policies.quota.fit import demands
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import ReservationOutcome
 from policies.quota.spec import NAME, budget_field
+from policies.times import utc
 
 BUDGET_SPENT = Reason("BudgetSpent", "the GPU-hours that the namespace may use in this period are spent")
 BUDGET_LOW = Reason("BudgetLow", "few of the GPU-hours that the namespace may use in this period are left")
@@ -89,8 +90,8 @@ def how_long(budget: Budget, spending: Spending, keys: Collection[str], used: Ve
 
 
 def time_of(at: int) -> str:
-    """Return a moment for people: `2026-12-01T00:00Z`."""
-    return f"{moment(at):%Y-%m-%dT%H:%MZ}"
+    """Return a moment in words, to the minute: what is estimated must not change all the time."""
+    return utc(moment(at).replace(second=0))
 
 
 def _spent(

@@ -151,14 +151,14 @@ def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
 def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> ResourceClaim:
     """Return the claim with each request reduced by `counted(device class, count)`. The scheduler requests only exact counts."""
     left: list[DeviceRequest] = []
-    for each in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
-        devices = each.exactly or each
+    for request in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
+        devices = request.exactly or request
         count = 1 if devices.count is None else devices.count
-        if each.first_available or devices.allocation_mode not in {"", "ExactCount"} or count < 1:
-            left.append(each)
+        if request.first_available or devices.allocation_mode not in {"", "ExactCount"} or count < 1:
+            left.append(request)
         elif rest := count - counted(devices.device_class_name, count):
             reduced = replace(devices, count=rest)
-            left.append(replace(each, exactly=reduced) if each.exactly else reduced)
+            left.append(replace(request, exactly=reduced) if request.exactly else reduced)
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 

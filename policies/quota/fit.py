@@ -184,17 +184,17 @@ def demands(
     The result is empty for an object with more than MAX_TEMPLATES.
     """
     demanded: list[TemplateDemand] = []
-    for each in workload.pods:
-        if each.denied or (each.count.running == 0 and not each.count.maximum):
+    for pods in workload.pods:
+        if pods.denied or (pods.count.running == 0 and not pods.count.maximum):
             continue
         if len(demanded) == MAX_TEMPLATES:
             return ()
-        demand = pod_demand(each.admitted, catalogue, unclassified_pods)
+        demand = pod_demand(pods.admitted, catalogue, unclassified_pods)
         amounts = demand.vector
-        if named_nodes(each.admitted):
+        if named_nodes(pods.admitted):
             amounts = {key: amount for key, amount in amounts.items() if not key.startswith(CLASSES)}
         if amounts and not demand.denials:
-            demanded.append(TemplateDemand(each.path, amounts, each.count))
+            demanded.append(TemplateDemand(pods.path, amounts, pods.count))
     return tuple(demanded)
 
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from policies.finding import PLATFORM_TEAM, Asked, Edit, Finding, Severity, Wait, either, in_words
+from policies.finding import Asked, Edit, Finding, Severity, Wait, either, in_words
 from policies.pods.workload import Workload
 from policies.quota.amounts import NOTHING, format_amount, texts, unit
 from policies.quota.demand import Catalogue
@@ -12,7 +12,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, WAIT_UNTIL_FREE, room_for_update
-from policies.quota.shortage_facts import amounts_in_words, grants, largest_namespaces
+from policies.quota.shortage_facts import amounts_in_words, escalation, grants, largest_namespaces
 from policies.quota.spec import hard_field
 
 
@@ -36,16 +36,17 @@ def fit_warning(
     is_one_gang = (workload.target or workload).is_one_gang
     if queueing_enabled and is_impossible and is_one_gang and failure is FitFailure.TOO_LITTLE:
         failure = FitFailure.GANG_TOO_LARGE
-    whose, granted, _ = _limits(fit, namespace)
+    _, granted, _ = _limits(fit, namespace)
     never_fits = f"{_amount(fit)}, which can never fit: {granted}"
-    ask = f"to raise {hard_field(fit.key)}{f' of {whose}' if fit.team_state else ''}"
+    keys, team = [fit.key], fit.team_state.team if fit.team_state else None
+    ask, contact = escalation([] if team else keys, keys if team else [], team)
     asks = (Asked("ClusterGPUQuota" if fit.team_state else "GPUQuota", hard_field(fit.key), str(fit.needed)),)
     warning = partial(
         Finding,
         reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[will_queue],
         severity=Severity.WARNING,
         path=fit.path,
-        contact=(fit.team_state.team.contact if fit.team_state else "") or PLATFORM_TEAM,
+        contact=contact,
     )
     match failure:
         case FitFailure.POD_TOO_LARGE:

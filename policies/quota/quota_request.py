@@ -151,11 +151,13 @@ def decide_alone(
 
 
 def decide_by_own_catalogue(
-    ledger: QuotaLedger, request: QuotaRequest, catalogue: Catalogue
+    ledger: QuotaLedger, request: QuotaRequest, catalogue: Catalogue, *, waiting: int = 0
 ) -> ReservationOutcome:
-    """Decide on one request as if the ledger was counted under this catalogue and nobody waited. Reserve nothing."""
+    """Decide on one request as if the ledger was counted under this catalogue, and so many pods waited. Reserve nothing."""
     version = CatalogueVersion(catalogue_digest(catalogue), ledger.unclassified_pods)
-    counted = msgspec.structs.replace(ledger, class_catalogue=str(version), waiting=0, scarce={}, marks={})
+    counted = msgspec.structs.replace(
+        ledger, class_catalogue=str(version), waiting=waiting, scarce={}, marks={}
+    )
     return decide_alone(counted, request.on(counted, {}))
 
 

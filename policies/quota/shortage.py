@@ -11,7 +11,7 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Asked, Edit, Edits, Finding, Reason, Wait, in_words, together
+from policies.finding import Asked, Edit, Edits, Finding, Reason, Wait, in_words, together
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -26,6 +26,7 @@ from policies.quota.quota_request import QuotaRequest
 from policies.quota.shortage_facts import (
     MAX_NAMES_LISTED,
     amounts_in_words,
+    escalation,
     largest_namespaces,
     shortage_facts,
 )
@@ -99,7 +100,10 @@ def exceeded(
         ]
         for holders in (ledger.holders, {})
     )
-    ask, contact = _escalation(ledger, shortfalls)
+    own, of_team = (
+        [each.key for each in shortfalls if bool(each.team) is is_team] for is_team in (False, True)
+    )
+    ask, contact = escalation(own, of_team, ledger.team_state.team if ledger.team_state else None)
     lengths = (
         (MAX_NAMES_LISTED, named),
         (MAX_NAMES_LISTED, unnamed),
@@ -212,25 +216,6 @@ def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[Asked]:
         yield Asked(kind, hard_field(each.key), str(needed))
 
 
-def _escalation(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> tuple[str, str]:
-    """Return what to ask for, and whom: the contact of the team if only the team is exceeded and it names one."""
-    own, of_team = (
-        [each.key for each in shortfalls if bool(each.team) is is_team] for is_team in (False, True)
-    )
-    contact = ledger.team_state.team.contact if ledger.team_state else ""
-    if of_team and ledger.team_state and not own:
-        title = team_title(ledger.team_state.team.name)
-        return f"to raise {_fields(of_team)} of {title}", contact or PLATFORM_TEAM
-    ask = f"to raise {_fields(own)}"
-    if of_team:
-        ask += f", and {contact} to raise the team's" if contact else ", and the team's"
-    return ask, PLATFORM_TEAM
-
-
-def _fields(keys: Sequence[str]) -> str:
-    return hard_field(keys[0]) if len(keys) == 1 else "spec.hard"
-
-
 _LARGEST = "; largest: "
 """Introduces the largest namespace of the team, at the end of the facts."""
 
@@ -242,8 +227,8 @@ def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> 
     return next(filter(None, largest), "")
 
 
-def _left(each: Shortfall) -> Fraction:
-    return max(each.hard - each.used - each.reserved, NOTHING)
+def _left(shortfall: Shortfall) -> Fraction:
+    return max(shortfall.hard - shortfall.used - shortfall.reserved, NOTHING)
 
 
 def _cheaper_class(

@@ -1,15 +1,18 @@
 """What a quota lacks, in words: amounts, what is used and granted, and the largest namespaces of a team."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from math import ceil
+from typing import Protocol
 
+from policies.finding import PLATFORM_TEAM
 from policies.quota.amounts import GPUS, NOTHING, format_amount, key_order, unit
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
-from policies.quota.spec import NAME
+from policies.quota.spec import NAME, hard_field
+from policies.times import utc
 
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
@@ -26,6 +29,35 @@ def quota_title(namespace: str, ledger: QuotaLedger) -> str:
     if ledger.has_quota:
         return f"quota {namespace}/{NAME}"
     return team_title(ledger.team_state.team.name) if ledger.team_state else f"namespace {namespace}"
+
+
+class NamedTeam(Protocol):
+    """A team, and whom to ask for more of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def contact(self) -> str: ...
+
+
+def escalation(
+    own: Sequence[str], of_team: Sequence[str], team: NamedTeam | None, contact: str = PLATFORM_TEAM
+) -> tuple[str, str]:
+    """Return what to ask for, and whom: the contact of the team if only the team has too little and it names one.
+
+    own, of_team: the dimensions of which the GPUQuota, or the team, has too little. contact: whom else.
+    """
+    of = team.contact if team else ""
+    if team and of_team and not own:
+        return f"to raise {_fields(of_team)} of {team_title(team.name)}", of or contact
+    ask = f"to raise {_fields(own)}"
+    if of_team:
+        ask += f", and {of} to raise the team's" if of else ", and the team's"
+    return ask, contact
+
+
+def _fields(keys: Sequence[str]) -> str:
+    return hard_field(keys[0]) if len(keys) == 1 else "spec.hard"
 
 
 def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:
@@ -69,7 +101,7 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int, said: set
     for each in shortfalls:
         figures = each.requested, each.used, each.reserved, each.hard, each.guaranteed_to_others
         by_figures.setdefault(figures, []).append(each.key)
-    until = now.astimezone(UTC) + timedelta(seconds=RELEASE_SECONDS)
+    until = utc(now + timedelta(seconds=RELEASE_SECONDS), now)
     facts = []
     for (requested, used, reserved, hard, guaranteed), keys in by_figures.items():
         amount = amounts_in_words(dict.fromkeys(keys, requested))
@@ -77,7 +109,7 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int, said: set
             who = "it" if shortfalls[0].team else "the quota"
             facts.append(f"{amount} can never fit: {who} {grants(hard, guaranteed)}")
             continue
-        creating = f", {format_amount(reserved)} being created (until {until:%H:%M:%SZ})" if reserved else ""
+        creating = f", {format_amount(reserved)} being created (until {until})" if reserved else ""
         held = f"{format_amount(used)} of {format_amount(hard)} used{' or guaranteed' if guaranteed else ''}"
         facts.append(f"{'' if amount in said else f'requested {amount}, '}{held}{creating}")
         said.add(amount)

@@ -158,34 +158,34 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
     with_gpus = [(pods, list(_with_gpus(pods.pod.apps, mapping))) for pods in workload.pods]
     all_counted = all(counted or not mapping.pod_requests_gpus(pods.pod) for pods, counted in with_gpus)
     compared = [
-        (pods, counted, each)
+        (pods, counted, stated)
         for pods, counted in with_gpus
         if counted
-        for each in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
-        if not _is_set_elsewhere(each, pods)
+        for stated in stated_processes(workload.group, workload.kind, workload.data, path_parts(pods.path))
+        if not _is_set_elsewhere(stated, pods)
     ]
     if all_counted:
         yield from _of_serve_config(workload, with_gpus, compared)
     known: set[str] = set()
-    for pods, counted, each in compared:
-        field, gpus, same = each.field, _gpus(counted), [(pods, counted)]
+    for pods, counted, stated in compared:
+        field, gpus, same = stated.field, _gpus(counted), [(pods, counted)]
         nodes = pods.owner.model_pods if field.shared else 1
         if nodes is None or (field.anywhere and not (all_counted and _have_most(gpus, compared))):
             continue
         if not field.anywhere:
-            same = [(others, of_others) for others, of_others, other in compared if other.path == each.path]
-        by = partial(_field_set_to, each), partial(_request_in, same)
+            same = [(others, of_others) for others, of_others, other in compared if other.path == stated.path]
+        by = partial(_field_set_to, stated), partial(_request_in, same)
         whose = f"a pod of {pods.path}" if nodes == 1 else f"{nodes} pods with {gpus} each"
         is_script = field.torchrun and not _any_command_has(_TORCHRUN, [pods])
         is_partial = is_script or field.anywhere or field.shared
         may_be_fewer = is_partial or _any_command_has(_MPI_LAYOUT, workload.pods)
-        mismatch = _mismatch(each.count, each.times, gpus, nodes, whose, *by, may_be_fewer=may_be_fewer)
-        if mismatch is None or each.path in known:
+        mismatch = _mismatch(stated.count, stated.times, gpus, nodes, whose, *by, may_be_fewer=may_be_fewer)
+        if mismatch is None or stated.path in known:
             continue
-        known.add(each.path)
-        if field.before and each.count == 1:
+        known.add(stated.path)
+        if field.before and stated.count == 1:
             mismatch = replace(mismatch, message=f"{mismatch.message} before {field.before}")
-        yield replace(mismatch, path=each.path, value=str(each.count))
+        yield replace(mismatch, path=stated.path, value=str(stated.count))
 
 
 def _of_serve_config(

@@ -28,6 +28,7 @@ from certs.check import PEMPair, PublishedBundles, expires_at, issued_by, observ
 from certs.issue import issue_authority, issue_server
 from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.secret import CA, CERTIFICATE, KEY
+from policies.times import utc
 from webhook.certificates.objects import ChangeSignal, ClusterConfigurations, ClusterSecret, SecretName
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -109,7 +110,7 @@ class SecretCertificate:
         if served is None:
             return [self._problem]
         if (end := expires_at(served.certificate)) <= now:
-            return [f"the certificate expired at {end:%Y-%m-%d %H:%M} UTC"]
+            return [f"the certificate expired at {utc(end)}"]
         if last_read is None:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
         problems = _untrusted(served, last_read.configurations, now)

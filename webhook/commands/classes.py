@@ -92,19 +92,19 @@ def _share(share: HostShare) -> str:
     return " and ".join(f"{amount} {what}" for amount, what in stated if amount is not None)
 
 
-def _notes(each: ListedClass) -> list[str]:
-    notes = [f"MIG {', '.join(each.mig_profiles)}"] if each.mig_profiles else []
-    if each.per_gpu is not None:
-        notes.append(f"perGPU {_share(each.per_gpu)}")
-    elif each.allocatable_per_gpu is not None:
-        notes.append(f"perGPU not set; nodes have {_share(each.allocatable_per_gpu)}")
-    if each.can_be_made and not each.has_nodes:
+def _notes(listed: ListedClass) -> list[str]:
+    notes = [f"MIG {', '.join(listed.mig_profiles)}"] if listed.mig_profiles else []
+    if listed.per_gpu is not None:
+        notes.append(f"perGPU {_share(listed.per_gpu)}")
+    elif listed.allocatable_per_gpu is not None:
+        notes.append(f"perGPU not set; nodes have {_share(listed.allocatable_per_gpu)}")
+    if listed.can_be_made and not listed.has_nodes:
         notes.append("nodes are made when pods need them")
-    if each.capacity is None:
+    if listed.capacity is None:
         return notes
-    for name, (has, free) in each.capacity.resources.items():
-        if name != each.resource:
+    for name, (has, free) in listed.capacity.resources.items():
+        if name != listed.resource:
             notes.append(f"{name}: {amount_or_unknown(free)} of {format_amount(has)} free")
-    if each.capacity.nodes_away:
-        notes.append(f"{counted(each.capacity.nodes_away, 'node')} not Ready or cordoned")
+    if listed.capacity.nodes_away:
+        notes.append(f"{counted(listed.capacity.nodes_away, 'node')} not Ready or cordoned")
     return notes

@@ -23,8 +23,9 @@ from policies.quota.spec import LimitsSpec
 from policies.quota.team_spec import TeamMatch, limits_warnings
 from policies.registry import RULES
 from policies.rule import Mode
+from policies.times import utc
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import decode_metadata, timestamp
+from webhook.cluster.objects import decode_metadata
 from webhook.commands.options import (
     ClusterChoice,
     cluster_options,
@@ -204,7 +205,7 @@ def _mode(effective: EffectivePolicy, bound: BoundRule | None, rule_id: str, now
     if bound is None:
         return {"id": rule_id, "mode": Mode.DISABLED.value, "because": None}
     exemption, paused = effective.exemption(rule_id, now), effective.paused_until_at(now)
-    because = f"paused until {timestamp(paused)}" if paused else None
+    because = f"paused until {utc(paused)}" if paused else None
     if exemption is not None:
         because = f"exempted: {exemption.reason}"
     return {"id": rule_id, "mode": effective.mode(bound, now).value, "because": because}
@@ -254,7 +255,7 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
         screen.paragraph(message, indent=2, style="yellow")
     screen.paragraph(f"governs {where}", indent=2)
     if policy["pausedUntil"] is not None:
-        until = timestamp(policy["pausedUntil"])
+        until = utc(policy["pausedUntil"])
         if policy["paused"]:
             screen.paragraph(f"paused until {until}: every rule only audits", indent=2, style="yellow")
         else:

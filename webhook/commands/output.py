@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from fractions import Fraction
 from textwrap import wrap
 from typing import Any, NoReturn
@@ -20,6 +20,7 @@ from rich.text import Text
 from policies.finding import truncate
 from policies.printable import printable, printable_json, printable_lines
 from policies.quota.amounts import format_amount
+from policies.times import utc
 from webhook.configuration.yaml_documents import dump_document
 
 FAILED = 1
@@ -112,10 +113,7 @@ def amount_or_unknown(amount: Fraction | None) -> str:
 
 def since(moment: datetime | None, now: datetime) -> str:
     """Return ` since 07:13 UTC`, with the day unless it is today; "" without a time."""
-    if moment is None:
-        return ""
-    moment = moment.astimezone(UTC)
-    return f" since {moment:{'%H:%M' if moment.date() == now.date() else '%Y-%m-%d %H:%M'}} UTC"
+    return f" since {utc(moment, now)}" if moment else ""
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:

@@ -100,28 +100,28 @@ def document(report: SizeReport, prices: Prices | None) -> dict[str, Any]:
     }
 
 
-def _workload(each: SizedWorkload) -> dict[str, Any]:
+def _workload(workload: SizedWorkload) -> dict[str, Any]:
     return {
-        "namespace": each.namespace,
-        "owner": each.owner,
-        "pods": each.pods,
-        **_size(each.size),
-        "peakMemoryGiB": _number(each.peaks.memory_gib),
-        "peakUse": _number(each.peaks.use),
-        "gpuHours": _number(each.gpu_hours),
-        "idle": each.peaks.are_idle,
-        "suggestions": [_suggestion(suggestion) for suggestion in each.suggestions],
+        "namespace": workload.namespace,
+        "owner": workload.owner,
+        "pods": workload.pods,
+        **_size(workload.size),
+        "peakMemoryGiB": _number(workload.peaks.memory_gib),
+        "peakUse": _number(workload.peaks.use),
+        "gpuHours": _number(workload.gpu_hours),
+        "idle": workload.peaks.are_idle,
+        "suggestions": [_suggestion(suggestion) for suggestion in workload.suggestions],
     }
 
 
-def _suggestion(each: Suggestion) -> dict[str, Any]:
+def _suggestion(suggestion: Suggestion) -> dict[str, Any]:
     return {
-        **_size(each.size),
-        "because": each.because,
-        "remark": each.remark,
-        "gpuHours": _number(each.gpu_hours),
-        "savedGPUHours": _number(each.saved_gpu_hours),
-        **({} if each.saved_cents is None else {"saved": money(each.saved_cents)}),
+        **_size(suggestion.size),
+        "because": suggestion.because,
+        "remark": suggestion.remark,
+        "gpuHours": _number(suggestion.gpu_hours),
+        "savedGPUHours": _number(suggestion.saved_gpu_hours),
+        **({} if suggestion.saved_cents is None else {"saved": money(suggestion.saved_cents)}),
     }
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from policies.finding import truncate
 from policies.printable import first_names
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
+from policies.times import utc
 from webhook.cluster.capacity import NO_CAPACITY
 from webhook.commands import quota_text
 from webhook.commands.output import Screen, amount_or_unknown, counted, since
@@ -33,7 +34,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
     """Print the status as text, or only its problems. Only the first line, and what idle GPUs lost, depend on the time."""
     status = only_problems(status) if problems else status
     title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}"
-    screen.line(f"{title}  {status.at:%Y-%m-%d %H:%M:%S} UTC", "bold")
+    screen.line(f"{title}  {utc(status.at)}", "bold")
     for part in status.installation.parts:
         if part.for_administrators:
             continue
@@ -84,18 +85,20 @@ def _policies(screen: Screen, status: ClusterStatus, policies: Sequence[PolicySt
         screen.line("  the built-in defaults are in force")
     for policy in policies:
         style = "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
-        screen.paragraph(f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=style)
+        screen.paragraph(
+            f"{policy.name:<{NAME}} {_policy(policy, status.at)}", indent=2, hanging=NAME + 1, style=style
+        )
         for exemption in policy.exemptions:
             screen.paragraph(f"exempt: {exemption}", indent=NAME + 3)
 
 
-def _policy(policy: PolicyStatus) -> str:
-    since = f" since {policy.since:%Y-%m-%d %H:%M}" if policy.since else ""
+def _policy(policy: PolicyStatus, now: datetime) -> str:
+    since = f" since {utc(policy.since, now)}" if policy.since else ""
     # The message has a line for each problem.
     why = policy.message.removeprefix("it is not in force").lstrip(":; \n").replace("\n", " ")
     state = f"in force{since}" if policy.in_force else f"not in force: {why}"
     if policy.paused_until is not None:
-        state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
+        state = f"PAUSED until {utc(policy.paused_until, now)}, every rule only audits"
     rules = ", ".join(f"{len(rules_in_mode)} {mode}" for mode, rules_in_mode in policy.modes.items())
     by_mode = f"; rules: {rules}" if rules else ""
     return f"{state}; priority {policy.priority}, matches {policy.where}{by_mode}"
@@ -165,14 +168,18 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
     if not owners:
         return
     namespaces = len({each.namespace for each in owners})
-    total = sum((each.gpus for each in owners), NOTHING)
-    gpus = f"{format_amount(total)} used {unit(GPUS, total)}"
+    total = (
+        None
+        if any(each.gpus is None for each in owners)
+        else sum((each.gpus or NOTHING for each in owners), NOTHING)
+    )
+    gpus = f"{amount_or_unknown(total)} used {unit(GPUS, total or NOTHING)}"
     _heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
     order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
     screen.paragraph(order, indent=2, style="dim")
     for owner in owners[:MAX_PENDING]:
         pods = f"{counted(owner.pods, 'pod')}{since(owner.since, status.at)}"
-        amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
+        amount = f"{amount_or_unknown(owner.gpus)} {unit(GPUS, owner.gpus or NOTHING)}"
         screen.line(f"  {owner.namespace} {owner.owner}, {amount}, {pods}", "yellow")
         screen.paragraph(owner.reason, indent=4, hanging=0, style="dim")
     if len(owners) > MAX_PENDING:
@@ -240,7 +247,7 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
     screen.paragraph(f"from {status.denials_from}; {more}", indent=2, hanging=0, style="dim")
     for denial in status.denials[:MAX_DENIALS]:
         reason = f"{denial.reason}, " if denial.reason else ""
-        times = f"{counted(denial.count, 'time')}, last at {denial.last:%H:%M:%S} UTC"
+        times = f"{counted(denial.count, 'time')}, last at {utc(denial.last, status.at)}"
         screen.line(f"  {denial.namespace} {denial.owner}: {reason}{times}")
         screen.paragraph(denial.message, indent=4, hanging=0, style="dim")
     if len(status.denials) > MAX_DENIALS:

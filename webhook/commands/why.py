@@ -9,8 +9,8 @@ import click
 
 from policies.finding import truncate
 from policies.quota.amounts import format_amount
+from policies.times import utc
 from webhook.cluster import errors
-from webhook.cluster.objects import timestamp
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice, completed_by
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
@@ -108,13 +108,13 @@ def show_problems(screen: Screen, listing: Problems) -> None:
         what = "nothing that could be read" if listing.omitted else "nothing"
         screen.paragraph(f"{where}: {what} is denied, or pending for longer than a minute")
     else:
-        since = f", denials seen since {timestamp(listing.since)}" if listing.since else ""
+        since = f", denials seen since {utc(listing.since, listing.at)}" if listing.since else ""
         screen.paragraph(f"{where}: {counted(len(problems), 'problem')}{since}")
     shown = problems if listing.namespace else problems[:MAX_PROBLEMS]
     for each in shown:
         screen.line()
         owner = each.owner if listing.namespace else f"{each.namespace} {each.owner}"
-        screen.paragraph(f"{owner}: {_extent(each)}", indent=2, style=STYLES[each.answer])
+        screen.paragraph(f"{owner}: {_extent(each, listing.at)}", indent=2, style=STYLES[each.answer])
         screen.paragraph(_flat(each.message), indent=4, hanging=0)
     if len(shown) < len(problems):
         screen.line()
@@ -123,15 +123,15 @@ def show_problems(screen: Screen, listing: Problems) -> None:
     screen.limits_of_view(listing.omitted)
 
 
-def _extent(each: Problem) -> str:
-    if each.answer is not Answer.REFUSED:
-        return f"{counted(each.count, 'pod')} {each.answer.value} since {timestamp(each.first)}"
-    if not each.count:
-        return f"denied since {timestamp(each.first)}"
-    times = "once" if each.count == 1 else f"{each.count} times"
-    if each.first == each.last:
-        return f"denied {times}, at {timestamp(each.last)}"
-    return f"denied {times}, from {timestamp(each.first)} to {timestamp(each.last)}"
+def _extent(problem: Problem, now: datetime) -> str:
+    if problem.answer is not Answer.REFUSED:
+        return f"{counted(problem.count, 'pod')} {problem.answer.value} since {utc(problem.first, now)}"
+    if not problem.count:
+        return f"denied since {utc(problem.first, now)}"
+    times = "once" if problem.count == 1 else f"{problem.count} times"
+    if problem.first == problem.last:
+        return f"denied {times}, at {utc(problem.last, now)}"
+    return f"denied {times}, from {utc(problem.first, now)} to {utc(problem.last, now)}"
 
 
 def show(screen: Screen, explained: Explanation) -> None:
@@ -173,7 +173,7 @@ def _details(screen: Screen, explained: Explanation) -> None:
         screen, "requests", [(format_requests(explained.requested) or "no GPU resource of a node") + where]
     )
     _entries(screen, "policy", _policy(explained))
-    _entries(screen, "quota", quota_facts(explained.quota) if explained.quota else ())
+    _entries(screen, "quota", quota_facts(explained.quota, explained.at) if explained.quota else ())
     if explained.figures_until is not None:
         _entry(screen, "", stale_figures(explained.figures_until, explained.at))
     _entries(screen, "budget", budget_facts(explained.budget, explained.at) if explained.budget else ())
@@ -206,7 +206,7 @@ def _policy(explained: Explanation) -> Iterator[str]:
             yield f"{verdict.outcome}: {verdict.sentence}"
 
 
-def quota_facts(quota: QuotaFit) -> Iterator[str]:
+def quota_facts(quota: QuotaFit, now: datetime) -> Iterator[str]:
     """Yield what the pod needs of the quota, and what there is."""
     if not quota.rows and quota.state is not None:
         yield f"{quota.state.value}; the pod itself requests nothing that it limits"
@@ -218,7 +218,7 @@ def quota_facts(quota: QuotaFit) -> Iterator[str]:
     if quota.team is not None:
         yield team_share(quota.team)
     if quota.unbound_since:
-        yield f"held without a node since {timestamp(quota.unbound_since)}: nobody else gets it until the pod is deleted"
+        yield f"held without a node since {utc(quota.unbound_since, now)}: nobody else gets it until the pod is deleted"
 
 
 def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
@@ -246,6 +246,6 @@ def _pods(explained: Explanation) -> Iterator[str]:
 
 def _events(explained: Explanation) -> Iterator[str]:
     for event in explained.events:
-        last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
+        last = f", last at {utc(event.last, explained.at)}" if event.last else ""
         message = "" if explained.says(event.message) else f": {event.message}"
         yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}{message}"

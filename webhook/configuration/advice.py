@@ -8,7 +8,7 @@ from functools import cache
 
 from policies.policy import Labels, Match, Policy, end_of_pause
 from policies.registry import RULES_BY_ID
-from webhook.cluster.objects import timestamp
+from policies.times import utc
 from webhook.configuration.loader import Configuration
 
 Advice = tuple[str, str]
@@ -39,7 +39,7 @@ def policy_advice(
 def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
     until = policy.spec.paused_until
     if until is not None:
-        holds = f"until {timestamp(until)} every rule of this policy only audits"
+        holds = f"until {utc(until)} every rule of this policy only audits"
         yield "spec.pausedUntil", holds if end_of_pause(until, now) else "has passed: nothing is paused"
     for index, exemption in enumerate(policy.spec.exemptions):
         if not exemption.is_in_force(now):

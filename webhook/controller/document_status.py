@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from policies.policy import end_of_pause
+from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
 from webhook.cluster.events import NORMAL, WARNING, EventRecord, EventWriter, Regarding
-from webhook.cluster.objects import CONTROLLER, timestamp
+from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.cluster_source import (
     ClusterSource,
     DocumentStatus,
@@ -96,7 +97,7 @@ def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[E
         yield _event_record(record, REFUSED, condition.message.replace("\n", " "), now)
     before, after = (_paused_until(spec, now) for spec in (record.status.accepted, status.accepted))
     if after is not None and after != before:
-        only_log = f"until {timestamp(after)} its rules only log what they would deny or change"
+        only_log = f"until {utc(after)} its rules only log what they would deny or change"
         yield _event_record(record, PAUSED, only_log, now)
     if before is not None and after is None:
         yield _event_record(record, RESUMED, "its rules are in force again", now)
@@ -107,7 +108,7 @@ def ended_pauses(evaluated: EvaluatedDocuments, before: datetime, now: datetime)
     for record in evaluated.records:
         until = _paused_until(record.status.accepted, before)
         if until is not None and until <= now:
-            ended = f"the pause until {timestamp(until)} has ended: its rules are in force again"
+            ended = f"the pause until {utc(until)} has ended: its rules are in force again"
             yield _event_record(record, RESUMED, ended, now)
 
 

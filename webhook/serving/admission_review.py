@@ -11,8 +11,8 @@ import msgspec
 
 from policies.finding import Finding, truncate
 from policies.pods.names import is_dns_label, is_dns_subdomain, is_kind, is_uid
+from policies.times import utc
 from webhook.canary.traces import CanaryTrace
-from webhook.cluster.objects import timestamp
 from webhook.evaluation.decision import Decision, Outcome
 
 API_VERSION = "admission.k8s.io/v1"
@@ -253,7 +253,7 @@ def _paused(decisions: list[Decision]) -> list[str]:
     """Warn that something is admitted, or stays unchanged, only because of a pause."""
     for decision in decisions:
         if decision.paused_until is not None and any(decision.findings(Outcome.AUDITED)):
-            paused = f"policy {decision.policy.name} is paused until {timestamp(decision.paused_until)}"
+            paused = f"policy {decision.policy.name} is paused until {utc(decision.paused_until)}"
             return [f"{paused}: what it would deny or change is only logged"]
     return []
 

@@ -151,26 +151,26 @@ def list_classes(
     granted = {key.removeprefix(CLASSES) for key, amount in (hard or {}).items() if amount}
     own = {document.name for document in configuration.documents if document.kind == CLASS}
     listed = []
-    for each in configuration.classes:
-        allowed, because = use_of_class(each, policy, now, hard)
+    for of_class in configuration.classes:
+        allowed, because = use_of_class(of_class, policy, now, hard)
         listed.append(
             ListedClass(
-                name=each.name,
-                family=each.family,
-                memory_gib=each.memory_gib,
-                resource=each.resource,
-                gpus_per_node=each.gpus_per_node,
-                mig_profiles=tuple(each.mig_profiles),
-                per_gpu=each.per_gpu,
-                allocatable_per_gpu=None if each.per_gpu else shares.get(each.name),
-                built_in=each.name not in own,
+                name=of_class.name,
+                family=of_class.family,
+                memory_gib=of_class.memory_gib,
+                resource=of_class.resource,
+                gpus_per_node=of_class.gpus_per_node,
+                mig_profiles=tuple(of_class.mig_profiles),
+                per_gpu=of_class.per_gpu,
+                allocatable_per_gpu=None if of_class.per_gpu else shares.get(of_class.name),
+                built_in=of_class.name not in own,
                 allowed=allowed,
                 because=because,
-                can_be_made=_can_be_made(each, options, pools),
-                named=each.name in own
-                or bool({each.name, each.family} & {*granted, options.default})
-                or (ANY not in options.allowed and class_matches(each, options.allowed)),
-                capacity=None if capacities is None else capacities.get(each.name, NO_CAPACITY),
+                can_be_made=_can_be_made(of_class, options, pools),
+                named=of_class.name in own
+                or bool({of_class.name, of_class.family} & {*granted, options.default})
+                or (ANY not in options.allowed and class_matches(of_class, options.allowed)),
+                capacity=None if capacities is None else capacities.get(of_class.name, NO_CAPACITY),
             )
         )
     listed.sort(key=lambda each: each.order)
@@ -185,15 +185,15 @@ def list_classes(
     )
 
 
-def _can_be_made(each: GPUClass, options: GPUClassOptions, pools: NodeFacts) -> bool:
-    if class_matches(each, options.autoscaled_classes):
+def _can_be_made(of_class: GPUClass, options: GPUClassOptions, pools: NodeFacts) -> bool:
+    if class_matches(of_class, options.autoscaled_classes):
         return True
-    values = node_label_values(each, options.label_key)
+    values = node_label_values(of_class, options.label_key)
     return bool(values) and pools.has_label(options.label_key, values)
 
 
 def use_of_class(
-    each: GPUClass, policy: EffectivePolicy | None, now: datetime, hard: Mapping[str, Fraction] | None
+    of_class: GPUClass, policy: EffectivePolicy | None, now: datetime, hard: Mapping[str, Fraction] | None
 ) -> tuple[bool | None, str]:
     """Return `allowed` and `because` of a ListedClass; `hard` is what the namespace's quota grants."""
     allowed: bool | None = None
@@ -201,11 +201,11 @@ def use_of_class(
     if policy is not None:
         options, mode = policy.options_of(gpu_class.RULE.id), policy.mode_of(gpu_class.RULE.id, now)
         allowed = True
-        if isinstance(options, GPUClassOptions) and not class_matches(each, options.allowed):
+        if isinstance(options, GPUClassOptions) and not class_matches(of_class, options.allowed):
             allowed = mode is not Mode.ENFORCE
             because = f"rule {gpu_class.RULE.id} of policy {policy.name} allows {', '.join(options.allowed)}"
             because += f"; it is in mode {mode.value} here" if allowed else ""
-    keys = (GPUS, f"{CLASSES}{each.name}", f"{CLASSES}{each.family}")
+    keys = (GPUS, f"{CLASSES}{of_class.name}", f"{CLASSES}{of_class.family}")
     forbidden = next((key for key in keys if hard and hard.get(key) == NOTHING), None)
     if allowed is not False and forbidden is not None:
         return False, f"the GPUQuota grants 0 of {forbidden}"

@@ -4,7 +4,7 @@ A pod that waits in line for quota holds none, and is not among them.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.placement.named_nodes import NodeIndex
-from policies.quota.amounts import GPUS, NOTHING, Vector, total
+from policies.quota.amounts import GPUS, RESOURCES, Vector, total
 from policies.quota.demand import UnclassifiedPods
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
@@ -43,8 +43,9 @@ class PendingOwner(JsonStruct, frozen=True):
     reason: str
 
     @property
-    def gpus(self) -> Fraction:
-        return self.held.get(GPUS, NOTHING)
+    def gpus(self) -> Fraction | None:
+        """None where it depends on a node, and the caller may not list nodes."""
+        return self.held.get(GPUS)
 
     @property
     def order(self) -> tuple[datetime, str, str, bool]:
@@ -82,7 +83,7 @@ def pending_owners(
             namespace=namespace,
             owner=owner,
             pods=len(pods),
-            held=total(held for held, _, _ in pods),
+            held=_certain_total([held for held, _, _ in pods]),
             since=min(datetime.fromisoformat(since) for _, since, _ in pods),
             has_node=has_node,
             reason=Counter(reason for _, _, reason in pods).most_common(1)[0][0],
@@ -90,6 +91,12 @@ def pending_owners(
         for (namespace, owner, has_node), pods in owners.items()
     )
     return tuple(sorted(all_pending, key=lambda each: each.order))
+
+
+def _certain_total(amounts: Sequence[Vector]) -> Vector:
+    """Return the sum without what is not certain of one of them."""
+    is_certain = all(GPUS in each for each in amounts)
+    return {key: amount for key, amount in total(amounts).items() if is_certain or key.startswith(RESOURCES)}
 
 
 def _reason(pod: StoredPod) -> str:

@@ -51,7 +51,7 @@ def test_a_spent_budget_denies_until_the_next_period(counted: Counting, team: Na
     message = refusal(team)
     begins = moment(Period.DAY.bounds(int(time() * 1000))[1])
     assert f"exceeded budget: {team.name}/default, 0.01 of 0.01 GPU-hours used today (UTC); " in message
-    assert f"the next day begins at {begins:%Y-%m-%dT%H:%MZ}" in message
+    assert f"the next day begins at {begins:%Y-%m-%d %H:%M} UTC" in message
     assert "wait until 20" in message
     assert uses(team, 8), "running pods go on"
     shown_budget = team.status().budget

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from tests.builders import JSON, gpu_container
-from tests.cluster.controllers import Running, eventually, shows
+from tests.cluster.configuration import install_configuration_kinds
+from tests.cluster.controllers import counting, eventually, shows
 from tests.controlplane import Client, ControlPlane, create_gpu_node
-from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import serving
+from tests.controlplane.gpuquota import Namespace, install_quota_kind
+from webhook.cluster.objects import CONTROLLER
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -17,7 +18,7 @@ VIDEO = {"key": "dedicated", "value": "video", "effect": "NoSchedule"}
 MIG = {"name": "main", "image": "pytorch", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
 """A slice that no 80 GB card has."""
 TRAINING, SERVING = "ml-training", "serving"
-TENANT, EDITOR, PIPELINE = "engineer", "developer", "pipeline"
+TENANT, EDITOR, PIPELINE, READER = "engineer", "developer", "pipeline", "reader"
 PATHS = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
@@ -29,16 +30,17 @@ PATHS = {
 def cluster() -> Iterator[ControlPlane]:
     """Serve everything, with nodes of three classes; TENANT may see namespace TRAINING and nothing else, the others nothing."""
     plane = ControlPlane(controllers=True, scheduler=True)
-    plane.add_user(TENANT)
-    plane.add_user(EDITOR)
-    plane.add_user(PIPELINE)
-    with plane, serving(plane, host=71, arguments=("--kubeconfig", plane.kubeconfig())):
+    for user in (TENANT, EDITOR, PIPELINE, READER):
+        plane.add_user(user)
+    with plane:
         client = plane.client()
+        install_quota_kind(client)
+        install_configuration_kinds(plane)
         create_gpu_node(client, "a100-0", labels={"accelerator": "nvidia-a100-80gb"}, taints=(TAINT,))
         create_gpu_node(client, "l4-0", labels={"accelerator": "nvidia-l4"}, taints=(TAINT, VIDEO))
         t4 = {"nvidia.com/gpu": "4"}
         create_gpu_node(client, "t4-0", labels={"accelerator": "nvidia-t4"}, taints=(TAINT,), resources=t4)
-        with Running(plane):
+        with counting(plane, host=71, lease=CONTROLLER):
             _workloads(plane)
             yield plane
 

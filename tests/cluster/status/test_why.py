@@ -30,7 +30,9 @@ def reasons(found: Any) -> list[tuple[str, str, str]]:
 
 
 def _stable(message: str) -> str:
-    message = re.sub(r"denied pods (once|\d+ times), last at \S+Z", "denied pods N times, last at T", message)
+    message = re.sub(
+        r"denied pods (once|\d+ times), last at [\d: -]+ UTC", "denied pods N times, last at T", message
+    )
     return re.sub(r"(0/3 nodes are available).*", r"\1", message)
 
 

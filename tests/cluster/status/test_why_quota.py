@@ -18,7 +18,7 @@ from tests.controlplane import Client, ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands import main
 
-T4 = on("nvidia-t4")
+T4, AT = on("nvidia-t4"), r"[\d: -]+ UTC"
 UPDATES, JOBS, GANGS, REPLACED, QUIET = "updates", "jobs", "gangs", "replaced", "quiet"
 NEVER = (
     "2 pods that must run together need 16 GPUs, which can never fit: the GPUQuota of gangs grants 8 in all"
@@ -159,7 +159,7 @@ def test_an_update_waits_for_an_old_pod_that_is_being_deleted(full: ControlPlane
     explanation = explained(full, REPLACED, "deploy/chat")
     cause, denied = explanation["reasons"]
     assert re.fullmatch(
-        r"Pod chat-\S+ has been terminating since \S+Z and holds 1 nvidia.com/gpu until it has ended, at \S+Z at the latest",
+        rf"Pod chat-\S+ has been terminating since {AT} and holds 1 nvidia.com/gpu until it has ended, at {AT} at the latest",
         cause["message"],
     )
     assert cause["remedy"].startswith("wait until then, and set a terminationGracePeriodSeconds below 3600 ")
@@ -211,7 +211,7 @@ def test_without_a_name_what_is_denied_or_pending_is_listed(full: ControlPlane) 
 
     shown = why(full, "-n", JOBS, columns=80)
     assert shown.exit_code == 1
-    assert "jobs: 2 problems, denials seen since 20" in shown.output
+    assert "jobs: 2 problems, denials seen since " in shown.output
     assert "\n  Job/sweep: denied " in shown.output
     assert max(map(len, shown.output.splitlines())) <= 80
     assert f"\n  {JOBS} Job/sweep: denied " in why(full, "-A").output

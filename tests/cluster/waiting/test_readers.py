@@ -14,7 +14,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from webhook.commands import main
 
-TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T])?\d\d:\d\d(:\d\dZ| UTC)")
+TIME = re.compile(r"(\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)? UTC")
 
 
 def run(plane: ControlPlane, *arguments: str) -> Result:

@@ -21,7 +21,7 @@ from webhook.commands import main
 NAMESPACE = "ml"
 HOLDER = "holder"
 RANDOM = re.compile(r"(?<=train-[0-3])-[a-z0-9]{5}\b|(?<=chat)-[a-z0-9]{8,10}(-[a-z0-9]{5})?\b")
-TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|\d\d:\d\d:\d\d")
+TIMES = re.compile(r"(\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)? UTC|\d\d:\d\d:\d\d")
 AGE = re.compile(r"\b\d+s( *)")
 
 
@@ -68,7 +68,7 @@ def described(plane: ControlPlane, *what: str) -> str:
 
 def why(plane: ControlPlane, name: str) -> str:
     arguments = ["why", name, "-n", NAMESPACE, "--kubeconfig", str(plane.kubeconfig())]
-    printed = CliRunner(env={"COLUMNS": "80"}).invoke(main, arguments).stdout
+    printed = CliRunner(env={"COLUMNS": None}).invoke(main, arguments).stdout
     return plain(printed.partition("\nwhat is known")[0])
 
 
@@ -106,10 +106,8 @@ WORDS = {
     "WHOLE": "its pods will wait in line until enough of them fit to run together",
 }
 FIX = """
-             fix: it starts when enough of the quota is released: end what is
-               not needed, or ask the platform team to raise spec.hard.gpus of
-               the GPUQuota
-"""
+             fix: it starts when enough of the quota is released: end what is not needed, or ask the platform team to raise \
+spec.hard.gpus"""
 
 
 def test_a_pod(team: Line, full_plane: ControlPlane) -> None:
@@ -140,9 +138,8 @@ def test_a_pod(team: Line, full_plane: ControlPlane) -> None:
         """)
     assert why(full_plane, "pod/notebook") == text(f"""
 Pod/notebook in ml: waiting
-  line       Pod notebook waits in line for quota since TIME:
-             next in line, needs 1 GPU, 0 of 4 free; largest holders: Pod/holder
-             4{FIX}""")
+  line       Pod notebook waits in line for quota since TIME: next in line, \
+needs 1 GPU, 0 of 4 free; largest holders: Pod/holder 4{FIX}""")
     assert kubectl(full_plane, "get", "gpuq") == text("""
         NAME      USED   RESERVED   WAITING   HARD   STATUS   AGE
         default   4                 1         4      Ready    AGE
@@ -191,10 +188,8 @@ def test_a_job(team: Line, full_plane: ControlPlane) -> None:
     assert why(full_plane, "job/train") == text(f"""
 Job/train in ml: waiting
   0 of 4 pods run
-  line       Pod train-0-xxxxx (and 3 more) waits in line for quota since
-             TIME with the other pods of its gang Job/train:
-             next in line, needs 4 GPUs, 0 of 4 free; largest holders:
-             Pod/holder 4{FIX}""")
+  line       Pod train-0-xxxxx (and 3 more) waits in line for quota since TIME with the other pods of \
+its gang Job/train: next in line, needs 4 GPUs, 0 of 4 free; largest holders: Pod/holder 4{FIX}""")
 
 
 def test_a_deployment(team: Line, full_plane: ControlPlane) -> None:
@@ -228,9 +223,8 @@ def test_a_deployment(team: Line, full_plane: ControlPlane) -> None:
         """)
     assert why(full_plane, "deploy/chat") == text(f"""
 Deployment/chat in ml: waiting
-  line       Pod chat-xxxxxxxxxxxxxxx waits in line for quota since
-             TIME: next in line, needs 1 GPU, 0 of 4 free;
-             largest holders: Pod/holder 4{FIX}""")
+  line       Pod chat-xxxxxxxxxxxxxxx waits in line for quota since TIME: next in line, \
+needs 1 GPU, 0 of 4 free; largest holders: Pod/holder 4{FIX}""")
 
 
 def test_a_pytorchjob(team: Line, full_plane: ControlPlane) -> None:
@@ -279,7 +273,5 @@ def test_a_pytorchjob(team: Line, full_plane: ControlPlane) -> None:
     assert why(full_plane, "pytorchjob/llm") == text(f"""
 PyTorchJob/llm in ml: waiting
   0 of 4 pods run
-  line       Pod llm-master-0 (and 3 more) waits in line for quota since
-             TIME with the other pods of its gang
-             PyTorchJob/llm: next in line, needs 4 GPUs, 0 of 4 free; largest
-             holders: Pod/holder 4{FIX}""")
+  line       Pod llm-master-0 (and 3 more) waits in line for quota since TIME with the other pods of \
+its gang PyTorchJob/llm: next in line, needs 4 GPUs, 0 of 4 free; largest holders: Pod/holder 4{FIX}""")

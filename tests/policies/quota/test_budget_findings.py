@@ -25,7 +25,7 @@ ON_T4: Vector = {**ONE, T4: Fraction(1)}
 TODAY = {"start": at("2026-11-26"), "end": at("2026-11-27")}
 SPENT = (
     "exceeded budget: team/default, 100.5 of 100 GPU-hours used this month; "
-    "the next month begins at 2026-12-01T00:00Z"
+    "the next month begins at 2026-12-01 00:00 UTC"
 )
 
 
@@ -51,7 +51,7 @@ def said(
         spending(spent=100.5),
         ONE,
         SPENT,
-        "wait until 2026-12-01T00:00Z",
+        "wait until 2026-12-01 00:00 UTC",
         "to raise spec.budget.gpuHours",
     ),
     a_class=(
@@ -59,8 +59,8 @@ def said(
         spending(spent=50, t4=10),
         ON_T4,
         "exceeded budget: team/default, 10 of 10 GPU-hours of nvidia-t4 used this month; "
-        "the next month begins at 2026-12-01T00:00Z",
-        "wait until 2026-12-01T00:00Z, or request a class that is not spent",
+        "the next month begins at 2026-12-01 00:00 UTC",
+        "wait until 2026-12-01 00:00 UTC, or request a class that is not spent",
         "to raise spec.budget.byClass[nvidia-t4]",
     ),
     both=(
@@ -68,8 +68,8 @@ def said(
         spending(spent=100, t4=10, **TODAY),
         ON_T4,
         "exceeded budget: team/default, 100 of 100 GPU-hours and 10 of 10 GPU-hours of nvidia-t4 used today (UTC); "
-        "the next day begins at 2026-11-27T00:00Z",
-        "wait until 2026-11-27T00:00Z",
+        "the next day begins at 2026-11-27 00:00 UTC",
+        "wait until 2026-11-27 00:00 UTC",
         "to raise spec.budget",
     ),
 )
@@ -89,8 +89,8 @@ def test_a_denial(
         budget(gpus=100),
         spending(spent=80),
         3,
-        "budget team/default: 80 of 100 GPU-hours used this month, all of it at 2026-11-26T17:00Z if as much is used as "
-        "now; new pods are then denied until 2026-12-01T00:00Z",
+        "budget team/default: 80 of 100 GPU-hours used this month, all of it at 2026-11-26 17:00 UTC if as much is used as "
+        "now; new pods are then denied until 2026-12-01 00:00 UTC",
     ),
     it_lasts=(
         budget(Period.DAY, gpus=100, warn_at=0.5),
@@ -113,7 +113,7 @@ def test_an_admitted_pod_is_warned_from_a_share_on(
         Period.WEEK,
         100,
         "100 of 100 GPU-hours used this week",
-        "nothing is left until 2026-12-01T00:00Z",
+        "nothing is left until 2026-12-01 00:00 UTC",
     ),
     a_month_of_which_some_is_left=(
         Period.MONTH,
@@ -147,8 +147,8 @@ def test_nothing_is_said_of_a_period_that_has_ended() -> None:
     low=(
         spending(spent=90),
         [
-            "spec.template: budget team/default: 90 of 100 GPU-hours used this month, all of it at 2026-11-26T17:00Z if as "
-            "much is used as now; new pods are then denied until 2026-12-01T00:00Z"
+            "spec.template: budget team/default: 90 of 100 GPU-hours used this month, all of it at 2026-11-26 17:00 UTC if as "
+            "much is used as now; new pods are then denied until 2026-12-01 00:00 UTC"
         ],
     ),
     spent=(

@@ -141,7 +141,7 @@ def test_a_class_is_named_only_where_it_helps(document: JSON, ledger: tuple[Any,
         COUNTED,
         [short("gpus", 3, 1, 1, 4)],
         "request 2 GPUs or fewer, or wait until others release 1 GPU; exceeded quota: team/default, requested 3 GPUs, 1 of 4 "
-        "used, 1 being created (until 12:00:50Z); or ask the platform team to raise spec.hard.gpus",
+        "used, 1 being created (until 12:00:50 UTC); or ask the platform team to raise spec.hard.gpus",
     ),
     one_never_and_one_later=(
         COUNTED,
@@ -152,7 +152,7 @@ def test_a_class_is_named_only_where_it_helps(document: JSON, ledger: tuple[Any,
     only_what_waits_for_creations_has_a_time=(
         COUNTED,
         [short("gpus", 1, 3, 1, 4), short("classes/nvidia-t4", 1, 0, 1, 0)],
-        "exceeded quota: team/default, requested 1 GPU, 3 of 4 used, 1 being created (until 12:00:50Z); 1 nvidia-t4 can "
+        "exceeded quota: team/default, requested 1 GPU, 3 of 4 used, 1 being created (until 12:00:50 UTC); 1 nvidia-t4 can "
         "never fit: the quota grants 0; ask the platform team to raise spec.hard",
     ),
 )

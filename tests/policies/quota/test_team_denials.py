@@ -141,7 +141,7 @@ def test_a_guarantee_is_marked_and_the_most_said_once() -> None:
     )
 
 
-ONE_OF_TWO = "requested 1 class-0, 0 of 2 used, 1 being created (until 12:00:50Z)"
+ONE_OF_TWO = "requested 1 class-0, 0 of 2 used, 1 being created (until 12:00:50 UTC)"
 
 
 @cases(

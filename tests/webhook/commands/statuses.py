@@ -164,16 +164,16 @@ def status(**tweaks: Any) -> ClusterStatus:
 
 
 WHOLE = """\
-gpu-admission 0.1.0  Kubernetes v1.36.3  2026-11-22 08:00:00 UTC
+gpu-admission 0.1.0  Kubernetes v1.36.3  2026-11-22 08:00 UTC
   webhook      ok       2 of 2 replicas ready, example.com/gpu-admission:0.1.0
   controller   failed   Lease/gpu-admission-controller in gpu-admission
                         Lease/gpu-admission-controller in gpu-admission
 
 policies                   configuration abc
-  default                  in force since 2026-11-22 08:00; priority 0, matches
-                           *; rules: 2 enforce, 1 audit, 1 disabled
-  research                 PAUSED until 2026-11-22 12:00 UTC, every rule only
-                           audits; priority 5, matches research-*
+  default                  in force since 08:00 UTC; priority 0, matches *;
+                           rules: 2 enforce, 1 audit, 1 disabled
+  research                 PAUSED until 12:00 UTC, every rule only audits;
+                           priority 5, matches research-*
                            exempt: sandbox: every rule (experiments)
   broken                   not in force: x; priority 0, matches *
 
@@ -205,7 +205,7 @@ classes                      memory   nodes    GPUs    free
 
 denied since 07:13 UTC
   from Events; gpu-admission why KIND/NAME -n NAMESPACE says more
-  ml-training Job/big: QuotaExceeded, 12 times, last at 08:00:00 UTC
+  ml-training Job/big: QuotaExceeded, 12 times, last at 08:00 UTC
     set nvidia.com/gpu: 2; exceeded quota: ml-training/default, requested 4
     GPUs, 10 of 8 used [gpu-quota]
 

@@ -82,7 +82,7 @@ def test_text_shows_policies_in_the_order_of_precedence(directory: str) -> None:
     ]
     for want in (
         "  governs ml-* with priority 10",
-        "  paused until 2027-01-01T10:00:00Z: every rule only audits",
+        "  paused until 2027-01-01 10:00 UTC: every rule only audits",
         "  templates of workloads: enforce",
         "  governs * with priority 0",
         "  exempt kube-system, gpu-operator from all rules: GPU stack",
@@ -132,7 +132,7 @@ def test_text_shows_whom_to_ask_and_where_modes_are_from(tmp_path: Path) -> None
 def test_what_is_over_is_marked(directory: str) -> None:
     shown = lines(directory, *AFTER)
 
-    assert "  pause until 2027-01-01T10:00:00Z has ended" in shown
+    assert "  pause until 2027-01-01 10:00 UTC has ended" in shown
     assert "  EXPIRED: exempt legacy from gpu-requests until the end of 2027-01-31:" in shown
 
 
@@ -143,7 +143,7 @@ def test_requested_namespaces(directory: str) -> None:
     assert (ml["policy"], ml["why"]) == ("training", "matches ml-* with priority 10, before default")
     assert (legacy["policy"], legacy["why"]) == ("default", "matches * with priority 0")
     for namespace, rule, mode, because in (
-        (ml, "gpu-requests", "audit", "paused until 2027-01-01T10:00:00Z"),
+        (ml, "gpu-requests", "audit", "paused until 2027-01-01 10:00 UTC"),
         (ml, "gpu-isolation", "disabled", None),
         (legacy, "gpu-requests", "disabled", "exempted: migration"),
         (legacy, "gpu-toleration", "enforce", None),

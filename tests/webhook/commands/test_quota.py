@@ -104,8 +104,8 @@ def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str
         summary("new", uncounted, state=QuotaState.NOT_COUNTED),
         until=AT - timedelta(seconds=45),
     ) == [
-        "quotas as of 45 s ago (2026-11-22 07:12:15 UTC), not counted now: no controller",
-        "  leads; gpu-admission doctor says why",
+        "quotas as of 45 s ago (07:12:15 UTC), not counted now: no controller leads;",
+        "  gpu-admission doctor says why",
         HEAD,
         "new                  NotCounted       ?        0        ?        0       4",
         "by-class             Ready            -        -        -        -       -  nvidia-a100",

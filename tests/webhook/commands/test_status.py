@@ -105,7 +105,7 @@ def test_on_a_narrow_terminal_bars_are_short(
 
 def test_figures_that_no_controller_updates_are_old(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(status(figures_until=YESTERDAY), capsys).splitlines()
-    start = lines.index("  quotas as of 8 h ago (2026-11-21 23:50:00 UTC), not counted now: no controller")
+    start = lines.index("  quotas as of 8 h ago (2026-11-21 23:50 UTC), not counted now: no controller")
     assert lines[start - 1].startswith("quotas ")
     assert lines[start + 1 : start + 3] == [
         "    leads; gpu-admission doctor says why",
@@ -129,7 +129,7 @@ def test_of_many_denials_the_last_are_shown(capsys: pytest.CaptureFixture[str]) 
     many = tuple(msgspec.structs.replace(one, owner=f"Job/{each}") for each in range(7))
     lines = printed(status(denials=many), capsys).splitlines()
     start = lines.index("denied since 07:13 UTC")
-    owners = (f"  ml-training Job/{each}: 1 time, last at 08:00:00 UTC" for each in range(5))
+    owners = (f"  ml-training Job/{each}: 1 time, last at 08:00 UTC" for each in range(5))
     assert lines[start + 1 : start + 14] == [
         "  from Events; gpu-admission why KIND/NAME -n NAMESPACE says more",
         *(shown for owner in owners for shown in (owner, "    denied by the webhook")),

@@ -185,7 +185,7 @@ def test_why_says_what_the_team_has_left() -> None:
     row = QuotaDemand(key="gpus", hard=Fraction(16), used=Fraction(7), requested=Fraction(4))
     fit = QuotaFit(is_held=False, state=QuotaState.READY, rows=(row,), team=SHARE)
 
-    assert [*why.quota_facts(fit)] == [
+    assert [*why.quota_facts(fit, NOW)] == [
         "gpus: 7 of 16 used; the pod requests 4",
         "ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40, vision-lab 15, vision-cv 7; contact: "
         "#vision-leads",

@@ -43,7 +43,7 @@ def advice(
          "give this a spec.priority above 1, or delete it"]),
     apart=({"match": ML}, ("other", {"match": {"namespaces": ["web-*"]}}), []),
     paused=({"pausedUntil": "2026-11-21T12:30:00Z"}, ("zz", {"match": ML, "priority": 1}),
-        ["spec.pausedUntil: until 2026-11-21T12:30:00Z every rule of this policy only audits"]),
+        ["spec.pausedUntil: until 2026-11-21 12:30 UTC every rule of this policy only audits"]),
     pause_is_over=({"pausedUntil": "2026-11-21T12:00:00Z"}, ("zz", {"match": ML, "priority": 1}),
         ["spec.pausedUntil: has passed: nothing is paused"]),
     exemption_has_ended=(

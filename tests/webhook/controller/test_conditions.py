@@ -92,14 +92,14 @@ def budgeted(found: Spending | None) -> QuotaLedger:
     little_is_left=(
         budgeted(spending(spent=90)),
         "90 of 100 GPU-hours and 0 of 10 GPU-hours of nvidia-t4 used this month",
-        "90 of 100 GPU-hours used this month, all of it at 2026-11-26T17:00Z if as much is used as now; "
-        "new pods are then denied until 2026-12-01T00:00Z",
+        "90 of 100 GPU-hours used this month, all of it at 2026-11-26 17:00 UTC if as much is used as now; "
+        "new pods are then denied until 2026-12-01 00:00 UTC",
         "BudgetLow",
     ),
     a_class_is_spent=(
         budgeted(spending(spent=50, t4=10.5)),
-        "10.5 of 10 GPU-hours of nvidia-t4 used this month: requests for them are denied until 2026-12-01T00:00Z",
-        "10.5 of 10 GPU-hours of nvidia-t4 used this month, nothing is left until 2026-12-01T00:00Z",
+        "10.5 of 10 GPU-hours of nvidia-t4 used this month: requests for them are denied until 2026-12-01 00:00 UTC",
+        "10.5 of 10 GPU-hours of nvidia-t4 used this month, nothing is left until 2026-12-01 00:00 UTC",
         "BudgetSpent",
     ),
 )

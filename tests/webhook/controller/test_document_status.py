@@ -81,9 +81,9 @@ REFUSED = 'the previous version stays in force: spec.rules.gpu-class.default: mu
 
 @cases(
     ("before", "spec", "want"),
-    paused=(GOOD, PAUSED, paused("2026-11-21T13:00:00Z")),
-    created_paused=(None, PAUSED, paused("2026-11-21T13:00:00Z")),
-    paused_for_longer=(PAUSED, LONGER, paused("2026-11-21T14:00:00Z")),
+    paused=(GOOD, PAUSED, paused("2026-11-21 13:00 UTC")),
+    created_paused=(None, PAUSED, paused("2026-11-21 13:00 UTC")),
+    paused_for_longer=(PAUSED, LONGER, paused("2026-11-21 14:00 UTC")),
     resumed=(PAUSED, GOOD, ("Normal", "Resumed", "its rules are in force again")),
     changed_while_paused=(PAUSED, {**PAUSED, "priority": 2}, None),
     a_pause_that_had_ended_is_removed=(OVER, GOOD, None),
@@ -104,7 +104,7 @@ def test_a_document_that_stays_refused_is_one_event() -> None:
 
 @cases(
     ("accepted", "want"),
-    ended=(PAUSED, ["the pause until 2026-11-21T13:00:00Z has ended: its rules are in force again"]),
+    ended=(PAUSED, ["the pause until 2026-11-21 13:00 UTC has ended: its rules are in force again"]),
     still_paused=(LONGER, []),
     earlier=(OVER, []),
     not_paused=(GOOD, []),

@@ -209,7 +209,7 @@ CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fractio
     budget_spent=(
         [CLASS],
         {"budget": budget(gpus=100, t4=10), "spending": spending(spent=100, t4=10)},
-        "the budget is spent: 100 of 100 GPU-hours used this month; it waits until 2026-12-01T00:00Z",
+        "the budget is spent: 100 of 100 GPU-hours used this month; it waits until 2026-12-01 00:00 UTC",
     ),
     other_gate=(
         [waiter("one", obstacle=Standing.OTHER_GATE)],

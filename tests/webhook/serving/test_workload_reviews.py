@@ -70,7 +70,7 @@ def test_while_the_policy_is_paused_advice_is_only_logged() -> None:
     response = Served(paused="2999-01-01T00:00:00Z").validate(deployment(3), kind=DEPLOYMENT)
 
     assert response.warnings == (
-        "policy default is paused until 2999-01-01T00:00:00Z: what it would deny or change is only logged",
+        "policy default is paused until 2999-01-01 00:00 UTC: what it would deny or change is only logged",
     )
     assert response.audit_annotations is not None
     assert response.audit_annotations["findings"] == "gpu-quota=audited"

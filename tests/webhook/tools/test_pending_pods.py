@@ -4,16 +4,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.quota.amounts import Hard, texts
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.spec import QuotaSpec
 from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container
 from tests.builders import pod as pod_document
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.configuration.loader import load_directory
+from webhook.quota.documents import QuotaRecord, QuotaStatus
 from webhook.tools.pending_pods import PendingOwner, pending_owners
+from webhook.tools.status.quotas import quota_status
 
+SPEC = QuotaSpec(hard=Hard(gpus=8))
 CONFIGURATION = load_directory(None)
 QUOTAS = {"team": UnclassifiedPods.TOTAL_ONLY}
 FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
@@ -35,10 +40,12 @@ def pod(name: str, said: str = "", *, hour: int = 8, owner: str = "", **spec: An
     return {**document, "status": {"phase": "Pending", "conditions": conditions if said else None}}
 
 
-def found(folder: Path, *pods: JSON, namespace: str = "") -> tuple[PendingOwner, ...]:
+def found(
+    folder: Path, *pods: JSON, namespace: str = "", nodes: NodeIndex | None = NO_NODES
+) -> tuple[PendingOwner, ...]:
     path = "/api/v1/pods" if not namespace else f"/api/v1/namespaces/{namespace}/pods"
     with ApiServer(folder, answering({path: list(pods)})) as server:
-        owners = pending_owners(server.client(), CONFIGURATION, QUOTAS, NO_NODES, namespace)
+        owners = pending_owners(server.client(), CONFIGURATION, QUOTAS, nodes, namespace)
     assert [request.query["fieldSelector"] for request in server.requests] == ["status.phase=Pending"]
     return owners
 
@@ -64,7 +71,7 @@ def found(folder: Path, *pods: JSON, namespace: str = "") -> tuple[PendingOwner,
 def test_why_a_pod_is_pending(stored: JSON, has_node: bool, reason: str, tmp_path: Path) -> None:
     (owner,) = found(tmp_path, stored)
     assert (owner.owner, owner.has_node, owner.reason) == ("Pod/a", has_node, reason)
-    assert (owner.pods, int(owner.gpus), owner.since) == (1, 2, datetime(2026, 11, 22, 8, tzinfo=UTC))
+    assert (owner.pods, int(owner.gpus or 0), owner.since) == (1, 2, datetime(2026, 11, 22, 8, tzinfo=UTC))
 
 
 def test_pods_of_one_owner_are_added_up_with_the_reason_of_most(tmp_path: Path) -> None:
@@ -76,8 +83,23 @@ def test_pods_of_one_owner_are_added_up_with_the_reason_of_most(tmp_path: Path) 
         pod("e", FIT, hour=5, schedulingGates=[{"name": GATE}]),
     ]
     owners = found(tmp_path, *pods, namespace="team")
-    assert [(each.owner, each.has_node, each.pods, int(each.gpus), each.since.hour) for each in owners] == [
+    assert [
+        (each.owner, each.has_node, each.pods, int(each.gpus or 0), each.since.hour) for each in owners
+    ] == [
         ("Job/train", True, 1, 2, 6),
         ("Job/train", False, 3, 6, 7),
     ]
     assert owners[1].reason == FIT
+
+
+def test_what_depends_on_a_node_that_may_not_be_listed_is_no_number(tmp_path: Path) -> None:
+    on_a_node = pod("a", owner="train", nodeName="b")
+    slices = pod("b", owner="train", nodeName="b")
+    slices["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.10gb": "1"}
+    (owner,) = found(tmp_path, on_a_node, slices, nodes=None)
+    assert (owner.gpus, texts(owner.held)) == (
+        None,
+        {"resources/nvidia.com/gpu": "2", "resources/nvidia.com/mig-1g.10gb": "1"},
+    )
+    record = QuotaRecord(namespace="team", uid="", version="", spec=SPEC, status=QuotaStatus())
+    assert [row.pending for row in quota_status(record, None, [owner]).rows] == [None]

@@ -15,6 +15,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from policies.printable import printable_lines
 from policies.quota.amounts import format_gpu_hours, unit
+from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
@@ -134,6 +135,7 @@ def create_app(
     app.jinja_env.filters.update(
         FILTERS,
         ago=ago,
+        utc=utc,
         moment=datetime.fromisoformat,
         stale_figures=stale_figures,
         format_gpu_hours=format_gpu_hours,

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours
+from policies.times import utc
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status import summaries
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus
@@ -60,17 +61,6 @@ def by_namespace(denials: Iterable[summaries.DeniedOwner]) -> list[tuple[str, in
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def clock(moment: datetime) -> str:
-    """Return the time of day, in the zone of this machine."""
-    return moment.astimezone().strftime("%H:%M:%S")
-
-
-def day(moment: datetime) -> str:
-    """Return the time of day, with the date unless it is today."""
-    local = moment.astimezone()
-    return f"{local:{'%H:%M' if local.date() == datetime.now().astimezone().date() else '%Y-%m-%d %H:%M'}}"
-
-
 def number(value: float) -> str:
     return f"{round(value, 2):g}"
 
@@ -102,7 +92,7 @@ def denied(count: int | None) -> str:
 def in_force(policy: PolicyStatus) -> Markup:
     if policy.paused_until is None and policy.in_force:
         return Markup("")
-    until = policy.paused_until and f"paused until {clock(policy.paused_until)}"
+    until = policy.paused_until and f"paused until {utc(policy.paused_until)}"
     look, text = ("warn", until) if until else ("bad", "not in force")
     return Markup('<span class="pill {}">{}</span>').format(look, text)
 

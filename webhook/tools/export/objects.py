@@ -19,6 +19,7 @@ from policies.pods.label_selector import LabelSelector, Requirement
 from policies.policy import BUILT_IN_POLICY, BoundRule, Match, Policy, PolicySet, end_of_pause
 from policies.registry import RULES
 from policies.rule import Mode
+from policies.times import utc
 from webhook.cluster import objects
 from webhook.tools.export.cel import NOT_A_MIRROR_POD, Named, fits, text, texts
 
@@ -70,7 +71,7 @@ def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
     """Yield the pause and the exemptions of the policy that end by themselves, in words for the header."""
     paused = end_of_pause(policy.spec.paused_until, now)
     if paused is not None:
-        yield f"policy {policy.name} is paused until {paused.isoformat()}: its rules only audit"
+        yield f"policy {policy.name} is paused until {utc(paused)}: its rules only audit"
     for exemption in policy.spec.exemptions:
         if exemption.until is not None and exemption.is_in_force(now):
             yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"

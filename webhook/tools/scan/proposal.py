@@ -255,16 +255,20 @@ def new_classes(nodes: Iterable[GPUNode], known: Catalogue) -> Iterator[Document
 def named_classes(device_classes: Iterable[DeviceClass], known: Catalogue) -> Iterator[Document]:
     """Yield the known classes that lack a DeviceClass of their product, with the DeviceClass added."""
     names: dict[str, list[str]] = defaultdict(list)
-    for each in device_classes:
-        if known.resource_mapping.device_class(each.name) and not known.classes.of_device_class(each.name):
-            products = {product for text in each.expressions for product in _PRODUCT_NAME.findall(text)}
+    for device_class in device_classes:
+        if known.resource_mapping.device_class(device_class.name) and not known.classes.of_device_class(
+            device_class.name
+        ):
+            products = {
+                product for text in device_class.expressions for product in _PRODUCT_NAME.findall(text)
+            }
             # GPU Feature Discovery writes the product name with "-" for spaces.
             values = {product.strip("\"'").replace(" ", "-") for product in products}
             class_names = {
                 c.name for value in values for c in known.classes.matching_label(PRODUCT_LABELS[0], value)
             }
             if len(values) == len(class_names) == 1:
-                names[class_names.pop()].append(each.name)
+                names[class_names.pop()].append(device_class.name)
     for name, devices in sorted(names.items()):
         gpu_class = known.classes.get(name)
         spec = msgspec.json.decode(msgspec.json.encode(gpu_class))

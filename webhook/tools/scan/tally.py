@@ -140,22 +140,22 @@ class Tally:
         by_gpus = sorted(
             self.namespaces.items(), key=lambda item: (-item[1].used.get(GPUS, NOTHING), item[0])
         )
-        for name, each in by_gpus:
+        for name, tally in by_gpus:
             yield NamespaceUse(
                 namespace=name,
-                policy=each.policy,
-                pods=each.pods,
-                gpu_pods=each.gpu_pods,
-                effects=counts(each.effects),
-                gpus=each.used.get(GPUS, NOTHING),
-                classes=_part(each.used, CLASSES),
-                resources=_part(each.used, RESOURCES),
+                policy=tally.policy,
+                pods=tally.pods,
+                gpu_pods=tally.gpu_pods,
+                effects=counts(tally.effects),
+                gpus=tally.used.get(GPUS, NOTHING),
+                classes=_part(tally.used, CLASSES),
+                resources=_part(tally.used, RESOURCES),
             )
 
 
-def counts(found: Counter[Effect]) -> Effects:
+def counts(effects: Counter[Effect]) -> Effects:
     """Return the effects in their order."""
-    return {effect: found[effect] for effect in Effect if found[effect]}
+    return {effect: effects[effect] for effect in Effect if effects[effect]}
 
 
 def _part(used: Vector, prefix: str) -> dict[str, Fraction]:

@@ -1,9 +1,10 @@
 """How old the figures of quotas are: nobody counts, and writes their status, while no controller leads."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
+from policies.times import utc
 from webhook.cluster.api import api_path
 from webhook.tools.doctor.checks.control_plane import LATE
 from webhook.tools.doctor.cluster import Names
@@ -33,5 +34,5 @@ def figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | 
 
 def stale_figures(until: datetime, now: datetime) -> str:
     """Return what every surface says of figures that `figures_until` dates."""
-    at = f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return f"quotas as of {ago(until, now)} ({at}), not counted now: no controller leads; gpu-admission doctor says why"
+    why = "not counted now: no controller leads; gpu-admission doctor says why"
+    return f"quotas as of {ago(until, now)} ({utc(until, now)}), {why}"

@@ -12,6 +12,7 @@ from policies.placement.nodes import NodeFacts, node_facts
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogue
+from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import GPUNode
@@ -103,7 +104,7 @@ class Permitted:
         """Return what the controller has published of the nodes, which may not be listed."""
         published = self.published()
         if published is not None:
-            at = f"at {published.observed:%Y-%m-%d %H:%M:%S} UTC"
+            at = f"at {utc(published.observed)}"
             self.nodes_from = f"nodes by class as the controller counted them {at}"
             if published.is_old(now):
                 self.nodes_from = f"the controller counted nodes last {at}: what is free now is not known"

@@ -61,7 +61,8 @@ def quota_status(
 
     held_up_before: a pod that is pending since then is a problem. is_stale: no controller writes the status.
     """
-    held = None if pending is None else total(pending_owner.held for pending_owner in pending)
+    is_known = pending is not None and all(owner.gpus is not None for owner in pending)
+    held = total(owner.held for owner in pending or ()) if is_known else None
     state, message = limits_state(record)
     return summaries.QuotaSummary(
         namespace=record.namespace,

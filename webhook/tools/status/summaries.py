@@ -242,7 +242,7 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
 
     @property
     def pending_gpus(self) -> Fraction:
-        return sum((pending_owner.gpus for pending_owner in self.pending), NOTHING)
+        return sum((pending_owner.gpus or NOTHING for pending_owner in self.pending), NOTHING)
 
     @property
     def waiting_gpus(self) -> Fraction:

@@ -71,11 +71,16 @@ def _kinds(group: dict[str, Any]) -> Iterable[ServedKind]:
     of_group = group["metadata"].get("name", "")
     kinds: dict[str, ServedKind] = {}
     for version in group.get("versions", ()):  # the preferred one first
-        for each in version.get("resources", ()):
-            kind = (each.get("responseKind") or {}).get("kind", "")
-            if each.get("scope") == "Namespaced" and kind:
-                plural = each["resource"]
-                names = {kind.lower(), plural, each.get("singularResource", ""), *each.get("shortNames", ())}
+        for resource in version.get("resources", ()):
+            kind = (resource.get("responseKind") or {}).get("kind", "")
+            if resource.get("scope") == "Namespaced" and kind:
+                plural = resource["resource"]
+                names = {
+                    kind.lower(),
+                    plural,
+                    resource.get("singularResource", ""),
+                    *resource.get("shortNames", ()),
+                }
                 names -= {""}
                 names |= {f"{name}.{of_group}" for name in names if of_group}
                 served = ServedKind(of_group, version["version"], kind, plural, frozenset(names))

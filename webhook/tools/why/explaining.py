@@ -25,6 +25,7 @@ from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
+from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
@@ -126,7 +127,7 @@ class _Case:
             return "no node matches its pods: status.desiredNumberScheduled is 0"
         kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
         fields = dict.fromkeys(zeros(kind, data)) if kind else ()
-        by = _scaled_by(data) if "scaled to zero: spec.replicas is 0" in fields else ""
+        by = _scaled_by(data, self.now) if "scaled to zero: spec.replicas is 0" in fields else ""
         return "; ".join(fields) + by or "as it is written, it makes no pods"
 
     def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
@@ -135,13 +136,13 @@ class _Case:
         If the next pod fits then, its author only has to wait for the end of these pods.
         """
         held: dict[str, str] = {}
-        for each in terminating[:MAX_PODS]:
+        for stored in terminating[:MAX_PODS]:
             try:
-                pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, each.metadata.name)))
+                pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, stored.metadata.name)))
             except (errors.Forbidden, errors.NotFound):
                 continue
             requested = requested_gpus(pod, self.configuration.resource_mapping)
-            held[each.metadata.name] = format_requests(requested)
+            held[stored.metadata.name] = format_requests(requested)
             if self.limits is not None:
                 counts_as = self.limits.unclassified_pods
                 demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
@@ -223,14 +224,14 @@ class _Case:
         names_class = has_nodes and any(each.path == annotation_path(GPU_CLASS) for each in denied.fix)
         yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
 
-    def _denied_by_quota(self, each: EvaluatedPod) -> Finding | None:
+    def _denied_by_quota(self, evaluated: EvaluatedPod) -> Finding | None:
         by = self._evaluator
-        request = quota_request_for_pod("why", each.admitted, None, self.configuration, self.index)
+        request = quota_request_for_pod("why", evaluated.admitted, None, self.configuration, self.index)
         request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
-        decision = by.demand(each.policy, request)
+        decision = by.demand(evaluated.policy, request)
         denials = (one.finding for one in decision.violations if one.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
-        return next((one for one in denials if not each.is_refused or one.reason in OUTLOOKS), None)
+        return next((one for one in denials if not evaluated.is_refused or one.reason in OUTLOOKS), None)
 
     @cached_property
     def _node_facts(self) -> NodeFacts | None:
@@ -332,7 +333,7 @@ class _Case:
             pod = explained if waits(explained) else Pod(metadata=waiting[name].metadata)
             place = place_in_line(status, gang_keys(pod, owners))
         contact = self.policy.contact if self.policy else PLATFORM_TEAM
-        return place, (name, line_cause(waiting[name], self.quota, place, needed, contact))
+        return place, (name, line_cause(waiting[name], self.quota, place, needed, contact, self.now))
 
     @cached_property
     def _class_options(self) -> gpu_class.GPUClassOptions:
@@ -364,12 +365,13 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
         yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)
 
 
-def _scaled_by(data: Any) -> str:
+def _scaled_by(data: Any, now: datetime) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
     entries = data.get("metadata", {}).get("managedFields") or ()
     wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
     last = max(wrote, key=lambda each: str(each.get("time")), default=None)
-    return f", written by {last.get('manager')} at {last.get('time')}" if last else ""
+    at = f" at {utc(datetime.fromisoformat(last['time']), now)}" if last and last.get("time") else ""
+    return f", written by {last.get('manager')}{at}" if last else ""
 
 
 def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:

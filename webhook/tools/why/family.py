@@ -89,9 +89,9 @@ def _follow(
     return owners
 
 
-def _belongs(each: str, uid: str, parents: Mapping[str, str]) -> bool:
+def _belongs(member: str, uid: str, parents: Mapping[str, str]) -> bool:
     for _ in range(MAX_LEVELS + 1):
-        if each == uid:
+        if member == uid:
             return True
-        each = parents.get(each, "")
+        member = parents.get(member, "")
     return False

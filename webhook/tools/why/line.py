@@ -1,15 +1,16 @@
 """Why a pod waits in line for quota, and what lets it start: by the status of its GPUQuota."""
 
 from collections.abc import Collection
+from datetime import datetime
 
 from policies.pods.pod import Pod
 from policies.printable import first_names
-from policies.quota.amounts import NOTHING, Vector
-from policies.quota.ledger.team import team_title
+from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.line import Standing
-from policies.quota.shortage_facts import amounts_in_words
-from policies.quota.spec import NAME, hard_field
+from policies.quota.shortage_facts import amounts_in_words, escalation
+from policies.quota.spec import NAME
 from policies.quota.waiting import GATE
+from policies.times import utc
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Cause, Source
@@ -35,11 +36,16 @@ def place_in_line(waiting: WaitingPods | None, gangs: Collection[str]) -> PlaceI
 
 
 def line_cause(
-    pod: StoredPod, quota: QuotaRecord | None, place: PlaceInLine | None, needed: Vector, contact: str
+    pod: StoredPod,
+    quota: QuotaRecord | None,
+    place: PlaceInLine | None,
+    needed: Vector,
+    contact: str,
+    now: datetime,
 ) -> Cause:
     """Return why the pod waits, without its name. `needed`: its own demand on the quota."""
     waiting = quota.status.waiting if quota else None
-    since = f"{WAITS} since {pod.metadata.creation_timestamp}"
+    since = f"{WAITS} since {utc(pod.metadata.created or now, now)}"
     more = _more(quota, place.demand if place else needed, contact)
     if place is None:
         message, remedy = _without_place(quota, waiting, needed), f"wait, or {more}"
@@ -56,15 +62,19 @@ def line_cause(
 
 
 def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> str:
-    """Return whom to ask to raise what: the team, if it has too little free, else the quota."""
-    team, short = quota.status.team if quota else None, set[str]()
-    if team is not None:
-        short = {key for key in demand.keys() & team.hard.keys() if demand[key] > team.free.get(key, NOTHING)}
-    keys = sorted(short or demand)
-    field = hard_field(keys[0]) if len(keys) == 1 else "spec.hard"
-    if team is not None and short:
-        return f"ask {team.contact or contact} to raise {field} of {team_title(team.name)}"
-    return f"ask {contact} to raise {field} of the GPUQuota"
+    """Return whom to ask to raise what: the quota or the team that has too little free; if both have enough, the quota."""
+    team = quota.status.team if quota else None
+    of_team = _short(demand, {key: team.free.get(key, NOTHING) for key in team.hard}) if team else []
+    own = sorted(demand) if not of_team else []
+    if quota is not None and quota.spec is not None:
+        held = total((quota.status.used or {}, quota.status.reserved))
+        own = _short(demand, {key: hard - held.get(key, NOTHING) for key, hard in quota.hard.items()}) or own
+    ask, whom = escalation(own, of_team, team, contact)
+    return f"ask {whom} {ask}"
+
+
+def _short(demand: Vector, free: Vector) -> list[str]:
+    return [key for key in sorted(demand.keys() & free.keys()) if demand[key] > free[key]]
 
 
 def _without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, needed: Vector) -> str:

@@ -18,7 +18,7 @@ from policies.pods.conditions import has_ended, true_condition
 from policies.quota.ledger.team import team_title
 from policies.registry import QUOTA_RULE
 from policies.rules.gpu_class import CLASS_CONTRADICTION
-from webhook.cluster.objects import timestamp
+from policies.times import utc
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source
@@ -284,16 +284,16 @@ def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
     end = meta.deletion_timestamp or now
     since = end - timedelta(seconds=meta.deletion_grace_period_seconds)
     holds = f" and holds {held} until it has ended" if held else ""
-    message = f"has been terminating since {timestamp(since)}{holds}"
+    message = f"has been terminating since {utc(since, now)}{holds}"
     if now <= end:
-        message += f", at {timestamp(end)} at the latest"
+        message += f", at {utc(end, now)} at the latest"
         grace = f"terminationGracePeriodSeconds below {meta.deletion_grace_period_seconds}"
         remedy = f"wait until then, and set a {grace} if later updates must be faster"
     elif meta.finalizers:
         message += f": its finalizers are {', '.join(meta.finalizers)}"
         remedy = "see the controller that set them"
     else:
-        message += f"; its grace period ended at {timestamp(end)}, and Node {pod.spec.node_name} has not confirmed its end"
+        message += f"; its grace period ended at {utc(end, now)}, and Node {pod.spec.node_name} has not confirmed its end"
         remedy = f"see whether Node {pod.spec.node_name} is Ready"
     return Cause(source=Source.POD, message=message, remedy=remedy)
 
@@ -333,7 +333,7 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
     denials = situation.denial_events
     if denials:
         last, number = denials[0], sum(denial.times for denial in denials)
-        at = f", last at {timestamp(last.last)}" if last.last else ""
+        at = f", last at {utc(last.last, situation.now)}" if last.last else ""
         text = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
         is_over = not is_explained and situation.rule_denials is not None
         remedy = _outlook(situation, last) if is_over else ""

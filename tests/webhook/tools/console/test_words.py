@@ -1,14 +1,14 @@
 """Words of the pages that views put together, and the answer to an object that is none."""
 
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
 from tests.cases import cases
-from tests.webhook.tools.console.shown import NOW
 from webhook.cluster.api import ApiClient
 from webhook.tools.console import app as console
-from webhook.tools.console.views import Order, clock, in_force, summary
+from webhook.tools.console.views import Order, in_force, summary
 from webhook.tools.doctor.check import DoctorFinding, failure, warning
 from webhook.tools.status.report import ClusterStatus, Health, InstallationStatus, Part, PolicyStatus
 
@@ -16,7 +16,10 @@ from webhook.tools.status.report import ClusterStatus, Health, InstallationStatu
 @cases(
     ("fields", "want"),
     in_force=({}, ""),
-    paused=({"paused_until": NOW}, f'<span class="pill warn">paused until {clock(NOW)}</span>'),
+    paused=(
+        {"paused_until": datetime(2026, 11, 22, 9, tzinfo=UTC)},
+        '<span class="pill warn">paused until 2026-11-22 09:00 UTC</span>',
+    ),
     not_in_force=({"in_force": False}, '<span class="pill bad">not in force</span>'),
 )
 def test_whether_a_policy_is_in_force(fields: dict[str, Any], want: str) -> None:

@@ -23,7 +23,7 @@ SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"
 SECRET = "/api/v1/namespaces/gpu-admission/secrets/gpu-admission-certificates"
 AUTHORITY = "/api/v1/namespaces/gpu-admission/secrets/gpu-admission-ca"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/zz-gpu-admission"
-NOW = datetime.now(UTC)
+NOW = datetime.now(UTC).replace(second=0)  # as messages have it
 YEAR = timedelta(days=365)
 BUNDLE, SERVED, KEPT, _ = certificates.CHECKS
 OTHER = issue_authority(common_name="another", now=NOW, lifetime=YEAR)

@@ -36,14 +36,14 @@ HOLDS = "pending-with-quota: pods in team hold"
     for_longer=(
         {**QUOTA, **pods(pod("a", "11:49"))},
         [
-            f"{HOLDS} 2 GPUs of the quota and have no node: Pod/a since 2027-01-31T11:49:00Z, {FIT}\n"
+            f"{HOLDS} 2 GPUs of the quota and have no node: Pod/a since 2027-01-31 11:49 UTC, {FIT}\n"
             "gpu-admission why Pod/a -n team says what each node lacks; delete what is not needed"
         ],
     ),
     several=(
         {**QUOTA, **pods(pod("a", "11:49"), pod("b", "11:00"), pod("c", "11:59"))},
         [
-            f"{HOLDS} 4 GPUs of the quota and have no node: Pod/b since 2027-01-31T11:00:00Z, {FIT}; and 1 more"
+            f"{HOLDS} 4 GPUs of the quota and have no node: Pod/b since 2027-01-31 11:00 UTC, {FIT}; and 1 more"
         ],
     ),
 )

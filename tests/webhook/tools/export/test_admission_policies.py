@@ -190,7 +190,7 @@ def test_times_are_read_when_it_is_exported() -> None:
     assert expressions(made, "default.gpu-requests")["not-exempted"] == "!(request.namespace in ['legacy'])"
     assert "not-exempted" not in expressions(made, "default.gpu-isolation.exposed")
     assert made.ending == (
-        "policy default is paused until 2026-11-21T13:00:00+00:00: its rules only audit",
+        "policy default is paused until 2026-11-21 13:00 UTC: its rules only audit",
         "policy default exempts legacy until the end of 2026-11-30",
     )
 

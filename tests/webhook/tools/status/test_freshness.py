@@ -22,5 +22,5 @@ def test_how_long_ago(seconds: int, want: str) -> None:
 
 
 def test_figures_that_nobody_counts() -> None:
-    said = "quotas as of 45 s ago (2026-11-26 21:59:15 UTC), not counted now: no controller leads; gpu-admission doctor says why"
+    said = "quotas as of 45 s ago (21:59:15 UTC), not counted now: no controller leads; gpu-admission doctor says why"
     assert stale_figures(NOW - timedelta(seconds=45), NOW) == said

@@ -58,7 +58,7 @@ SCALED = {
         "Deployment",
         {"replicas": 0},
         {"metadata": {"managedFields": [SCALED]}},
-        "scaled to zero: spec.replicas is 0, written by kubectl-scale at 2026-11-22T08:00:00Z",
+        "scaled to zero: spec.replicas is 0, written by kubectl-scale at 08:00 UTC",
     ),
     a_daemon_set_that_matches_no_node=(
         "DaemonSet",

@@ -12,7 +12,7 @@ from policies.quota.spec import QuotaSpec
 from policies.quota.waiting import GATE
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.why.situations import situation
+from tests.webhook.tools.why.situations import NOW, situation
 from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, ShareStatus, WaitingPods
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Answer, Source
@@ -36,7 +36,7 @@ LATER = tuple(
     for place in (3, 4, 5)
 )
 LINE = WaitingPods(pods=37, next=(FIRST, TRAIN, *LATER))
-RAISE = f"ask {PLATFORM_TEAM} to raise spec.hard.gpus of the GPUQuota"
+RAISE = f"ask {PLATFORM_TEAM} to raise spec.hard.gpus"
 
 
 def gated(name: str = "train-0", *gates: str) -> StoredPod:
@@ -126,11 +126,11 @@ def place(reason: str, message: str, **fields: Any) -> PlaceInLine:
     not_among_the_first=(None, "behind the first 5 places, needs 8 GPUs; 37 pods wait", f"wait, or {RAISE}"),
 )
 def test_why_it_waits_and_what_helps(found: PlaceInLine | None, message: str, remedy: str) -> None:
-    cause = line_cause(gated("train-0", "example.com/gate"), quota(LINE), found, GPUS, PLATFORM_TEAM)
+    cause = line_cause(gated("train-0", "example.com/gate"), quota(LINE), found, GPUS, PLATFORM_TEAM, NOW)
 
     before, _, said = cause.message.partition(": ")
     gang = f" with the other pods of its gang {found.gang}" if found and found.gang else ""
-    assert before == f"waits in line for quota since 2026-11-22T08:10:00Z{gang}"
+    assert before == f"waits in line for quota since 08:10 UTC{gang}"
     assert (said, cause.remedy, cause.source) == (message, remedy, Source.LINE)
 
 
@@ -140,9 +140,9 @@ def test_why_it_waits_and_what_helps(found: PlaceInLine | None, message: str, re
     before_its_first_count=(quota(None), "the controller has not given it a place yet"),
 )
 def test_without_a_line_a_controller_may_be_missing(record: QuotaRecord | None, message: str) -> None:
-    cause = line_cause(gated(), record, None, GPUS, PLATFORM_TEAM)
+    cause = line_cause(gated(), record, None, GPUS, PLATFORM_TEAM, NOW)
 
-    assert cause.message == f"waits in line for quota since 2026-11-22T08:10:00Z: {message}"
+    assert cause.message == f"waits in line for quota since 08:10 UTC: {message}"
     assert cause.remedy == f"if it stays so, ask {PLATFORM_TEAM} whether a controller runs"
 
 
@@ -170,7 +170,15 @@ TEAM = ShareStatus(
 def test_who_can_raise_what_is_short(team: ShareStatus, remedy: str) -> None:
     record = msgspec.structs.replace(quota(LINE), status=QuotaStatus(waiting=LINE, team=team))
 
-    assert line_cause(gated(), record, None, GPUS, PLATFORM_TEAM).remedy == f"wait, or {remedy}"
+    assert line_cause(gated(), record, None, GPUS, PLATFORM_TEAM, NOW).remedy == f"wait, or {remedy}"
+
+
+def test_both_are_asked_where_quota_and_team_have_too_little() -> None:
+    status = QuotaStatus(used={"gpus": Fraction(12)}, waiting=LINE, team=TEAM)
+    record = msgspec.structs.replace(quota(LINE), status=status)
+
+    remedy = line_cause(gated(), record, None, GPUS, "#gpus", NOW).remedy
+    assert remedy == "wait, or ask #gpus to raise spec.hard.gpus, and #vision-leads to raise the team's"
 
 
 def pod(owner: str, **metadata: Any) -> Pod:
@@ -208,7 +216,7 @@ def test_a_pod_without_a_controller_is_in_no_gang() -> None:
 
 def test_pods_that_wait_are_one_reason_and_no_node_is_blamed() -> None:
     pods = [gated("train-1"), gated("train-0")]
-    cause = line_cause(pods[1], quota(LINE), TRAIN, GPUS, PLATFORM_TEAM)
+    cause = line_cause(pods[1], quota(LINE), TRAIN, GPUS, PLATFORM_TEAM, NOW)
 
     answer, summary, reasons = answer_of(situation(pods=pods, wanted=2, line=("train-0", cause), nodes=()))
     assert answer is Answer.WAITING
@@ -228,6 +236,6 @@ def test_pods_that_wait_are_one_reason_and_no_node_is_blamed() -> None:
     ),
 )
 def test_the_answer_is_waiting_if_nothing_else_is_missing(pods: list[StoredPod], want: Answer) -> None:
-    cause = line_cause(pods[0], quota(LINE), TRAIN, GPUS, PLATFORM_TEAM)
+    cause = line_cause(pods[0], quota(LINE), TRAIN, GPUS, PLATFORM_TEAM, NOW)
 
     assert answer_of(situation(pods=pods, wanted=2, line=("train-0", cause)))[0] is want

@@ -18,7 +18,7 @@ def test_what_was_denied_and_would_not_be_now(rule_denials: list[Finding] | None
     _, _, (reason,) = answer_of(
         situation(rule_denials=rule_denials, events=[event(WEBHOOK + "no GPU\nmore")])
     )
-    assert reason.message == "Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"
+    assert reason.message == "Job/train was denied pods once, last at 08:00 UTC: no GPU"
     assert reason.remedy == remedy
 
 

@@ -181,7 +181,7 @@ def test_what_is_listed(objects: dict[str, list[JSON]], want: list[tuple[str, st
 
 ENDING = {"deletionTimestamp": "2026-11-22T09:05:00Z", "deletionGracePeriodSeconds": 600}
 OVERDUE = ENDING | {"deletionTimestamp": "2026-11-22T08:55:00Z"}
-SINCE = "Pod a has been terminating since 2026-11-22T08:55:00Z, at 2026-11-22T09:05:00Z at the latest"
+SINCE = "Pod a has been terminating since 08:55 UTC, at 09:05 UTC at the latest"
 FULL = WEBHOOK + "pod ml/b: set rollingUpdate.maxUnavailable: 1 [gpu-quota]"
 
 
@@ -192,7 +192,7 @@ FULL = WEBHOOK + "pod ml/b: set rollingUpdate.maxUnavailable: 1 [gpu-quota]"
         OVERDUE,
         [],
         [
-            "Pod a has been terminating since 2026-11-22T08:45:00Z; its grace period ended at 2026-11-22T08:55:00Z, and "
+            "Pod a has been terminating since 08:45 UTC; its grace period ended at 08:55 UTC, and "
             "Node t4-0 has not confirmed its end"
         ],
     ),

@@ -46,7 +46,7 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
     woken_by_an_autoscaler_and_denied=(
         {"zero": "scaled to zero: spec.minReplicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
         Answer.REFUSED,
-        "0 of 0 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
+        "0 of 0 pods run: Job/train was denied pods once, last at 08:00 UTC: no",
     ),
     scaled_to_zero_after_a_denial=(
         {"zero": "scaled to zero: spec.replicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
@@ -66,7 +66,7 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
     a_cron_job_whose_last_run_was_denied=(
         {"data": {"spec": {"schedule": "0 3 * * *"}}, "events": [event(WEBHOOK + "no")]},
         Answer.REFUSED,
-        "0 of 1 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
+        "0 of 1 pods run: Job/train was denied pods once, last at 08:00 UTC: no",
     ),
     nobody_says_why=({}, Answer.UNKNOWN, "0 of 1 pods run: pods are missing, and no Event says why"),
     a_kind_that_makes_no_pods=(
@@ -165,7 +165,7 @@ def test_what_the_rules_deny_comes_first_and_is_said_once() -> None:
     _, _, reasons = answer_of(situation(rule_denials=[NO_GPU], events=events))
     assert [(each.message, each.remedy) for each in reasons] == [
         ("spec: must be whole [gpu-requests]", "set 1, or ask the platform team to allow it"),
-        ("Job/train was denied pods 5 times, last at 2026-11-22T08:05:00Z", ""),
+        ("Job/train was denied pods 5 times, last at 08:05 UTC", ""),
     ]
 
 
@@ -204,7 +204,7 @@ def test_denied_claims_of_a_pod_are_one_event() -> None:
 
 @cases(
     ("denial", "want"),
-    by_us=(WEBHOOK + "no GPU", "Deployment/chat was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"),
+    by_us=(WEBHOOK + "no GPU", "Deployment/chat was denied pods once, last at 08:00 UTC: no GPU"),
     by_others=("exceeded quota: compute", "Deployment/chat: exceeded quota: compute"),
 )
 def test_pods_of_a_replica_set_are_those_of_its_deployment(denial: str, want: str) -> None:
@@ -264,19 +264,19 @@ def ending(end: str, *, finalizers: Sequence[str] = (), **spec: Any) -> StoredPo
     ("old", "message", "remedy"),
     in_its_grace_period=(
         ending("09:05"),
-        "Pod old-0 has been terminating since 2026-11-22T08:55:00Z and holds 1 GPU until it has ended, at "
-        "2026-11-22T09:05:00Z at the latest",
+        "Pod old-0 has been terminating since 08:55 UTC and holds 1 GPU until it has ended, at "
+        "09:05 UTC at the latest",
         "wait until then, and set a terminationGracePeriodSeconds below 600 if later updates must be faster",
     ),
     longer=(
         ending("08:55"),
-        "Pod old-0 has been terminating since 2026-11-22T08:45:00Z and holds 1 GPU until it has ended; its grace period "
-        "ended at 2026-11-22T08:55:00Z, and Node t4-0 has not confirmed its end",
+        "Pod old-0 has been terminating since 08:45 UTC and holds 1 GPU until it has ended; its grace period "
+        "ended at 08:55 UTC, and Node t4-0 has not confirmed its end",
         "see whether Node t4-0 is Ready",
     ),
     kept_by_a_finalizer=(
         ending("08:55", finalizers=["example.com/backup"]),
-        "Pod old-0 has been terminating since 2026-11-22T08:45:00Z and holds 1 GPU until it has ended: its finalizers are "
+        "Pod old-0 has been terminating since 08:45 UTC and holds 1 GPU until it has ended: its finalizers are "
         "example.com/backup",
         "see the controller that set them",
     ),
@@ -296,14 +296,14 @@ def test_an_update_waits_for_an_old_pod_that_is_being_deleted(
 
     assert (answer, summary.partition(",")[0]) == (Answer.REFUSED, "1 of 2 pods run")
     assert (cause.message, cause.remedy) == (message, remedy)
-    assert denied.message == "Job/train was denied pods once, last at 2026-11-22T08:00:00Z"
+    assert denied.message == "Job/train was denied pods once, last at 08:00 UTC"
 
 
 def test_a_pod_that_is_being_deleted_is_pending_by_itself() -> None:
     answer, _, (cause,) = answer_of(situation(data=None, pods=[ending("09:05")]))
 
     assert answer is Answer.PENDING
-    assert cause.message.startswith("Pod old-0 has been terminating since 2026-11-22T08:55:00Z, at ")
+    assert cause.message.startswith("Pod old-0 has been terminating since 08:55 UTC, at ")
 
 
 def container_status(reason: str, **more: Any) -> JSON:

@@ -22,6 +22,7 @@ from certs.reconciler import StoredSecret
 from certs.rotation import COMMON_NAME
 from certs.secret import CA, CERTIFICATE, KEY, DamagedError, decode
 from policies.pods.label_selector import LabelSelector
+from policies.times import utc
 from webhook.certificates.objects import ClusterSecret, SecretName
 from webhook.cluster import errors
 from webhook.cluster.api import api_path
@@ -210,7 +211,7 @@ def _is_late(certificate: x509.Certificate, now: datetime) -> bool:
 
 
 def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -> DoctorFinding:
-    end = f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    end = utc(certificate.not_valid_after_utc)
     return warning(identity, where, f"{what} ends on {end} and was not renewed", ROTATE)
 
 

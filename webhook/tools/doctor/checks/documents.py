@@ -6,6 +6,7 @@ from typing import Any
 from policies.gpus.default_gpus import giving
 from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
+from policies.times import utc
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
 from webhook.quota.catalogues import digests_of
@@ -61,7 +62,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
     for policy in documents.configuration.policies.policies if documents.configuration else ():
         where, spec = f"GPUPolicy/{policy.name}", policy.spec
         if spec.paused_until is not None and cluster.now < spec.paused_until:
-            message = f"is paused until {spec.paused_until:%Y-%m-%d %H:%M %Z}: every rule only audits"
+            message = f"is paused until {utc(spec.paused_until)}: every rule only audits"
             remedy = "remove spec.pausedUntil as soon as its reason is gone: gpu-admission resume"
             yield warning("policy-paused", where, message, remedy)
         for exemption in spec.exemptions:

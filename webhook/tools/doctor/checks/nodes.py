@@ -224,8 +224,8 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, GPUCla
             yield f"GPUClass/{name}", name, options
 
 
-def _is_autoscaled(cluster: InstalledCluster, each: GPUClass) -> bool:
-    return any(class_matches(each, options.autoscaled_classes) for options in _class_options(cluster))
+def _is_autoscaled(cluster: InstalledCluster, of_class: GPUClass) -> bool:
+    return any(class_matches(of_class, options.autoscaled_classes) for options in _class_options(cluster))
 
 
 def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:

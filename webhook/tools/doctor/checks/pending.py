@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from policies.times import utc
 from webhook.cluster.nodes import readable_node_index
-from webhook.cluster.objects import timestamp
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
@@ -31,13 +31,13 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         if not pending_owner.has_node and pending_owner.since < began:
             by_namespace[pending_owner.namespace].append(pending_owner)
     for namespace, owners in sorted(by_namespace.items()):
-        first, gpus = owners[0], sum((owner.gpus for owner in owners), NOTHING)
+        first, gpus = owners[0], sum((owner.gpus or NOTHING for owner in owners), NOTHING)
         more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""
         yield warning(
             "pending-with-quota",
             f"pods in {namespace}",
             f"hold {format_amount(gpus)} {unit(GPUS, gpus)} of the quota and have no node: {first.owner} since "
-            f"{timestamp(first.since)}, {first.reason}{more}",
+            f"{utc(first.since)}, {first.reason}{more}",
             f"gpu-admission why {first.owner} -n {namespace} says what each node lacks; delete what is not needed",
         )
 
