@@ -27,7 +27,7 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_advice import MAX_NAMES_LISTED, alternatives_in_words
+from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_choice import offers, without_pins
 from policies.placement.class_use import ClassUse
 from policies.placement.nodes import NodeFacts
@@ -206,7 +206,7 @@ class Availability:
             message,
             f"request {alternatives_in_words(offered)}" if offered else "",
             Severity.WARNING,
-            names=tuple(offered[:MAX_NAMES_LISTED]),
+            names=tuple(listed(offered)),
         )
 
     def _is_missing(self, name: str) -> bool:

@@ -34,10 +34,15 @@ def nodes_of(classes: Iterable[str]) -> tuple[Asked, ...]:
     return tuple(Asked("Node", "", name) for name in classes)
 
 
+def listed(names: Sequence[str]) -> Sequence[str]:
+    """Return the names that one message lists: the words for one more are no shorter than its name."""
+    return names if len(names) == MAX_NAMES_LISTED + 1 else names[:MAX_NAMES_LISTED]
+
+
 def alternatives_in_words(names: Sequence[str]) -> str:
-    """Return `a or b`, `a or b or c or 2 more`."""
-    listed = " or ".join(names[:MAX_NAMES_LISTED])
-    return f"{listed} or {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else listed
+    """Return `a or b`, `a or b or c or d`, `a or b or c or 2 more`."""
+    words, left = " or ".join(listed(names)), len(names) - len(listed(names))
+    return f"{words} or {left} more" if left else words
 
 
 def about_annotation(

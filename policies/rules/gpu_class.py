@@ -27,10 +27,10 @@ from policies.models.memory import enough_cards, enough_in_words
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
-    MAX_NAMES_LISTED,
     ClassAdvice,
     about_annotation,
     alternatives_in_words,
+    listed,
 )
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
@@ -230,7 +230,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             case.selection.usable() if case.selection.nodes else ()
         ).values()
         there = [value for each in values for value in each[:1]]
-        others = either(*(Edit(path, each) for each in there[:MAX_NAMES_LISTED]))
+        others = either(*(Edit(path, each) for each in listed(there)))
         words = f"set {key}: {alternatives_in_words(there)}, or remove it" if there else "remove it"
         yield warning(
             reason=UNKNOWN_CLASS,
