@@ -35,7 +35,7 @@ def nodes_of(classes: Iterable[str]) -> tuple[Asked, ...]:
 
 
 def listed(names: Sequence[str]) -> Sequence[str]:
-    """Return the names that one message lists: the words for one more are no shorter than its name."""
+    """Return the names that one message lists: "1 more" is not shorter than a name."""
     return names if len(names) == MAX_NAMES_LISTED + 1 else names[:MAX_NAMES_LISTED]
 
 
