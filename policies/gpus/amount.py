@@ -43,11 +43,8 @@ class Amount(msgspec.Struct, frozen=True):
     raw: QuantityText
     quantity: Quantity | None
     """None if `raw` is not a valid Kubernetes quantity."""
-
-    @property
-    def value(self) -> int:
-        """The amount, rounded up to a whole number. 0 if it is invalid or negative."""
-        return max(self.quantity.value, 0) if self.quantity is not None else 0
+    value: int
+    """The amount, rounded up to a whole number. 0 if it is invalid or negative."""
 
     def same_as(self, other: "Amount") -> bool:
         """Whether both are equal, as they are after the API server has copied the limit to the request."""
@@ -110,12 +107,19 @@ class Amount(msgspec.Struct, frozen=True):
 
 def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
     """Return the amount of the resource in limits and in requests."""
+    limits, requests = place.container.limits, place.container.requests
+    return _written(place, resource, "limits", limits), _written(place, resource, "requests", requests)
 
-    def written(kind: ResourceMap, amounts: ResourceList) -> Amount | None:
-        raw = amounts.get(resource.name)
-        return Amount(place, resource, kind, raw, readable(raw)) if resource.name in amounts else None
 
-    return written("limits", place.container.limits), written("requests", place.container.requests)
+def _written(
+    place: ContainerPlace, resource: GPUResource, kind: ResourceMap, listed: ResourceList
+) -> Amount | None:
+    if resource.name not in listed:
+        return None
+    raw = listed[resource.name]
+    quantity = readable(raw)
+    value = 0 if quantity is None else max(quantity.value, 0)
+    return Amount(place, resource, kind, raw, quantity, value)
 
 
 def larger(limit: Amount | None, request: Amount | None) -> Amount:

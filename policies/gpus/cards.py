@@ -45,7 +45,7 @@ _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
 """Measures that a limit of memory or compute can divide."""
 
 
-class Card(msgspec.Struct, frozen=True):
+class Card(msgspec.Struct, frozen=True, cache_hash=True):
     """The properties of a card that demand depends on."""
 
     weights: tuple[tuple[str, Fraction], ...] = ()
@@ -67,13 +67,14 @@ def card_of(
 
     If it is not `is_certain`, the pod may get a card of another class.
     """
-    may_differ = (r for r in requested if r.profile is not None or r.name in gpu_classes.equivalents)
-    weights = ((r.name, weight(r, gpu_class, gpu_classes)) for r in may_differ)
+    weights = [
+        (r.name, share)
+        for r in requested
+        if r.profile is not None or r.name in gpu_classes.equivalents
+        if (share := weight(r, gpu_class, gpu_classes)) is not WHOLE and share != WHOLE
+    ]
     by_memory = is_certain and any(r.measure in _SIZED for r in requested)
-    return Card(
-        tuple((name, share) for name, share in weights if share is not WHOLE and share != WHOLE),
-        gpu_class.memory_gib if by_memory else None,
-    )
+    return Card(tuple(weights), gpu_class.memory_gib if by_memory else None)
 
 
 def amounts(
@@ -89,13 +90,12 @@ def amounts(
     for name, raw in (resources or {}).items():
         resource = resource_mapping.resource(name)
         quantity = read(raw) if resource else None
-        if resource is None or quantity is None:
+        if resource is None or quantity is None or quantity.nano <= 0:
             continue
         # The API server accepts parts of an implicit resource. The scheduler requests `Value()` devices.
         is_implicit = name.startswith(IMPLICIT_DEVICE_CLASS)
         amount = Fraction(quantity.value) if is_implicit else Fraction(quantity.milli_value, 1000)
-        if amount > 0:
-            positive[resource] = amount
+        positive[resource] = amount
     return positive
 
 

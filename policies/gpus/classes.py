@@ -139,7 +139,7 @@ class GPUClasses:
             # A resource name has no "+": a 1g.10gb+me is offered as nvidia.com/mig-1g.10gb.me.
             for offered in (name, name.replace("+", "."))
         }
-        self._listed = frozenset(profile for _, profile in self._profiles)
+        self._with_profile = _grouped((profile, self._classes[name]) for name, profile in self._profiles)
         self.label_keys = frozenset(key for key, _ in self._labels)
         self.equivalents = frozenset(name for c in self for name in c.equivalents)
         """Resources whose unit is not a whole card of at least one class."""
@@ -173,9 +173,13 @@ class GPUClasses:
         """Return the profile by NVIDIA's name (`1g.10gb+me`) or by the resource's (`1g.10gb.me`)."""
         return self._profiles.get((gpu_class.name, profile))
 
+    def with_profile(self, profile: str) -> tuple[GPUClass, ...]:
+        """Return the classes that list the MIG profile."""
+        return self._with_profile.get(profile, ())
+
     def is_unlisted(self, profile: str | None) -> bool:
         """Whether no class lists the MIG profile."""
-        return profile is not None and profile not in self._listed
+        return profile is not None and not self.with_profile(profile)
 
     def mig_weight(self, gpu_class: GPUClass, profile: str) -> Fraction:
         """Return the demand of a slice in whole cards: its weight, or else the larger of its shares of compute and memory.

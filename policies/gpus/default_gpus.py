@@ -47,7 +47,7 @@ _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, i
 
 
 def gpus_by_default(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> list[Default]:
-    """Return the GPUs of a pod that LimitRanger has seen which a LimitRange gave it."""
+    """Return the GPUs that a LimitRange gave a pod. LimitRanger has already changed the pod."""
     return [each for each in was_given(pod, limits) if _has_gpus(each.resource, each.amount, mapping)]
 
 
@@ -56,8 +56,8 @@ def _has_gpus(resource: str, amount: QuantityText, mapping: ResourceMapping) -> 
     return mapping.resource(resource) is not None and quantity is not None and quantity.nano > 0
 
 
-def are_all(pod: Pod, defaults: Sequence[Default], mapping: ResourceMapping) -> bool:
-    """Whether the pod has no GPUs but these."""
+def has_no_other_gpus(pod: Pod, defaults: Sequence[Default], mapping: ResourceMapping) -> bool:
+    """Whether the pod has no GPUs but these defaults."""
     known = {(each.place.path, each.resource) for each in defaults}
     others = pod.spec.resource_claims or mapping.fractions_of(pod)
     return not others and all(
@@ -152,7 +152,7 @@ def _asking(finding: Finding, default: Default) -> Finding:
 def refusal_findings(
     pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping, *, is_partial: bool
 ) -> Iterator[Finding]:
-    """Say why a LimitRange would refuse a new GPU pod. is_partial: only a part of the pod is known, so only maxima of it are."""
+    """Say why a LimitRange would refuse a new GPU pod. is_partial: a part of it is not known, so only maxima are certain."""
     if not limits.limit_ranges or not mapping.pod_requests_gpus(pod):
         return
     try:
@@ -166,7 +166,7 @@ def refusal_findings(
 
 def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     field = f"spec.limits[{refusal.item}].{refusal.bound}[{refusal.resource}]"
-    edits, place = _accepted(pod, refusal, limits), refusal.place
+    edits, place = _accepted_edits(pod, refusal, limits), refusal.place
     return Finding(
         rule=ID,
         reason=LIMIT_RANGE_REFUSES,
@@ -179,11 +179,14 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     )
 
 
-def _accepted(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edits:
-    """Return the edits of one container that the LimitRange accepts: the bound in place of its amounts, or equal amounts."""
+def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edits:
+    """Return the edits of one container by which the LimitRange accepts the pod; empty if there are none.
+
+    They write the bound, or for a ratio of limit to request the limit as the request.
+    """
     name, is_ratio = refusal.resource, refusal.bound == RATIO
-    having = [each for each in pod.places if name in effective(each.container, "requests")]
-    place = refusal.place or (having[0] if len(having) == 1 else None)
+    requesting = [each for each in pod.places if name in effective(each.container, "requests")]
+    place = refusal.place or (requesting[0] if len(requesting) == 1 else None)
     if place is None or (pod.spec.resources is not None and name in POD_LEVEL):
         return ()  # amounts of the pod as a whole bound those of its containers
     amount = effective(place.container, "limits").get(name) if is_ratio else refusal.allowed
@@ -230,10 +233,12 @@ def _misspelt(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iter
                 )
 
 
-def giving(limits: Mapping[str, NamespaceLimits], mapping: ResourceMapping) -> Iterator[tuple[str, Finding]]:
-    """Yield each LimitRange that gives GPUs, by its namespace, and the warning."""
-    for namespace, of_it in sorted(limits.items()):
-        for limit_range in of_it.limit_ranges:
+def limit_ranges_giving_gpus(
+    limits: Mapping[str, NamespaceLimits], mapping: ResourceMapping
+) -> Iterator[tuple[str, Finding]]:
+    """Yield the title of each LimitRange that gives GPUs, and the warning. `limits`: by namespace."""
+    for namespace, namespace_limits in sorted(limits.items()):
+        for limit_range in namespace_limits.limit_ranges:
             for finding in limit_range_findings(limit_range, mapping):
                 yield f"LimitRange/{limit_range.name} in {namespace}", finding
 

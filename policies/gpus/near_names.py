@@ -1,7 +1,8 @@
 """Names of GPU resources that a misspelt name seems to mean."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from posixpath import commonprefix
 
 from policies.finding import Reason
@@ -26,25 +27,32 @@ _AMOUNT = re.compile(r"\s*[=:]\s*[0-9]*$")
 _WORD = re.compile(r"[a-z0-9]+")
 
 
-def by_words(whole: Iterable[str]) -> dict[str, str]:
-    """Return the names of whole accelerators by their words, because people often write them without the domain."""
-    names: dict[str, str] = {}
-    for each in whole:
-        domain, _, rest = each.partition("/")
-        for words in (each, f"{domain.partition('.')[0]} {rest}", rest):
-            names.setdefault(_words(words), each)
-    return names
+_Parted = tuple[str, str, str]
+"""A name, and its domain and the rest in lower case."""
 
 
-def meant(
-    name: str, exact_names: Collection[str], whole_by_words: Mapping[str, str], is_gpu: Callable[[str], bool]
-) -> str | None:
-    """Return the GPU resource that `name` probably means, or None.
+class FullNames:
+    """Names of GPU resources that a mapping has without `*`. `whole`: those of whole accelerators."""
 
-    exact_names: names of the mapping without `*`. whole_by_words: see `by_words`. is_gpu: whether a name or pattern of the
-      mapping matches.
-    """
-    if name in exact_names:
+    def __init__(self, names: Collection[str], whole: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self.by_part: dict[str, list[_Parted]] = defaultdict(list)
+        """By the domain, and by the rest."""
+        for each in names:
+            domain, _, rest = each.lower().partition("/")
+            for part in (domain, rest):
+                self.by_part[part].append((each, domain, rest))
+        self.by_words: dict[str, str] = {}
+        """By their words, because people often write them without the domain."""
+        for each in whole:
+            domain, _, rest = each.partition("/")
+            for words in (each, f"{domain.partition('.')[0]} {rest}", rest):
+                self.by_words.setdefault(_words(words), each)
+
+
+def meant(name: str, full: FullNames, is_gpu: Callable[[str], bool]) -> str | None:
+    """Return the GPU resource that `name` probably means, or None. is_gpu: whether a pattern of the mapping matches a name."""
+    if name in full.names:
         return None
     plain = FORMER_NAMES.get(name) or _AMOUNT.sub("", _QUOTA_PREFIX.sub("", name, count=1))
     plain = _SLICE.sub(lambda match: f"/mig-{match[1]}g.{match[2]}gb{match[3] or ''}".lower(), plain)
@@ -52,8 +60,15 @@ def meant(
         return plain
     if not is_resource_name(name):
         words = _words(plain)
-        return whole_by_words.get(words) or whole_by_words.get(words.removesuffix("s"))
-    return next((each for each in exact_names if _is_nearly(name.lower(), each.lower())), None)
+        return full.by_words.get(words) or full.by_words.get(words.removesuffix("s"))
+    domain, _, rest = name.lower().partition("/")
+    alike: list[_Parted] = [*full.by_part.get(domain, ()), *full.by_part.get(rest, ())]
+    for each, other_domain, other in alike:
+        if rest == other and (other_domain.startswith(f"{domain}.") or _is_one_slip(domain, other_domain)):
+            return each
+        if domain == other_domain and rest != other and _is_one_slip(rest, other):
+            return each
+    return None
 
 
 def _words(name: str) -> str:
@@ -61,24 +76,17 @@ def _words(name: str) -> str:
     return " ".join(_WORD.findall(name.lower()))
 
 
-def _is_nearly(written: str, meant: str) -> bool:
-    """Whether a resource's name has one typing error, or only the first part of the domain."""
-    domain, _, name = written.partition("/")
-    other_domain, _, other = meant.partition("/")
-    if name == other:
-        return other_domain.startswith(f"{domain}.") or _is_one_slip(domain, other_domain)
-    return domain == other_domain and _is_one_slip(name, other)
-
-
 def _is_one_slip(written: str, meant: str) -> bool:
     """Whether the texts are equal, or differ in one letter or separator, or by two swapped letters.
 
     The first letter must be the same, and digits, too: nvidia.com/pgpu and nvidia.com/gpu2 are other names.
     """
+    if written[:1] != meant[:1] or abs(len(written) - len(meant)) > 1:
+        return False
     start = len(commonprefix([written, meant]))
     one, other = written[start:], meant[start:]
     end = len(commonprefix([one[::-1], other[::-1]]))
     one, other = one[: len(one) - end], other[: len(other) - end]
     is_letter = all(len(part) < len("ab") and not part.isdigit() for part in (one, other))
     is_swap = len(one) == len("ab") and one == other[::-1]
-    return start > 0 and (is_letter or is_swap)
+    return is_letter or is_swap

@@ -39,7 +39,7 @@ def unknown_names(limits: ResourceLimits, gpu_classes: GPUClasses, path: str) ->
 
 def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:
     """Return the limit of the resource for a pod on one of the classes (empty: not known). None: there is no limit."""
-    if not isinstance(limits, Mapping):
+    if not isinstance(limits, dict):
         return limits
     by_pattern = limits_by_pattern(limits)
     of_resource = next((limit for name, limit in by_pattern if fnmatchcase(resource.name, name)), None)

@@ -4,12 +4,13 @@ Its sources are `GPUResourceMapping` documents, the DeviceClasses of the cluster
 A pattern is a name with at most one `*`. The first matching pattern decides.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -51,14 +52,15 @@ class Measure(Enum):
     NOTHING = "nothing"
     """Not a GPU, although a wider pattern matches: for example a resource for monitoring."""
 
+    __hash__ = object.__hash__  # the members are single, and an Enum's own hash takes ten times as long
+
     @property
     def is_count(self) -> bool:
         """Whether it is a number of devices, cores, shares or slices. Other measures are memory, percentages and fractions."""
         return self in _COUNTS
 
 
-# A tuple, because it takes long to hash an Enum.
-_COUNTS = (Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES)
+_COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
 _RESOURCE_NAME = "must be a resource name such as example.com/gpu"
 
 
@@ -122,6 +124,29 @@ class DeviceClassPattern(Strict, frozen=True):
 Pattern = TypeVar("Pattern", ResourcePattern, DeviceClassPattern)
 
 
+class _Patterns(Generic[Pattern]):
+    """Patterns, of which the first that matches a name decides."""
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._patterns: Sequence[Pattern] = patterns
+
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        """One for all: group n is what the name has for the `*` of the n-th pattern, empty without a `*`."""
+        parts = (each.pattern.partition("*") for each in self._patterns)
+        return re.compile(
+            "|".join(f"{re.escape(a)}({'.+' if star else ''}){re.escape(b)}" for a, star, b in parts),
+            re.DOTALL,
+        )
+
+    def first(self, name: str) -> tuple[Pattern, str | None] | tuple[None, None]:
+        """Return the first pattern that matches, and what the name has for its `*`."""
+        match = self._expression.fullmatch(name)
+        if match is None or match.lastindex is None:
+            return None, None
+        return self._patterns[match.lastindex - 1], match[match.lastindex] or None
+
+
 class ResourceMappingSpec(Strict, frozen=True):
     """Spec of a GPUResourceMapping document. Its patterns precede the built-in ones."""
 
@@ -163,16 +188,12 @@ class ResourceMappingSpec(Strict, frozen=True):
                 yield f"fractionSchedulers[{index}]", message
 
 
-class GPUResource(msgspec.Struct, frozen=True):
+class GPUResource(msgspec.Struct, frozen=True, cache_hash=True):
     """A resource name that requests a GPU. `profile` is the MIG profile of a slice, e.g. `1g.10gb`."""
 
     name: str
     measure: Measure
     profile: str | None = None
-
-    def __hash__(self) -> int:
-        # The name is unique in one mapping, and an Enum's hash takes ten times as long.
-        return hash(self.name)
 
 
 class GPURequest(msgspec.Struct, frozen=True):
@@ -197,11 +218,14 @@ class ResourceMapping:
             dict.fromkeys(each for spec in specs for each in spec.fraction_schedulers)
         )
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
-        self._resources = tuple(pattern for spec in specs for pattern in spec.resources)
-        self.patterns = (*self._resources, *self._derived_patterns())
-        self._by_domain: dict[str, list[ResourcePattern]] = defaultdict(list)
+        self._stated_device_classes = _Patterns(self._device_classes)
+        resources = tuple(pattern for spec in specs for pattern in spec.resources)
+        self._stated_resources = _Patterns(resources)
+        self.patterns = (*resources, *self._derived_patterns())
+        by_domain: dict[str, list[ResourcePattern]] = defaultdict(list)
         for each in self.patterns:
-            self._by_domain[each.pattern.partition("/")[0]].append(each)
+            by_domain[each.pattern.partition("/")[0]].append(each)
+        self._by_domain = {domain: _Patterns(patterns) for domain, patterns in by_domain.items()}
         self.extended_names = {
             each.pattern: each.extended_resource_name
             for each in reversed(self._device_classes)
@@ -214,8 +238,8 @@ class ResourceMapping:
         self.misspelt = lru_cache(maxsize=1024)(self._misspelt)
         self.whole_card = lru_cache(maxsize=1024)(self._whole_card)
         gpus = [each for each in self.patterns if each.measure is not Measure.NOTHING]
-        named = (each.resource or self._whole_card(each.pattern) for each in gpus if "*" not in each.pattern)
-        self.whole_cards = frozenset(filter(None, (*named, *(each.resource for each in gpus))))
+        cards = (each.resource or self._whole_card(each.pattern) for each in gpus if "*" not in each.pattern)
+        self.whole_cards = frozenset(filter(None, (*cards, *(each.resource for each in gpus))))
         """Known resources of whole cards. They are also the taint keys of nodes."""
 
     def _derived_patterns(self) -> Iterator[ResourcePattern]:
@@ -237,15 +261,14 @@ class ResourceMapping:
         return Measure.NOTHING if is_ignored else Measure.DEVICES
 
     def _resource(self, name: str) -> GPUResource | None:
-        pattern = self._first(name)
+        pattern, filling = self._first(name)
         if pattern is None or pattern.measure is Measure.NOTHING:
             return None
-        is_slice = pattern.measure is Measure.SLICES
-        return GPUResource(name, pattern.measure, (_filling(pattern, name) or None) if is_slice else None)
+        return GPUResource(name, pattern.measure, filling if pattern.measure is Measure.SLICES else None)
 
     def _whole_card(self, name: str) -> str | None:
         """Return the resource of whole cards for a name that requests cards or parts of them. None if it is not known."""
-        pattern = self._first(name)
+        pattern, _ = self._first(name)
         if pattern is None or pattern.resource is not None:
             return pattern.resource if pattern else None
         # A limit of memory or compute is not a card. A DeviceClass may have cards of any vendor.
@@ -254,30 +277,30 @@ class ResourceMapping:
 
     def knows(self, name: str) -> bool:
         """Whether a pattern matches the resource name, even if it is not a GPU."""
-        return self._first(name) is not None
+        return self._first(name)[0] is not None
 
     def _misspelt(self, name: str) -> str | None:
         """Return the GPU resource that `name` seems to mean. None if it has another meaning."""
-        pattern = self._first(name)
+        pattern, _ = self._first(name)
         is_other = pattern is not None and pattern.measure is Measure.NOTHING
         if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None
-        full, by_words = self._full_names
-        return near_names.meant(name, full, by_words, lambda plain: self.resource(plain) is not None)
+        return near_names.meant(name, self._full_names, lambda plain: self.resource(plain) is not None)
 
     @cached_property
-    def _full_names(self) -> tuple[dict[str, Measure], dict[str, str]]:
+    def _full_names(self) -> near_names.FullNames:
         gpus = (each for each in self.patterns if each.measure is not Measure.NOTHING)
         full = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
         whole = (name for name, measure in full.items() if measure is Measure.DEVICES)
-        return full, near_names.by_words(whole)
+        return near_names.FullNames(full, whole)
 
-    def _first(self, name: str) -> ResourcePattern | None:
-        return _first(self._by_domain.get(name.partition("/")[0], ()), name)
+    def _first(self, name: str) -> tuple[ResourcePattern | None, str | None]:
+        patterns = self._by_domain.get(name.partition("/")[0])
+        return (None, None) if patterns is None else patterns.first(name)
 
     def _stated_device_class(self, name: str) -> DeviceClassPattern | None:
         """Return the first pattern that matches the name of a DeviceClass or driver."""
-        return _first(self._device_classes, name)
+        return self._stated_device_classes.first(name)[0]
 
     def device_class(self, name: str) -> DeviceClassPattern | None:
         """Return the pattern by which devices of this DeviceClass count as GPUs. None if they do not."""
@@ -290,12 +313,12 @@ class ResourceMapping:
         if self.unknown_device_classes is not UnknownDeviceClasses.DENY:
             return None
         if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
-            named = [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
-        elif _first(self._resources, resource_name) is not None:
+            device_classes = [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
+        elif self._stated_resources.first(resource_name)[0] is not None:
             return None
         else:
-            named = [each for each, extended in self.extended_names.items() if extended == resource_name]
-        return next((each for each in named if self.is_unknown(each)), None)
+            device_classes = [each for each, name in self.extended_names.items() if name == resource_name]
+        return next(filter(self.is_unknown, device_classes), None)
 
     def is_unknown(self, device_class: str) -> bool:
         """Whether nothing says if the devices of the DeviceClass are GPUs."""
@@ -342,16 +365,16 @@ class ResourceMapping:
         if container.resources is None:
             return ()
         # Every rule needs the result, and the container never changes: keep the result on it, with its mapping.
-        memory = container.resources.__dict__
-        if memory.get("resource_mapping") is not self:
+        cached = container.resources.__dict__
+        if cached.get("resource_mapping") is not self:
             effective = {**container.requests, **container.limits}
-            memory["requested"] = tuple(
+            cached["requested"] = tuple(
                 (resource, quantity)
                 for resource in self.named_resources(container)
                 if (quantity := readable(effective[resource.name])) and quantity.nano > 0
             )
-            memory["resource_mapping"] = self
-        requested: tuple[tuple[GPUResource, Quantity], ...] = memory["requested"]
+            cached["resource_mapping"] = self
+        requested: tuple[tuple[GPUResource, Quantity], ...] = cached["requested"]
         return requested
 
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
@@ -379,17 +402,3 @@ def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
     patterns = (ResourcePattern(pattern=each.pattern, measure=each.measure) for each in spec.resources)
     keys = (AnnotationKey(key=each.key, measure=each.measure) for each in spec.fraction_annotations)
     return replace(spec, resources=tuple(patterns), fraction_annotations=tuple(keys))
-
-
-def _first(patterns: Iterable[Pattern], name: str) -> Pattern | None:
-    return next((each for each in patterns if _filling(each, name) is not None), None)
-
-
-def _filling(of: ResourcePattern | DeviceClassPattern, name: str) -> str | None:
-    """Return the part of the name for the `*` of the pattern, "" if it has no `*`. None if the name does not match."""
-    prefix, star, suffix = of.pattern.partition("*")
-    if not star:
-        return "" if name == prefix else None
-    if len(name) > len(prefix) + len(suffix) and name.startswith(prefix) and name.endswith(suffix):
-        return name[len(prefix) : len(name) - len(suffix)]
-    return None

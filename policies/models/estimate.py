@@ -59,7 +59,7 @@ class Estimate(msgspec.Struct, frozen=True, rename="camel"):
     knows_kv_cache: bool = msgspec.field(default=False, name="knowsCache")
 
     def usable(self, memory_gib: int) -> Fraction:
-        """Return the bytes that `total` may use. The overhead of the server is in `total`, or subtracted here."""
+        """Return the bytes that `total` may use: without the server's part, unless the overhead in `total` includes that."""
         return memory_gib * GIB * (_USABLE if self.knows_kv_cache else Fraction(1))
 
     def fits(self, memory_gib: int, gpus: int = 1) -> bool:
@@ -118,9 +118,13 @@ class ClassFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         their number is rarely a multiple of 3, 5 or 7.
         """
         # From the largest card to the smallest: of equal numbers, the smallest card is kept.
-        sharing = [replace(card, gpus=1 << (card.gpus - 1).bit_length()) for card in reversed(self.cards)]
+        sharing = [replace(card, gpus=_next_power_of_two(card.gpus)) for card in reversed(self.cards)]
         smallest = {card.gpus: card for card in sharing if card.gpus <= _MAX_GPUS_PER_NODE}
         return tuple(card for _, card in sorted(smallest.items(), reverse=True))
+
+
+def _next_power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
 
 
 def estimate(shape: ModelShape) -> Estimate:

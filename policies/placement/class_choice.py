@@ -136,10 +136,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return (
             nodes is not None
             and bool(values)
-            and nodes.takes(self._put_on(classes), self.amounts, self.label_key, values)
+            and nodes.takes(self.put_on(classes), self.amounts, self.label_key, values)
         )
 
-    def _put_on(self, classes: Sequence[GPUClass]) -> Pod:
+    def put_on(self, classes: Sequence[GPUClass]) -> Pod:
         """Return the pod without what pins it to other classes, and with the tolerations that it gets there."""
         spec, keys = self.pod.spec, self.gpu_classes.label_keys
         selector = {key: value for key, value in self.pod.node_selector.items() if key not in keys}

@@ -58,7 +58,7 @@ def _not_schedulable(
     """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
     names = {each.name for each in case.selection.resources if each.measure.is_count}
     states = nodes.states_for(case.pod, names, case.selection.label_key, values)
-    if states is None or (states and nodes.on_nodes and not names <= nodes.on_nodes):
+    if states is None or (states and nodes.on_existing_nodes and not names <= nodes.on_existing_nodes):
         return  # gpu-requests reports what no node has, but others
     everywhere = [each for of_labels in nodes.states.values() for each in of_labels]
     if states and len(names) > 1 and not any(names <= each.resources for each in everywhere):

@@ -37,7 +37,10 @@ def given_tolerations(
     mapping: ResourceMapping,
     claimed: Sequence[str] = (),
 ) -> list[Toleration]:
-    """Return the tolerations that a pod of these classes should have. Empty if it requests no GPU."""
+    """Return the tolerations that a pod of these classes should have. Empty if it requests no GPU.
+
+    claimed: the names of the DeviceClasses that its claims request.
+    """
     requested = [request.resource.name for request in mapping.requests(pod)]
     fraction = mapping.pod_fraction(pod)
     if not requested and fraction is None and not claimed:

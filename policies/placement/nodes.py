@@ -43,7 +43,7 @@ class NodeOffer(msgspec.Struct, frozen=True):
     taints: tuple[Toleration, ...] = ()
     """Of all nodes that the pool creates."""
 
-    def takes(self, pod: Pod) -> bool:
+    def creates_node_for(self, pod: Pod) -> bool:
         """Whether it is a pool whose taints the pod tolerates."""
         return bool(self.pool) and not NodeState(taints=self.taints).untolerated_by(pod)
 
@@ -64,10 +64,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def resources(self) -> frozenset[str]:
         """Names of the extended resources of all schedulable nodes. Empty if they are not known, or a pool may add others."""
-        return frozenset() if self.pools else self.on_nodes
+        return frozenset() if self.pools else self.on_existing_nodes
 
     @cached_property
-    def on_nodes(self) -> frozenset[str]:
+    def on_existing_nodes(self) -> frozenset[str]:
         """Names of the extended resources of all schedulable nodes. Empty if they are not known."""
         states = (state for states in self.states.values() for state in states)
         return frozenset(name for state in states for name in state.resources)
@@ -75,7 +75,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def states_for(
         self, pod: Pod, names: Iterable[str], key: str = "", values: Sequence[str] = ()
     ) -> list[NodeState] | None:
-        """Return the states of schedulable nodes among `matching_offers`, and of nodes that a pool would create, with `names`.
+        """Return the states of schedulable nodes among `matching_offers`, and of a node of each pool, with the resources `names`.
 
         None if they are not known, or a pool can create a node that takes the pod.
         """
@@ -83,7 +83,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return None
         states: list[NodeState] = []
         for offer in self.matching_offers(pod, key, values):
-            if offer.takes(pod):
+            if offer.creates_node_for(pod):
                 return None
             created = NodeState(taints=offer.taints, resources=frozenset(names))
             states += (created,) if offer.pool else offer.states or ()
@@ -91,7 +91,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def pool_for(self, pod: Pod) -> str:
         """Return the name of a pool that can create a node for the pod; "" without one."""
-        return next((offer.pool for offer in self.matching_offers(pod) if offer.takes(pod)), "")
+        return next((offer.pool for offer in self.matching_offers(pod) if offer.creates_node_for(pod)), "")
 
     def takes(self, pod: Pod, requested: Mapping[str, int], key: str, values: Sequence[str]) -> bool:
         """Whether a node takes the pod now, were its GPUs free, or a pool can create one; also if that is not known."""
@@ -100,12 +100,18 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return self.could_take(pod, key, values)
         return any(each.is_usable and each.has(requested) and not each.untolerated_by(pod) for each in states)
 
+    def relabelled(self, labels: Labels, key: str, value: str) -> "NodeFacts":
+        """Return the nodes with these labels alone, after they got another one."""
+        with_label = tuple(sorted((*labels, (key, value))))
+        states = {with_label: self.states[labels]} if labels in self.states else {}
+        return NodeFacts(keys=self.keys, label_sets=frozenset({with_label}), states=states)
+
     def values_of(self, key: str) -> frozenset[str]:
         """Return the values of a label on existing nodes."""
         return frozenset(value for labels in self.label_sets for each, value in labels if each == key)
 
     def has_label(self, key: str, values: Sequence[str]) -> bool:
-        """Whether a node, or a node that a pool can create, has one of the values; "" or () fits everything."""
+        """Whether a node, or a node that a pool can create, has one of the values. Without values: whether there is one."""
         return self.could_take(UNCONSTRAINED_POD, key, values)
 
     def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
@@ -176,12 +182,12 @@ def node_facts(
         of_labels = states[labels]
         is_known = is_known and state is not None
         if state is not None and state.is_schedulable:
-            of_labels.add(_started(state, startup_taints))
+            of_labels.add(_once_started(state, startup_taints))
     known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
     return NodeFacts(keys=keys, label_sets=frozenset(states), pools=pools, states=known)
 
 
-def _started(state: NodeState, startup: Collection[tuple[str | None, str | None]]) -> NodeState:
+def _once_started(state: NodeState, startup: Collection[tuple[str | None, str | None]]) -> NodeState:
     """Return the state without the taints, by key and effect, that go once the node has started."""
     lasting = tuple(taint for taint in state.taints if (taint.key, taint.effect) not in startup)
     return state if lasting == state.taints else replace(state, taints=lasting, is_usable=False)

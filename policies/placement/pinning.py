@@ -157,8 +157,8 @@ def many_values(key: str, values: Sequence[str], classes: Sequence[GPUClass]) ->
         return ""
     names = list(dict.fromkeys(each.name for each in classes))
     families = sorted({each.family for each in classes})
-    of = first_names(names if len(names) == 1 else families, VALUES_LISTED)
-    return f"{len(values)} {'products' if key.endswith('product') else 'values'} of {of}"
+    whose = first_names(names if len(names) == 1 else families, VALUES_LISTED)
+    return f"{len(values)} {'products' if key.endswith('product') else 'values'} of {whose}"
 
 
 def _of_term(

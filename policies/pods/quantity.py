@@ -69,6 +69,7 @@ class Quantity(msgspec.Struct, frozen=True, order=True):
         return f"{self.nano}n"
 
 
+@lru_cache(maxsize=4096, typed=True)
 def parse_quantity(raw: QuantityText) -> Quantity:
     """Read a quantity of JSON or YAML: a string, a number, or null (zero). Round fractions of a nano away from zero.
 
@@ -105,7 +106,6 @@ def readable(raw: QuantityText) -> Quantity | None:
         return None
 
 
-@lru_cache(maxsize=4096)
 def _parse(text: str) -> Quantity:
     match = _TEXT.fullmatch(text)
     if match is None or not text:

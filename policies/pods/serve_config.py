@@ -12,6 +12,9 @@ from typing import Any
 from policies.pods.field_paths import value_at
 
 _MOST = 10_000
+_OWN_BUNDLES = {"resources_per_bundle", "placement_group_config", "accelerator_config"}
+"""Fields of `llm_configs` that say what the replicas need instead: parts of GPUs, TPUs."""
+"""Maximum of a number that is read, of replicas or GPUs."""
 
 
 def served_gpus(config: Any) -> Fraction:
@@ -20,7 +23,7 @@ def served_gpus(config: Any) -> Fraction:
 
 
 def _deployments(config: Any) -> Iterator[tuple[Any, Fraction]]:
-    """Yield what says how many replicas a deployment has, and the GPUs of each."""
+    """Yield the options of each deployment, which have its number of replicas, and the GPUs of a replica."""
     for application in _maps(config, "applications"):
         for each in _maps(application, "deployments"):
             bundles = [_number(bundle.get("GPU")) for bundle in _maps(each, "placement_group_bundles")]
@@ -28,7 +31,7 @@ def _deployments(config: Any) -> Iterator[tuple[Any, Fraction]]:
             yield each, sum(bundles, Fraction(0)) if bundles else own
         for each in _maps(value_at(application, ("args",)), "llm_configs"):
             sizes = (f"{name}_parallel_size" for name in ("tensor", "pipeline"))
-            if not (each.keys() & {"resources_per_bundle", "placement_group_config"}):
+            if not each.keys() & _OWN_BUNDLES:
                 gpus = prod(_number(value_at(each, ("engine_kwargs", size))) or 1 for size in sizes)
                 yield each.get("deployment_config"), Fraction(gpus)
 

@@ -19,7 +19,9 @@ DECIMAL_INTEGER = "^(0|-?[1-9][0-9]*)$"
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DECIMAL_INTEGER = re.compile(DECIMAL_INTEGER, re.ASCII)
-_BITS = 63
+_LONGEST_VALUE = 63
+"""Characters of a label's value."""
+_MAX_INTEGER = 1 << 63
 
 
 def tolerates(toleration: Toleration, taint: Toleration) -> bool:
@@ -66,9 +68,8 @@ def _tolerates_key_and_value(toleration: Toleration, taint: Toleration) -> bool:
 
 def _integer(value: str) -> int | None:
     """Return the number that Gt and Lt compare. None if the value is not a 64-bit integer."""
-    # A label's value has at most 63 characters.
-    number = int(value) if len(value) <= _BITS and _DECIMAL_INTEGER.fullmatch(value) else None
-    return number if number is not None and -(1 << _BITS) <= number < 1 << _BITS else None
+    number = int(value) if len(value) <= _LONGEST_VALUE and _DECIMAL_INTEGER.fullmatch(value) else None
+    return number if number is not None and -_MAX_INTEGER <= number < _MAX_INTEGER else None
 
 
 def toleration_problems(

@@ -39,7 +39,8 @@ class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 DIMENSIONS: tuple[str, ...] = Hard.__struct_fields__
 """In the order in which people read them."""
-_NAMED = frozenset(each for each in DIMENSIONS if getattr(Hard(), each) is not None)
+_BY_NAME = frozenset(each for each in DIMENSIONS if getattr(Hard(), each) is not None)
+"""Dimensions with an amount for each name."""
 
 NOTHING = Fraction(0)
 _WHOLE_HOURS_FROM = 10
@@ -158,7 +159,7 @@ def parse_vector(raw: Any) -> Vector:
     vector: Vector = {}
     for key, amount in raw.items():
         if not isinstance(key, str) or not _is_key(key):
-            *names, last = (each + "/<name>" * (each in _NAMED) for each in DIMENSIONS)
+            *names, last = (f"{each}/<name>" if each in _BY_NAME else each for each in DIMENSIONS)
             raise ValueError(f"must be {', '.join(names)} or {last}, not {_quoted(key)}")
         vector[key] = parse_amount(amount)
     return vector
@@ -190,7 +191,7 @@ def unreadable(hard: Hard, at: str) -> Iterator[tuple[str, str]]:
 
 def _is_key(key: str) -> bool:
     dimension, slash, name = key.partition("/")
-    return bool(name) if dimension in _NAMED else dimension in DIMENSIONS and not slash
+    return bool(name) if dimension in _BY_NAME else dimension in DIMENSIONS and not slash
 
 
 def _quoted(raw: Any) -> str:

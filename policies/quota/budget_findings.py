@@ -60,7 +60,7 @@ def workload_findings(
     if budget is None or spending is None or not reached(budget, spending, budget.warn_at):
         return
     requested = demands(workload.target or workload, catalogue, ledger.unclassified_pods)
-    needed = {key for each in requested for key in each.each}
+    needed = {key for each in requested for key in each.per_pod}
     path = requested[0].path if requested and workload.target is None else "spec"
     if reached(budget, spending).intersection(needed):
         yield _spent(namespace, budget, spending, needed, path)

@@ -11,8 +11,8 @@ The vector always has all keys, for any quota: `resources/` has every GPU resour
 If several classes are possible, each key gets the amount of its most expensive class, resource by resource.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
 from functools import cache, lru_cache, partial
@@ -150,30 +150,41 @@ def resources_demand(
     Unless `by_memory`, an amount of memory counts as a whole card.
     """
     cards_on = lru_cache(maxsize=None)(cards_on)  # most classes have the same kind of card
+    kinds = {
+        each.name: card_of(each, requested, catalogue.classes, is_certain=by_memory)
+        for each in candidates.classes
+    }
 
     @cache
-    def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
-        return cards_on(card_of(gpu_class, requested, catalogue.classes, is_certain=is_certain and by_memory))
+    def most(resources: tuple[GPUResource, ...], on: frozenset[Card]) -> Fraction:
+        """Return the sum of the resources, each on the kind of card where it is most cards.
 
-    def cards_of(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
-        """Return the resource in cards of a class. A memory limit is zero: it counts with the resource that it limits."""
-        return on_class(gpu_class, is_certain).get(resource, NOTHING)
+        A memory limit is zero: it counts with the resource that it limits.
+        """
+        amounts_on = [cards_on(each) for each in on or (UNKNOWN_CARD,)]
+        return sum(
+            (max(each.get(resource, NOTHING) for each in amounts_on) for resource in resources), NOTHING
+        )
 
-    narrowed = [
-        candidates_for_resource(each, candidates, catalogue.classes, catalogue.resource_mapping)
-        for each in requested
-    ]
+    alike: dict[CandidateClasses, list[GPUResource]] = defaultdict(list)
+    for resource in requested:
+        left = candidates_for_resource(resource, candidates, catalogue.classes, catalogue.resource_mapping)
+        alike[left].append(resource)
     parts: list[Vector] = []
-    for resource, left in zip(requested, narrowed, strict=True):
-        on_classes = [cards_of(resource, each, is_certain=left.is_narrowed) for each in left.classes]
-        # Most are the same object, and comparing identities is faster than comparing values.
-        distinct = {id(each): each for each in on_classes}.values()
-        in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
-        parts += [
-            {GPUS: in_total},
-            _by_class(left, unclassified_pods, partial(cards_of, resource, is_certain=True)),
-        ]
-    return _demand(total(parts), narrowed, unclassified_pods)
+    for left, listed in alike.items():
+        most_on = partial(most, tuple(listed))
+        possible = frozenset(kinds[each.name] for each in left.classes)
+        in_total = most_on(
+            possible if left.is_narrowed else frozenset(Card(each.weights) for each in possible)
+        )
+        parts.append({GPUS: in_total})
+        parts.append(
+            {
+                key: most_on(frozenset(kinds[each.name] for each in classes))
+                for key, classes in _by_class(left, unclassified_pods).items()
+            }
+        )
+    return _demand(total(parts), alike, unclassified_pods)
 
 
 def _upper_bound(
@@ -181,8 +192,8 @@ def _upper_bound(
 ) -> Demand:
     """Return an upper bound of `resources_demand`, cheaply: every unit is a whole card of each possible class."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
-    by_class = _by_class(candidates, unclassified_pods, lambda _: amount)
-    return _demand(total([{GPUS: amount}, by_class]), [candidates], unclassified_pods)
+    keys = (GPUS, *_by_class(candidates, unclassified_pods))
+    return _demand(total([dict.fromkeys(keys, amount)]), [candidates], unclassified_pods)
 
 
 def _demand(
@@ -197,23 +208,19 @@ def _demand(
 
 
 def _by_class(
-    candidates: CandidateClasses,
-    unclassified_pods: UnclassifiedPods,
-    amount_on: Callable[[GPUClass], Fraction],
-) -> Vector:
+    candidates: CandidateClasses, unclassified_pods: UnclassifiedPods
+) -> Mapping[str, Sequence[GPUClass]]:
+    """Return each key that counts the candidates, with those of its class or family."""
     is_unclassified = not candidates.is_narrowed and not candidates.names_unknown_node
     if is_unclassified and unclassified_pods is not UnclassifiedPods.MOST_EXPENSIVE:
         return {}
     may_be_any = not candidates.is_narrowed or unclassified_pods is not UnclassifiedPods.TOTAL_ONLY
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
-    counted: Vector = {}
+    counted: dict[str, list[GPUClass]] = defaultdict(list)
     for gpu_class in candidates.classes:
-        names = {gpu_class.family}
+        counted[CLASSES + gpu_class.family].append(gpu_class)
         if may_be_any or members[gpu_class.family] == 1:
-            names.add(gpu_class.name)
-        amount = amount_on(gpu_class)
-        for key in (CLASSES + name for name in names):
-            counted[key] = max(counted[key], amount) if key in counted else amount
+            counted[CLASSES + gpu_class.name].append(gpu_class)
     return counted
 
 

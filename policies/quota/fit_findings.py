@@ -36,7 +36,7 @@ def fit_warning(
     is_one_gang = (workload.target or workload).is_one_gang
     if queueing_enabled and is_impossible and is_one_gang and failure is FitFailure.TOO_LITTLE:
         failure = FitFailure.GANG_TOO_LARGE
-    _, granted, _ = _limits(fit, namespace)
+    _, granted, _ = _limits_in_words(fit, namespace)
     never_fits = f"{_amount(fit)}, which can never fit: {granted}"
     keys, team = [fit.key], fit.team_state.team if fit.team_state else None
     ask, contact = escalation([] if team else keys, keys if team else [], team)
@@ -71,8 +71,9 @@ def fit_warning(
             choices = (
                 (Edit("spec.strategy.type", "Recreate"), Edit("spec.strategy.rollingUpdate")),
                 *either(Edit("spec.strategy.rollingUpdate.maxUnavailable", 1)),
-                *either(*((Edit("spec.replicas", fit.starting),) if fit.starting else ())),
             )
+            if fit.starting:
+                choices += either(Edit("spec.replicas", fit.starting))
             no_surge = warning(path="spec.strategy", message=facts, choices=choices, remedy=remedy)
             return no_surge if is_enforced else None
         case _:
@@ -90,7 +91,7 @@ def fit_warning(
                 remedy=remedy or wait,
                 ask=ask if is_impossible else "",
                 asks=asks if is_impossible else (),
-                details=_largest(fit),
+                details=_largest_namespaces(fit),
             )
 
 
@@ -111,7 +112,7 @@ def _amount(fit: FitResult) -> str:
 
 def _no_surge(fit: FitResult, namespace: str, *, will_queue: bool) -> tuple[str, str]:
     """Return that a pod of an update does not fit beside the others, and the remedy."""
-    whose, _, free = _limits(fit, namespace)
+    whose, _, free = _limits_in_words(fit, namespace)
     effect = "which will wait in line" if will_queue else "and will not finish"
     facts = f"an update needs {_amount(fit)} for a pod beside the others, {effect}: {whose} will have {free}"
     return facts, f"set {room_for_update(fit.starting)}"
@@ -119,7 +120,7 @@ def _no_surge(fit: FitResult, namespace: str, *, will_queue: bool) -> tuple[str,
 
 def _too_little(fit: FitResult, namespace: str) -> str:
     """Return what the pods need, and how much of it is granted or free."""
-    whose, granted, free = _limits(fit, namespace)
+    whose, granted, free = _limits_in_words(fit, namespace)
     if fit.needed > fit.hard:
         facts = f"needs {_amount(fit)}, which can never fit: {granted}"
     else:
@@ -129,7 +130,7 @@ def _too_little(fit: FitResult, namespace: str) -> str:
     return facts
 
 
-def _limits(fit: FitResult, namespace: str) -> tuple[str, str, str]:
+def _limits_in_words(fit: FitResult, namespace: str) -> tuple[str, str, str]:
     """Return the quota that has too little, what it grants, and how much of that is free, in words."""
     state = fit.team_state
     if state is None:
@@ -141,7 +142,7 @@ def _limits(fit: FitResult, namespace: str) -> tuple[str, str, str]:
     return whose, granted, f"{format_amount(fit.left)} of {format_amount(hard)} free"
 
 
-def _largest(fit: FitResult) -> tuple[str, ...]:
+def _largest_namespaces(fit: FitResult) -> tuple[str, ...]:
     """Return the largest namespaces of a team that has too little, as a detail of the warning."""
     if fit.team_state is None:
         return ()

@@ -229,9 +229,11 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
         values = case.selection.names_to_suggest(
             case.selection.usable() if case.selection.nodes else ()
         ).values()
-        there = [value for each in values for value in each[:1]]
-        others = either(*(Edit(path, each) for each in listed(there)))
-        words = f"set {key}: {alternatives_in_words(there)}, or remove it" if there else "remove it"
+        first_values = [value for each in values for value in each[:1]]
+        others = either(*(Edit(path, each) for each in listed(first_values)))
+        words = (
+            f"set {key}: {alternatives_in_words(first_values)}, or remove it" if first_values else "remove it"
+        )
         yield warning(
             reason=UNKNOWN_CLASS,
             path=path,

@@ -63,7 +63,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
-from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError
+from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, readable
 from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
@@ -180,12 +180,16 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     for place in patch.pod.places if options.complete_limits else ():
-        for resource in context.resource_mapping.named_resources(place.container):
-            limit, request = amounts(place, resource)
-            if limit is None and request is not None and is_extended(resource.name):
-                quantity = request.quantity
+        limits, requests = place.container.limits, place.container.requests
+        for name, raw in requests.items():
+            if (
+                name not in limits
+                and is_extended(name)
+                and context.resource_mapping.resource(name) is not None
+            ):
+                quantity = readable(raw)
                 if quantity is not None and quantity.is_whole and quantity.nano >= 0:
-                    patch.set_resource(place, "limits", resource.name, request.raw)
+                    patch.set_resource(place, "limits", name, raw)
     yield from ()
 
 
@@ -233,13 +237,14 @@ def pair_findings(
     if request is None or not is_extended(request.resource.name):
         return
     name = request.resource.name
-    remedy = f"add {name}: {request.raw or 0} to resources.limits"
-    choices = together(Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0))
     if limit is not None:
         if not request.same_as(limit):
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
             yield request.finding(REQUEST_NOT_LIMIT, message, amount=limit.raw or 0)
-    elif not options.complete_limits:
+        return
+    remedy = f"add {name}: {request.raw or 0} to resources.limits"
+    choices = together(Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0))
+    if not options.complete_limits:
         message = "must have an equal limit: GPUs cannot be overcommitted"
         yield replace(request.finding(MISSING_LIMIT, message, remedy), choices=choices)
     elif context.phase is Phase.TEMPLATE:

@@ -183,7 +183,7 @@ def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, 
 def _resource_finding(place: ContainerPlace, kind: str, name: str, context: Context) -> Iterator[Finding]:
     meant = context.resource_mapping.misspelt(name)
     is_refused = not is_resource_name(name) or name.startswith("requests.")
-    is_there = context.nodes is not None and name in context.nodes.on_nodes
+    is_there = context.nodes is not None and name in context.nodes.on_existing_nodes
     if is_there or (meant is None and not (is_refused and _MEANS_A_GPU.search(name))):
         return
     if is_refused:
@@ -213,9 +213,9 @@ def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     container = place.container
     in_name = _IN_NAME.search(name)
     amounts = (
-        int(in_name[1]) if in_name and not of[name] else of[name]
-        for of in (container.limits, container.requests)
-        if name in of
+        int(in_name[1]) if in_name and not resources[name] else resources[name]
+        for resources in (container.limits, container.requests)
+        if name in resources
     )
     added = map(Edit, place.amount_paths(name, meant), amounts) if meant else ()
     return (*map(Edit, place.amount_paths(name)), *added)

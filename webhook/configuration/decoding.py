@@ -89,11 +89,12 @@ class _Decoder:
             read = (self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
             return tuple(each for each in read if each is not _INVALID)
         if origin in {dict, Mapping}:
-            members, of = self._of(dict, data, at), arguments[1]
+            members, value_type = self._of(dict, data, at), arguments[1]
             if members is None:
                 return _INVALID
             values = {
-                self._key(key, at): self.value(of, each, (*at, str(key))) for key, each in members.items()
+                self._key(key, at): self.value(value_type, each, (*at, str(key)))
+                for key, each in members.items()
             }
             return {key: each for key, each in values.items() if each is not _INVALID}
         return data if plain is msgspec.Raw else self._leaf(kind, data, at)

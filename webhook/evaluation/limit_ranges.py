@@ -47,7 +47,7 @@ def naming_limit_ranges(
     defaults = default_gpus.gpus_by_default(pod, limits, mapping)
     if not defaults:
         return decision
-    all_of_pod = default_gpus.are_all(pod, defaults, mapping)
+    all_of_pod = default_gpus.has_no_other_gpus(pod, defaults, mapping)
     without = default_gpus.without_gpus(pod, defaults, limits) if all_of_pod else None
     left = evaluate(without).findings(Outcome.DENIED) if evaluate and without is not None else ()
     denied = {(finding.rule, finding.reason) for finding in left}

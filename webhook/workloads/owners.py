@@ -13,8 +13,9 @@ from webhook.workloads.counts import bound, plain_number, shared_pods, values
 def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> Owner:
     """Return the object `data` as the owner of the pods of its template at `at`."""
     model_pods = shared_pods(workload_kind, pod_path, data, at)
-    gangs = (steps(each.path) for each in workload_kind.pods if each.gang)
-    are_all = model_pods != 1 and all(map(BRANCHES.isdisjoint, gangs))
+    gang_paths = (steps(each.path) for each in workload_kind.pods if each.gang)
+    # Only a path with `*` or `[]` can lead to further gangs of the object.
+    are_all = model_pods != 1 and all(map(BRANCHES.isdisjoint, gang_paths))
     owner = Owner(
         kind=workload_kind.kind,
         completes=workload_kind.runs_to_completion,

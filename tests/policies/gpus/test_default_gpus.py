@@ -11,8 +11,8 @@ from policies.finding import Finding
 from policies.gpus.default_gpus import (
     GPUS_BY_DEFAULT,
     explained,
-    giving,
     gpus_by_default,
+    limit_ranges_giving_gpus,
     refusal_findings,
     warnings,
 )
@@ -234,7 +234,7 @@ IN = "LimitRange/gpus in lab"
 def test_a_limit_range_that_gives_gpus(item: JSON, want: str | None) -> None:
     limits = {"lab": namespace_limits([decode_limit_range(json.dumps(limit_range("gpus", **item)).encode())])}
 
-    found = [(name, each.sentence()) for name, each in giving(limits, MAPPING)]
+    found = [(name, each.sentence()) for name, each in limit_ranges_giving_gpus(limits, MAPPING)]
 
     assert found == ([(IN, f"{want} [limit-range]")] if want else [])
 

@@ -103,6 +103,10 @@ OUT_OF_RANGE = "is out of range: the most that Kubernetes counts is 922337203685
     infinity=("inf", f'"inf" {NO_NUMBER}'),
     the_slow_path_needs_digits_above_ti=("Pi", f'"Pi" {NO_QUANTITY} it has no digits'),
     the_slow_path_needs_digits_below_nano=(".e-10", f'".e-10" {NO_QUANTITY} it has no digits'),
+    json_true_after_the_number_that_equals_it=(
+        parse_quantity(1).nano > 0,
+        f'"true" {NO_QUANTITY} it is a boolean',
+    ),
     json_true=(True, f'"true" {NO_QUANTITY} it is a boolean'),
     float_nan=(float("nan"), f'"nan" {NO_QUANTITY} it is not a finite number'),
     float_infinity=(float("inf"), f'"inf" {NO_QUANTITY} it is not a finite number'),

@@ -51,6 +51,17 @@ def test_eight_times_the_names_are_not_sixty_four_times_the_work(mode: Unclassif
     assert of_many < 20 * of_few
 
 
+def test_thirty_names_of_whole_cards_are_not_thirty_times_the_work() -> None:
+    one, many = (
+        view(pod(container(resources={"limits": {f"nvidia.com/x{n}": "1" for n in range(number)}})))
+        for number in (1, 30)
+    )
+
+    of_one, of_many = seconds(lambda: counted(one), lambda: counted(many))
+
+    assert of_many < 10 * of_one
+
+
 @pytest.mark.parametrize(("amounts", "cards"), [(256, 256 * Fraction(8, 80)), (257, 257)])
 def test_of_too_many_amounts_of_memory_each_is_a_card(amounts: int, cards: Fraction) -> None:
     of_memory = [

@@ -102,6 +102,15 @@ from tests.policies.quota.fits import (
         {"gpus": 1},
         "wait until others release 1 GPU; needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start",
     ),
+    sixteen_and_one_without_gpus=(
+        workload(
+            *(pods(1, f"spec.tasks[{n}].template", running=1) for n in range(16)),
+            pods(0, "spec.tasks[16].template", running=1),
+            kind="batch.volcano.sh/Job",
+        ),
+        {"gpus": 1},
+        "wait until others release 1 GPU; needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start",
+    ),
     more_templates_than_are_counted=(
         workload(
             *(pods(17, f"spec.tasks[{n}].template", running=1) for n in range(17)),

@@ -14,7 +14,7 @@ from policies.policy import EffectivePolicy
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
-from webhook.evaluation.tried_choices import FEW, MAX_TRIED, MOST_BYTES, with_tried_choices
+from webhook.evaluation.tried_choices import FEW, MAX_TRIED, MOST_AMOUNTS, MOST_BYTES, with_tried_choices
 
 COLOR = "spec.nodeSelector[color]"
 PLACING, SHARING = "gpu-class", "shared-memory"
@@ -76,9 +76,14 @@ def tried(
     findings_of: Findings | None = None,
     color: str = "red",
     note: str = "",
+    amounts: int = 0,
 ) -> list[Finding]:
-    """Return what is left of findings about a pod of this color with an annotation."""
-    author = view(pod(nodeSelector={"color": color}, annotations={"note": note}))
+    """Return what is left of findings about a pod of this color with an annotation and extended resources."""
+    limits = {f"example.com/x{number}": 1 for number in range(amounts)}
+    resources = {"limits": {"cpu": 1, **limits}, "requests": {"cpu": 1, **limits}}
+    author = view(
+        pod(container(resources=resources), nodeSelector={"color": color}, annotations={"note": note})
+    )
     decision = Decision(policy=POLICY, violations=tuple(Violation(each, outcome) for each in findings))
     found = with_tried_choices(decision, author, findings_of or Findings(), lambda: map(to, others))
     assert {each.outcome for each in found.violations} == {outcome}
@@ -229,6 +234,19 @@ ROOM = 1_000
 )
 def test_bytes_of_all_trials_are_bounded(note: int, choices: tuple[str, ...], want: Finding) -> None:
     assert tried(red(*choices), note="x" * note) == [want]
+
+
+@cases(
+    ("amounts", "choices", "is_tried"),
+    none=(0, MAX_TRIED, True),
+    one_resource=(1, MAX_TRIED, True),
+    half_of_the_resources_one_choice_for_each=(MOST_AMOUNTS // 2, 2, True),
+    half_of_the_resources_and_one_choice_more=(MOST_AMOUNTS // 2, 3, False),
+)
+def test_resources_of_all_trials_are_bounded(amounts: int, choices: int, is_tried: bool) -> None:
+    offered = red(*MANY[:choices])
+
+    assert tried(offered, amounts=amounts) == [red(remedy="") if is_tried else offered]
 
 
 def test_a_pod_that_cannot_be_read_again_is_not_tried() -> None:

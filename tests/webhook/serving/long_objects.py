@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from policies.gpus.cards import MAX_RESOURCES
 from policies.pods import annotations, limits
 from policies.quota.claims import MAX_ALTERNATIVES, MAX_REQUESTS
 from tests.builders import JSON, container, gpu_container, pod
+from tests.policies.gpus.slices import slices
 from tests.webhook.serving.hostile_bodies import review, workload
 
 PROBE = {"httpGet": {"path": "/", "port": 80}, "periodSeconds": 10}
@@ -129,7 +131,9 @@ def long_pods() -> Iterator[tuple[str, JSON]]:
     yield from ((name, make(limit)) for name, make, limit, _ in LISTS)
     plain, labelled = limits.MAX_VALUES - 100, gpu_pod()
     labelled["metadata"] |= {"labels": keyed(plain)}
+    unlisted = {"limits": slices(MAX_RESOURCES)}
     yield from (("arguments", pod(gpu_container(args=["x"] * plain))), ("labels", labelled))
+    yield "slices-of-no-class", pod(container(resources=unlisted))
 
 
 def longer_pods() -> Iterator[tuple[str, JSON]]:
@@ -165,6 +169,19 @@ def claim(requests: int, alternatives: int) -> JSON:
     return {"metadata": {"name": "c"}, "spec": {"devices": {"requests": listed}}}
 
 
+def jobs(prefix: str) -> JSON:
+    """Return a set of 100 jobs with 30 resources each. The names begin with the prefix, in which {job} is the job's number."""
+
+    def template(job: int) -> JSON:
+        names = (f"nvidia.com/x{prefix.format(job=job)}{number}" for number in range(30))
+        return pod(container(resources={"limits": dict.fromkeys(names, "1")}))
+
+    replicated = [
+        {"name": f"j{job}", "template": {"spec": {"template": template(job)}}} for job in range(100)
+    ]
+    return {"metadata": {"name": "s"}, "spec": {"replicatedJobs": replicated}}
+
+
 def other_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:
     group = "resource.k8s.io"
     for name, made in (
@@ -180,14 +197,9 @@ def other_reviews(namespace: str) -> Iterator[tuple[str, bytes]]:
     groups = [{"groupName": f"g{number}", "template": pod(gpu_container())} for number in range(1000)]
     cluster = {"metadata": {"name": "r"}, "spec": {"workerGroupSpecs": groups}}
     yield "a-cluster-of-many-groups", review("ray.io", "RayCluster", cluster, namespace=namespace)
-    names = {f"nvidia.com/x{number}": "1" for number in range(30)}
-    template = pod(container(resources={"limits": names}))
-    jobs = [{"name": f"j{number}", "template": {"spec": {"template": template}}} for number in range(100)]
-    job_set = {"metadata": {"name": "s"}, "spec": {"replicatedJobs": jobs}}
-    yield (
-        "a-set-of-jobs-with-many-resources",
-        review("jobset.x-k8s.io", "JobSet", job_set, namespace=namespace),
-    )
+    for name, of_job in (("many-resources", ""), ("many-resources-of-each-job", "{job}-")):
+        jobs_review = review("jobset.x-k8s.io", "JobSet", jobs(of_job), namespace=namespace)
+        yield f"a-set-of-jobs-with-{name}", jobs_review
     shared = {
         "metadata": {"name": "w"},
         "spec": {"templates": [{"name": "n", "container": gpu_container()}] * 200, "volumes": named(1000)},

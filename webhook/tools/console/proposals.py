@@ -109,8 +109,8 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
     rejected: set[Finding] = set()
 
     def wanted() -> list[Violation]:
-        said = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
-        left = (each for each in said if _proposed(each.finding) and each.finding not in rejected)
+        visible = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
+        left = (each for each in visible if _proposed(each.finding) and each.finding not in rejected)
         return list(islice(left, MAX_FIXES))
 
     def attempt(violations: Sequence[Violation]) -> bool:

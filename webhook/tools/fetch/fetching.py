@@ -100,7 +100,7 @@ class ModelCache:
         """Return the path of a file while it is fetched. Raises `PermanentError` if the file would be outside the directory."""
         return self._partial(file.path, file.size, file.tag)
 
-    def fetched(self, files: Iterable[RemoteFile]) -> int:
+    def fetched_bytes(self, files: Iterable[RemoteFile]) -> int:
         """Return how many bytes of these files are in partial files. Other threads may delete partial files meanwhile."""
         total = 0
         for file in files:
@@ -132,7 +132,7 @@ class ModelCache:
 
     def install(self, files: list[RemoteFile]) -> None:
         """Move the files, which are all fetched, to their places, and write the marker."""
-        sizes_and_tags = {file.path: (self.fetched([file]), file.tag) for file in files}
+        sizes_and_tags = {file.path: (self.fetched_bytes([file]), file.tag) for file in files}
         for file in files:
             target = self.directory / file.path
             if not target.parent.resolve().is_relative_to(self.directory.resolve()):
@@ -207,7 +207,7 @@ class _Run(NamedTuple):
         self.report.end(0, f"done: {self.cache.directory} holds {human_size(total)} after {took:.1f} s")
 
     def _check_space(self, files: list[RemoteFile], total: int) -> None:
-        had, free = self.cache.fetched(files), shutil.disk_usage(self.cache.partial).free
+        had, free = self.cache.fetched_bytes(files), shutil.disk_usage(self.cache.partial).free
         if (limit := self.options.size_limit) and total > limit:
             raise PermanentError(
                 f"has {human_size(total)}, more than the cache's size limit of {human_size(limit)}"
@@ -223,14 +223,14 @@ class _Run(NamedTuple):
         self, pending: set[concurrent.futures.Future[None]], files: list[RemoteFile], total: int
     ) -> None:
         """Wait for all files. Log the progress every 10 s, and every 5 %."""
-        first = last = self.cache.fetched(files)
+        first = last = self.cache.fetched_bytes(files)
         began = logged_at = time.monotonic()
         while pending:
             done, pending = concurrent.futures.wait(pending, 1, concurrent.futures.FIRST_EXCEPTION)
             if error := next(filter(None, (future.exception() for future in done)), None):
                 # `fail` ends the process at once. An exception would wait for the pool.
                 self.report.fail(describe(error))
-            have, now = self.cache.fetched(files), time.monotonic()
+            have, now = self.cache.fetched_bytes(files), time.monotonic()
             if pending and (now - logged_at >= PROGRESS_SECONDS or have - last >= (total or have) / 20):
                 whole = human_size(total) if total else "unknown size"
                 self.report.log(
@@ -241,7 +241,7 @@ class _Run(NamedTuple):
     def _fetch_file(self, file: RemoteFile) -> None:
         """Fetch the missing part of a file and compare its digest. Raises errors of the source, and `PermanentError`."""
         partial = self.cache.partial_file(file)
-        size = functools.partial(self.cache.fetched, [file])
+        size = functools.partial(self.cache.fetched_bytes, [file])
 
         def attempt() -> None:
             have = size() if file.tag and file.size is not None else 0

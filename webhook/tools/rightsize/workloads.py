@@ -31,10 +31,11 @@ from webhook.tools.status.permitted import Permitted
 WINDOW_HOURS = 14 * 24
 """How far back peaks are read by default."""
 LEAST_HOURS = 24
-"""Measured hours after which a peak counts: a day, in which most services have theirs."""
+"""Measured hours after which a peak counts: most services reach their peak once a day."""
 LEAST_HOURS_TO_THE_END = 1
 """Measured hours after which the peak of a pod that succeeded counts: it has done all its work."""
 
+# Why pods are not judged, after their number: `3 pods on a shared GPU, …`.
 SHARED = "on a shared GPU, or with GPUs of several kinds"
 NO_CLASS = "on no node, or on one of no known class"
 NOT_MEASURED = "with GPUs that Prometheus does not know"
@@ -82,8 +83,9 @@ class SizedWorkload(JsonStruct, frozen=True):
 
 
 class SizeReport(JsonStruct, frozen=True):
-    """hours: the window. by_hour: whether the hourly rules were read. workloads: those with suggestions, the best saving first.
+    """The workloads of a cluster that could be smaller.
 
+    hours: the window. by_hour: whether the hourly rules were read. workloads: those with suggestions, the best saving first.
     fitting: the number of others whose size is right. unjudged: the number of pods that were not judged, by reason. omitted:
     missing rights, in the words of `kubectl auth can-i`.
     """

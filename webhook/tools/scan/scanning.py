@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.claims import ClaimName, DeviceClassNames, with_accelerator_claims_only
-from policies.gpus.default_gpus import giving
+from policies.gpus.default_gpus import limit_ranges_giving_gpus
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
 from policies.pods.pod import Metadata
@@ -309,7 +309,9 @@ class Scan:
 
     def _limit_ranges(self) -> Iterator[Remark]:
         """Yield the LimitRanges that give GPUs."""
-        for subject, problem in giving(self._facts.limits or {}, self._configuration.resource_mapping):
+        for subject, problem in limit_ranges_giving_gpus(
+            self._facts.limits or {}, self._configuration.resource_mapping
+        ):
             message = f"{problem.path}: {problem.message}"
             yield Remark(subject=subject, message=message, remedy=problem.remedy)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policies.gpus.default_gpus import giving
+from policies.gpus.default_gpus import limit_ranges_giving_gpus
 from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.times import utc
@@ -98,7 +98,9 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     Permission("list", "limitranges"),
 )
 def _limit_ranges(cluster: InstalledCluster) -> Iterator[Observation]:
-    for where, problem in giving(cluster.limits, cluster.usable_configuration.resource_mapping):
+    for where, problem in limit_ranges_giving_gpus(
+        cluster.limits, cluster.usable_configuration.resource_mapping
+    ):
         yield warning("limit-range-gives-gpus", where, f"{problem.path}: {problem.message}", problem.remedy)
 
 
