@@ -97,6 +97,10 @@ class Availability:
         self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
 
     @property
+    def knows_nodes(self) -> bool:
+        return self._nodes is not None
+
+    @property
     def _recommended(self) -> Sequence[GPUClass]:
         """The allowed classes to recommend: of the pod, or else the default, or else all."""
         default = self._gpu_classes.resolve(self.use.default or "")
