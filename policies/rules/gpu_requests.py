@@ -6,12 +6,12 @@ Denies:  amounts that are invalid, negative, or not whole; a request that differ
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
 Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
          than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones, and of parts that
-         count as more than they are; of more GPUs than a machine has, and of kinds that few nodes have together; of a DaemonSet that
-         holds GPUs.
+         count as more than they are; of more GPUs than a machine has, and of kinds that few nodes have together; of a
+         DaemonSet that holds GPUs.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
-Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is written
-decides, not the phase, so templates come out the same.
+Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
+written decides, not the phase, so templates come out the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
