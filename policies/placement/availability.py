@@ -27,7 +27,7 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_advice import MAX_NAMES_LISTED, alternatives_in_words
+from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_choice import without_pins
 from policies.placement.class_use import ClassUse, offers
 from policies.placement.nodes import NodeFacts
@@ -95,6 +95,10 @@ class Availability:
         self._compared = 0
         # By resource name and `known_profiles_only`, because containers often request the same slices.
         self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
+
+    @property
+    def knows_nodes(self) -> bool:
+        return self._nodes is not None
 
     @property
     def _recommended(self) -> Sequence[GPUClass]:
@@ -207,7 +211,7 @@ class Availability:
             message,
             f"request {alternatives_in_words(offered)}" if offered else "",
             Severity.WARNING,
-            names=tuple(offered[:MAX_NAMES_LISTED]),
+            names=tuple(listed(offered)),
         )
 
     def _is_missing(self, name: str) -> bool:

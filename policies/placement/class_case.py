@@ -10,9 +10,9 @@ from policies.models.memory import ModelNeed, enough_cards, model_need
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import (
     AUTOSCALED_PATH,
-    MAX_NAMES_LISTED,
     ClassAdvice,
     alternatives_in_words,
+    listed,
     nodes_of,
     or_autoscaled,
 )
@@ -74,7 +74,7 @@ class ClassCase:
         by_annotation = self.selection.advice_to_name(list(values_of))
         firsts = [value for each in values_of.values() for value in each[:1]]
         values = alternatives_in_words(firsts)
-        selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in firsts[:MAX_NAMES_LISTED]))
+        selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in listed(firsts)))
         if self.placed_by is not None:
             return ClassAdvice(selectors, f"{self.placed_by.instead} nodeSelector {key}: {values}")
         if pinned is None or self.is_requested or pinned.is_injected:

@@ -20,6 +20,7 @@ from policies.placement.class_advice import (
     about_annotation,
     alternatives_in_words,
     asking_for_classes,
+    listed,
 )
 from policies.placement.class_use import ClassUse, offers
 from policies.placement.hardware import LabelKeys, chosen_hardware
@@ -106,8 +107,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def advice_to_name(self, names: Sequence[str]) -> ClassAdvice:
         """Return the advice to name one of these classes or families by annotation."""
-        choices = either(*(Edit(ANNOTATION_PATH, name) for name in names[:MAX_NAMES_LISTED]))
-        return ClassAdvice(choices, f"set {GPU_CLASS}: {alternatives_in_words(names)}")
+        choices = either(*(Edit(ANNOTATION_PATH, name) for name in listed(names)))
+        where = " of gpu-admission classes" if len(names) > len(choices) else ""
+        return ClassAdvice(choices, f"set {GPU_CLASS}: {alternatives_in_words(names)}{where}")
 
     def certainly_takes(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
@@ -197,7 +199,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.gpu_classes if self.may_offer(each)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
-        choices = tuple(self._edits_to_resource(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
+        choices = tuple(self._edits_to_resource(name) for name in listed(sorted(alternatives)))
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
             return ClassAdvice(choices, remedy, ask, ((Asked("GPUClass"),),))
@@ -260,10 +262,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             return near if meant else ""
         return named.pop()
 
-    def listed(self, text: str, names: Collection[str]) -> list[str]:
+    def of_list(self, text: str, names: Collection[str]) -> list[str]:
         """Return the classes and families of a list that the pod can use, or else all `names`. Empty for one name."""
-        usable, parts = self.usable(), [each.strip() for each in text.split(",")][:MAX_NAMES_LISTED]
-        own = [each for each in parts if any(c in usable for c in self.gpu_classes.resolve(each))]
+        parts = [each.strip() for each in text.split(",")][:MAX_NAMES_LISTED]
+        own = [each for each in parts if not set(self.usable()).isdisjoint(self.gpu_classes.resolve(each))]
         return (own or [*names]) if len(parts) > 1 else []
 
     def why_not(self, name: str) -> str:
@@ -345,11 +347,12 @@ def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
         reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
             advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
-        elif listed := selection.listed(name, names):
-            message, advice = (
-                "must be one GPU class or family: it cannot be a list",
-                selection.advice_to_name(listed),
-            )
+        elif own := selection.of_list(name, names):
+            message = "must be one GPU class or family: it cannot be a list"
+            advice = selection.advice_to_name(own)
+        elif not name.strip():
+            choices = (*advice.choices, (Edit(ANNOTATION_PATH),))
+            advice = advice._replace(choices=choices, remedy=f"{advice.remedy}, or remove it")
         else:
             message += selection.why_not(selection.gpu_classes.nearest(name) or "")
     elif allowed:

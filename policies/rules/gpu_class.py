@@ -27,10 +27,10 @@ from policies.models.memory import enough_cards, enough_in_words
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
-    MAX_NAMES_LISTED,
     ClassAdvice,
     about_annotation,
     alternatives_in_words,
+    listed,
 )
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
@@ -231,7 +231,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             case.selection.usable() if case.selection.nodes else ()
         ).values()
         first_values = [value for each in values for value in each[:1]]
-        others = either(*(Edit(path, each) for each in first_values[:MAX_NAMES_LISTED]))
+        others = either(*(Edit(path, each) for each in listed(first_values)))
         words = (
             f"set {key}: {alternatives_in_words(first_values)}, or remove it" if first_values else "remove it"
         )

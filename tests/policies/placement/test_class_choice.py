@@ -268,7 +268,8 @@ def test_what_may_be_meant() -> None:
 
 
 def test_only_a_few_names_are_listed() -> None:
-    assert [alternatives_in_words("abc"), alternatives_in_words("abcd")] == [
+    assert [alternatives_in_words(names) for names in ("abc", "abcd", "abcde")] == [
         "a or b or c",
-        "a or b or c or 1 more",
+        "a or b or c or d",
+        "a or b or c or 2 more",
     ]

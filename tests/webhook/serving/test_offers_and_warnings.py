@@ -238,7 +238,7 @@ PINNED = "the pod is pinned to nvidia-a100-80gb (nodeSelector accelerator=nvidia
 @cases(
     ("document", "classes", "autoscaled", "want"),
     any_class_if_the_nodes_are_not_known=(
-        AMD, (), (), [f"{ON_A100}set {CLASS}: amd-mi300x or amd-mi325x or amd-mi350x or 1 more; must be a class with "
+        AMD, (), (), [f"{ON_A100}set {CLASS}: amd-mi300x or amd-mi325x or amd-mi350x or amd-mi355x; must be a class with "
         "amd.com/gpu [gpu-class]"],
     ),
     the_class_with_nodes=(
@@ -252,8 +252,8 @@ PINNED = "the pod is pinned to nvidia-a100-80gb (nodeSelector accelerator=nvidia
     the_resource_that_nodes_have=(
         AMD, ("nvidia-t4",), (),
         [f"{ON_A100}request nvidia.com/gpu: 1; no class with nodes that namespace team may use has amd.com/gpu; or "
-        "ask the platform team for nodes of amd-mi300x or amd-mi325x or amd-mi350x or 1 more, then "
-        f"set {CLASS}: amd-mi300x or amd-mi325x or amd-mi350x [gpu-class]"],
+         "ask the platform team for nodes of amd-mi300x or amd-mi325x or amd-mi350x or amd-mi355x, then "
+         f"set {CLASS}: amd-mi300x or amd-mi325x or amd-mi350x or amd-mi355x [gpu-class]"],
     ),
     one_finding_of_a_slice=(
         SLICE, ("nvidia-t4", "nvidia-h100-94gb"), (),
