@@ -1,6 +1,6 @@
 """A GPU pod and its classes: its own pin, the class chosen for it, and other classes to suggest."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
@@ -98,11 +98,12 @@ class ClassCase:
         """Return the advice if the classes have no nodes."""
         key, gpu_classes = self.selection.label_key, self.selection.gpu_classes
         values = self.values_to_add() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
-        if values and nodes.has_label(key, values):
-            others = (Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key)
-            terms = (Edit(REQUIRED_AFFINITY),) if self.pod.required_terms else ()
+        others = [Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key]
+        others += [Edit(REQUIRED_AFFINITY)] if self.pod.required_terms else []
+        is_there = bool(values) and nodes.has_label(key, values)
+        if is_there or (others and not self._admits(gpu_classes.named(pinned))):
             words = "remove what else the pod's nodeSelector or affinity demands"
-            return ClassAdvice(together(*others, *terms), words)
+            return ClassAdvice(together(*others), words)
         known_otherwise = sorted(
             (f"{each}={value}", label)
             for labels in nodes.label_sets
@@ -110,6 +111,7 @@ class ClassCase:
             for each, value in labels
             for gpu_class in gpu_classes.named(classes_of_label(each, value, gpu_classes) & pinned)
             for label in node_label_values(gpu_class, key)[:1]
+            if self._takes_then(gpu_class, nodes.relabelled(labels, key, label), values)
         )
         if known_otherwise:
             known, label = known_otherwise[0]
@@ -117,13 +119,36 @@ class ClassCase:
             return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]", label),))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
-        if any(selection.name_with_nodes(each, holding) for each in holding):
+        if any(selection.label_with_nodes(each, holding) for each in holding):
             advice = self.naming(holding)
             return advice._replace(remedy=f"{advice.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
+        if family := next(
+            (each for each in values if each not in pinned and gpu_classes.of_family(each)), None
+        ):
+            # Nodes may have the names of classes, which its pin does not match.
+            asked = Asked("Node", f"metadata.labels[{key}]", family)
+            return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=(asked,))
         ask = f"for nodes of {names}{or_autoscaled(names)}"
         autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))
         return ClassAdvice(ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
+
+    def _admits(self, classes: Iterable[GPUClass]) -> bool:
+        """Whether the pod's nodeSelector and affinity admit a node with the labels of one of the classes."""
+        labels = (((label.key, label.values[0]) for label in each.node_labels) for each in classes)
+        label_sets = frozenset(tuple(sorted(each)) for each in labels)
+        keys = {key for each in label_sets for key, _ in each} - {self.selection.label_key}
+        return NodeFacts(keys=keys, label_sets=label_sets).could_take(self.pod, "", ())
+
+    def _takes_then(self, gpu_class: GPUClass, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
+        """Whether one of the nodes, with the class now, takes the pod with these values of the label, were its GPUs free."""
+        key, requested = self.selection.label_key, self.selection.amounts
+        pod = self.selection.put_on((gpu_class,))
+        states = nodes.states_for(self.pod, requested, key, values)
+        is_free = states is None or any(
+            each.has(requested) and not each.untolerated_by(pod) for each in states
+        )
+        return is_free and nodes.could_take(self.pod, key, values)
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
         """Return the allowed classes of existing nodes that offer what the pod requests."""

@@ -100,6 +100,12 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return self.could_take(pod, key, values)
         return any(each.is_usable and each.has(requested) and not each.untolerated_by(pod) for each in states)
 
+    def relabelled(self, labels: Labels, key: str, value: str) -> "NodeFacts":
+        """Return the nodes with these labels alone, after they got another one."""
+        with_label = tuple(sorted((*labels, (key, value))))
+        states = {with_label: self.states[labels]} if labels in self.states else {}
+        return NodeFacts(keys=self.keys, label_sets=frozenset({with_label}), states=states)
+
     def values_of(self, key: str) -> frozenset[str]:
         """Return the values of a label on existing nodes."""
         return frozenset(value for labels in self.label_sets for each, value in labels if each == key)

@@ -147,7 +147,9 @@ def classes_of_label(key: str, value: str, gpu_classes: GPUClasses) -> frozenset
     classes = gpu_classes.matching_label(key, value)
     if not classes and key in gpu_classes.label_keys:
         # A family's name is a value only under a key where classes list their own names.
-        classes = tuple(c for c in gpu_classes.family(value) if c in gpu_classes.matching_label(key, c.name))
+        classes = tuple(
+            c for c in gpu_classes.of_family(value) if c in gpu_classes.matching_label(key, c.name)
+        )
     return frozenset(gpu_class.name for gpu_class in classes)
 
 
@@ -157,8 +159,8 @@ def many_values(key: str, values: Sequence[str], classes: Sequence[GPUClass]) ->
         return ""
     names = list(dict.fromkeys(each.name for each in classes))
     families = sorted({each.family for each in classes})
-    of = first_names(names if len(names) == 1 else families, VALUES_LISTED)
-    return f"{len(values)} {'products' if key.endswith('product') else 'values'} of {of}"
+    whose = first_names(names if len(names) == 1 else families, VALUES_LISTED)
+    return f"{len(values)} {'products' if key.endswith('product') else 'values'} of {whose}"
 
 
 def _of_term(

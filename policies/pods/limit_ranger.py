@@ -187,11 +187,11 @@ def _compared(
     for bound, amounts in bounds:
         for resource, allowed in first_of(amounts).items():
             amount, request, limit = parse_quantity(allowed), requests.get(resource), limits.get(resource)
-            said = (
+            problem = (
                 _ratio(amount, request, limit) if bound == RATIO else _bounded(bound, amount, request, limit)
             )
-            if said is not None:
-                why, seen = said
+            if problem is not None:
+                why, seen = problem
                 shown = "" if seen is None else text(resource, seen)
                 message = why.format(resource=resource, type=item.type, allowed=allowed, seen=shown)
                 yield Refusal(message, name, at, bound, resource, allowed, place, seen)

@@ -312,7 +312,8 @@ class ContainerPlace(msgspec.Struct, frozen=True):
     def amount_paths(self, resource: str, name: str = "") -> list[str]:
         """Return the paths of the container's limit and request of the resource, with another `name` in its place."""
         written = (("limits", self.container.limits), ("requests", self.container.requests))
-        return [f"{self.path}.resources.{kind}[{name or resource}]" for kind, of in written if resource in of]
+        kinds = (kind for kind, amounts in written if resource in amounts)
+        return [f"{self.path}.resources.{kind}[{name or resource}]" for kind in kinds]
 
     @property
     def is_sidecar(self) -> bool:

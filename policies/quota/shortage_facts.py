@@ -47,12 +47,12 @@ def escalation(
 
     own, of_team: the dimensions of which the GPUQuota, or the team, has too little. contact: whom else.
     """
-    of = team.contact if team else ""
+    team_contact = team.contact if team else ""
     if team and of_team and not own:
-        return f"to raise {_fields(of_team)} of {team_title(team.name)}", of or contact
+        return f"to raise {_fields(of_team)} of {team_title(team.name)}", team_contact or contact
     ask = f"to raise {_fields(own)}"
     if of_team:
-        ask += f", and {of} to raise the team's" if of else ", and the team's"
+        ask += f", and {team_contact} to raise the team's" if team_contact else ", and the team's"
     return ask, contact
 
 

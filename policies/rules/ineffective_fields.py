@@ -213,9 +213,9 @@ def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     container = place.container
     in_name = _IN_NAME.search(name)
     amounts = (
-        int(in_name[1]) if in_name and not of[name] else of[name]
-        for of in (container.limits, container.requests)
-        if name in of
+        int(in_name[1]) if in_name and not resources[name] else resources[name]
+        for resources in (container.limits, container.requests)
+        if name in resources
     )
     added = map(Edit, place.amount_paths(name, meant), amounts) if meant else ()
     return (*map(Edit, place.amount_paths(name)), *added)

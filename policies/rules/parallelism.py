@@ -216,6 +216,7 @@ def _of_serve_config(
             message=f"its deployments need {float(needed):g} GPUs, and all pods have {total}",
             remedy=f"set {' and '.join(f'{edit.path}: {edit.value}' for edit in edits)}" if edits else "",
             choices=(edits,) if edits else (),
+            is_example=True,  # or fewer replicas of the deployments, in the text
         )
 
 

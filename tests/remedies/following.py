@@ -15,6 +15,7 @@ from policies.pods.field_paths import annotation_path, path_parts, value_at, wit
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
+from policies.rules.gpu_requests import DAEMONSET_HOLDS_GPUS
 from tests.oracle import JSON
 from tests.remedies.asking import granted
 from tests.remedies.situations import CLASS, OWNER, Situation, released
@@ -25,6 +26,12 @@ IMPERATIVE = re.compile(
     r"\b(write|add|set|remove|request|name|wait|ask|use|mount|rename|split|delete|declare|create|give|round|leave|put|pin)\b"
     r"|\bdid you mean\b"
 )
+EXCLUDED = {
+    DAEMONSET_HOLDS_GPUS.name: "what only monitors GPUs needs the exemption that the sentence asks for, too",
+}
+"""Reasons of findings that are not followed."""
+FAILING = 0.005
+"""The largest share of findings, or of remedies, that may fail. The aim is 0."""
 AMOUNTS = range(1, 17)
 TEMPLATE_SPEC = ("spec", "template", "spec")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

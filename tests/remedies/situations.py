@@ -192,7 +192,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def evaluated(self, document: JSON, *, tries_choices: bool = True) -> Evaluation:
         """Return the evaluation of the object as webhooks see it: a pod after LimitRanger, if the API server can decode it."""
-        document = self._reviewed(document)
+        document = self.reviewed(document)
         group = document["apiVersion"].rpartition("/")[0] if "/" in document["apiVersion"] else ""
         return evaluate(
             group,
@@ -202,25 +202,30 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             replace(self.evaluator(), tries_choices=tries_choices),
         )
 
-    def _reviewed(self, document: JSON) -> JSON:
+    def reviewed(self, document: JSON) -> JSON:
         if document["kind"] != "Pod" or not self.limit_ranges:
             return document
         return self.answer(document).reviewed or document
 
     def answer(self, document: JSON, evaluation: Evaluation | None = None) -> Answer:
         """Return what Kubernetes says of the pod, or of the pods of the object, with what we add; all nodes are empty."""
-        pod = pod_of(document)
-        if evaluation is not None and evaluation.pods:
-            pod = self._reviewed(pod)
-            if document["kind"] not in {"Pod", "DaemonSet"}:
-                evaluation = self.evaluated(pod, tries_choices=False)
-            changes = (change for each in evaluation.pods[0].decisions for change in each.changes)
-            operations = msgspec.json.decode(
-                msgspec.json.encode([each for change in changes for each in change.operations])
-            )
-            pod = jsonpatch.apply_patch(pod, operations)
+        pod = pod_of(document) if evaluation is None else admitted(self, document, evaluation)
         nodes = [_settled(node) for node in self.nodes or ()]
         return oracle().ask(World(pod, NAMESPACE, limit_ranges=list(self.limit_ranges), nodes=nodes))
+
+
+def admitted(situation: Situation, document: JSON, evaluation: Evaluation) -> JSON:
+    """Return the pod, or that of the object, with what we add to it."""
+    pod = pod_of(document)
+    if not evaluation.pods:
+        return pod
+    pod = situation.reviewed(pod)
+    if document["kind"] not in {"Pod", "DaemonSet"}:
+        evaluation = situation.evaluated(pod, tries_choices=False)
+    encoded = msgspec.json.encode(evaluation.pods[0].decisions[0].operations)
+    pod = {**pod, "metadata": {"annotations": {}, **pod["metadata"]}}
+    patched: JSON = jsonpatch.apply_patch(pod, msgspec.json.decode(encoded))
+    return patched
 
 
 def _settled(node: JSON) -> JSON:

@@ -98,9 +98,9 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             return None
         return {name: max(has - used.get(name, NOTHING), NOTHING) for name, has in self.allocatable.items()}
 
-    def cards(self, of: Mapping[str, Fraction]) -> Fraction:
+    def cards(self, amounts: Mapping[str, Fraction]) -> Fraction:
         """Convert amounts of its resources to whole cards."""
-        return sum((amount * self.weights.get(name, NOTHING) for name, amount in of.items()), NOTHING)
+        return sum((amount * self.weights.get(name, NOTHING) for name, amount in amounts.items()), NOTHING)
 
 
 def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
@@ -154,7 +154,10 @@ def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
             stated[node.kind] = node.stands_for.share
         if gpus := node.cards(node.allocatable):
             shares[node.kind].append((node.cpu / gpus, node.memory / gpus / 2**30))
-    least = {kind: (min(cpu for cpu, _ in of), min(gib for _, gib in of)) for kind, of in shares.items()}
+    least = {
+        kind: (min(cpu for cpu, _ in shares_of_nodes), min(gib for _, gib in shares_of_nodes))
+        for kind, shares_of_nodes in shares.items()
+    }
     return stated | {
         kind: HostShare(cpu=int(cpu), memory=f"{int(gib)}Gi") for kind, (cpu, gib) in least.items()
     }

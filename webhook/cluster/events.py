@@ -98,9 +98,9 @@ class EventWriter:
         try:
             self._write(event_record)
         except (errors.ApiError, msgspec.MsgspecError) as error:
-            of, problem = event_record.regarding, truncate(str(error), LONGEST_PROBLEM)
-            event = f"event {event_record.reason} of {of.kind} {of.name}"
-            log.warning("%s: %s was not written: %s", of.namespace or CLUSTER_SCOPED, event, problem)
+            regarding, problem = event_record.regarding, truncate(str(error), LONGEST_PROBLEM)
+            event = f"event {event_record.reason} of {regarding.kind} {regarding.name}"
+            log.warning("%s: %s was not written: %s", regarding.namespace or CLUSTER_SCOPED, event, problem)
             return False
         return True
 

@@ -74,9 +74,10 @@ class _Decoder:
             items = self._of(list, data, at)
             return tuple(self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
         if origin in {dict, Mapping}:
-            members, of = self._of(dict, data, at), arguments[1]
+            members, value_type = self._of(dict, data, at), arguments[1]
             return {
-                self._key(key, at): self.value(of, each, (*at, str(key))) for key, each in members.items()
+                self._key(key, at): self.value(value_type, each, (*at, str(key)))
+                for key, each in members.items()
             }
         return data if plain is msgspec.Raw else self._leaf(kind, data, at)
 

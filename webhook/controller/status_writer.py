@@ -70,14 +70,14 @@ class StatusWriter(Generic[Record]):
         status = self.shown(record) if record else None
         if record is None or status is None or status == record.status:
             return False
-        of = self.reference(key, record.uid)
+        regarding = self.reference(key, record.uid)
         try:
-            body = encode_status(of, record.version, status)
+            body = encode_status(regarding, record.version, status)
             self._api.put(self.path(key, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
         except errors.NotFound:
             return False
         for reason, message, kind in self.news(record.status, status):
-            self._events.put(EventRecord(regarding=of, reason=reason, message=message, kind=kind))
+            self._events.put(EventRecord(regarding=regarding, reason=reason, message=message, kind=kind))
         return True
 
     def news(self, before: LimitsStatus, after: LimitsStatus) -> Iterator[tuple[str, str, str]]:

@@ -241,10 +241,11 @@ def _spent(needed: Vector, ledger: QuotaLedger) -> str:
 
 def _in_line(where: str, place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
     """Return the place of a pod, and what it waits for there, of its quota or of that of the team."""
-    state, held, of = ledger.team_state if place.for_team else None, ledger.held, ""
+    state, held, of_team = ledger.team_state if place.for_team else None, ledger.held, ""
     hard = ledger.hard
     if state is not None:
-        where, of, hard = f"{where} of its namespace", f" of {team_title(state.team.name)}", state.team.hard
+        where, hard = f"{where} of its namespace", state.team.hard
+        of_team = f" of {team_title(state.team.name)}"
     needed = {key: amount for key, amount in needed.items() if key in hard}
     if not needed:
         return where
@@ -261,7 +262,9 @@ def _in_line(where: str, place: Place, needed: Vector, ledger: QuotaLedger, now:
     who = (
         _by_namespaces(state, key, fits=needed[key] <= free[key]) if state else _by_holders(ledger, key, now)
     )
-    return "; ".join((f"{where}, needs {amounts_in_words(needed)}, {amounts}{of} free", *filter(None, who)))
+    return "; ".join(
+        (f"{where}, needs {amounts_in_words(needed)}, {amounts}{of_team} free", *filter(None, who))
+    )
 
 
 def _by_namespaces(state: TeamState, key: str, *, fits: bool) -> tuple[str, ...]:

@@ -74,7 +74,8 @@ class WorkQueue:
                 ]
                 if ready:
                     group = min(ready)[-1]
-                    return self._taken(group, [name for *_, name, of in sorted(ready) if of == group], now)
+                    names = [name for *_, name, its_group in sorted(ready) if its_group == group]
+                    return self._taken(group, names, now)
                 if now >= until:
                     return None
                 self._changed.wait(min([until, *(due for due, _, _ in free)]) - now)

@@ -67,10 +67,11 @@ def evaluate_template(
 
 def is_reviewed(pod: Pod, resource_mapping: ResourceMapping) -> bool:
     """Whether the API server sends the webhook a new pod: the matchConditions of the chart, `asksForAnAccelerator`."""
-    amounts = (of for place in pod.places for of in (place.container.limits, place.container.requests))
+    containers = (place.container for place in pod.places)
+    names = (name for container in containers for name in (*container.limits, *container.requests))
     keys = {each.key for each in resource_mapping.fraction_annotations}
     return (
-        any("/" in name for of in amounts for name in of)
+        any("/" in name for name in names)
         or bool(pod.spec.resource_claims)
         or waits(pod)
         or any(key in keys or key.startswith(DOMAIN) for key in pod.annotations)

@@ -425,7 +425,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             self.trial().findings_by_phase,
             Phase.VALIDATE,
             policy,
-            by_daemonset=False,
+            by_daemonset=request.controlled_by.startswith("DaemonSet/"),
             owner=None,
             quota=quota,
         )

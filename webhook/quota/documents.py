@@ -310,10 +310,15 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     return QuotaRecord(namespace=stored.metadata.namespace, **stored.fields(QUOTA, _SPEC, _STATUS))
 
 
-def encode_status(of: Regarding, version: str, status: LimitsStatus) -> bytes:
+def encode_status(regarding: Regarding, version: str, status: LimitsStatus) -> bytes:
     """Return the body of a status update, which succeeds only on this version of the object. It does not change the spec."""
-    metadata = {"name": of.name, "uid": of.uid, "resourceVersion": version}
-    if of.namespace:
-        metadata["namespace"] = of.namespace
-    written = {"apiVersion": of.api_version, "kind": of.kind, "metadata": metadata, "status": status}
+    metadata = {"name": regarding.name, "uid": regarding.uid, "resourceVersion": version}
+    if regarding.namespace:
+        metadata["namespace"] = regarding.namespace
+    written = {
+        "apiVersion": regarding.api_version,
+        "kind": regarding.kind,
+        "metadata": metadata,
+        "status": status,
+    }
     return _ENCODER.encode(written)

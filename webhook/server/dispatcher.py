@@ -64,14 +64,16 @@ class ServerMetrics:
         )
         self.sent_away = counter(
             "gpu_admission_connections_sent_away",
-            "Idle connections closed at the end of a drain, with an answer that makes a request under way be repeated.",
+            "Idle connections closed at the end of a drain, with an answer by which the client repeats a request under way.",
         )
         self.callers_refused = counter(
             "gpu_admission_callers_refused",
             "Requests and handshakes of callers that --client-ca or --client-name does not allow, by what is wrong.",
             ["reason"],
         )
-        self.held = gauge("gpu_admission_requests_held", "Requests that are worked on or wait for it.")
+        self.held = gauge(
+            "gpu_admission_requests_held", "Requests that are answered now, or wait for a thread."
+        )
         self.shed = counter(
             "gpu_admission_requests_shed",
             "Requests answered 503 with Retry-After: --max-concurrent were held, or a quarter as many large ones waited.",

@@ -144,8 +144,8 @@ def decode_request(body: bytes) -> AdmissionRequest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadReviewError(f"the body is not JSON: {error}") from None
     if envelope.api_version != API_VERSION or envelope.kind != KIND:
-        got = f"{envelope.api_version or '(none)'} {envelope.kind or '(none)'}"
-        raise BadReviewError(f"the body is {got[:200]}; this webhook answers {API_VERSION} {KIND}")
+        received = f"{envelope.api_version or '(none)'} {envelope.kind or '(none)'}"
+        raise BadReviewError(f"the body is {received[:200]}; this webhook answers {API_VERSION} {KIND}")
     request = envelope.request
     if request is None or not request.uid:
         raise BadReviewError("the AdmissionReview has no request.uid, so no answer could be matched to it")

@@ -159,9 +159,9 @@ class DenialReports:
 
 
 def _line(denial: Denial, gathered: _Gathered) -> str:
-    of = f" of {denial.owner}" if denial.owner else ""
+    of_owner = f" of {denial.owner}" if denial.owner else ""
     if gathered.count == 1:
-        return f"{denial.namespace}: 1 request{of} denied: {denial.message}"
+        return f"{denial.namespace}: 1 request{of_owner} denied: {denial.message}"
     seconds = (gathered.last - gathered.first).total_seconds()
-    requests = f"{gathered.count} requests{of} denied within {seconds:.0f} s"
+    requests = f"{gathered.count} requests{of_owner} denied within {seconds:.0f} s"
     return f"{denial.namespace}: {requests}; the last: {denial.message}"

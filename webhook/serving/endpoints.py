@@ -112,8 +112,8 @@ def _objection(request: Request) -> tuple[int, str] | None:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == MEDIA_TYPE:
         return None
-    got = ascii(media_type[:100]) if media_type else "nothing"
-    return 415, f"the body must be {MEDIA_TYPE}, not {got}"
+    received = ascii(media_type[:100]) if media_type else "nothing"
+    return 415, f"the body must be {MEDIA_TYPE}, not {received}"
 
 
 def _log_defect(error: Exception, uid: str) -> None:

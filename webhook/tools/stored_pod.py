@@ -105,8 +105,8 @@ class StoredPod(msgspec.Struct, frozen=True):
         if self.spec.node_name or self.waits_in_line:
             return ""
         conditions = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
-        said = next((each.get("message", "") for each in conditions if each["status"] == "False"), "")
-        return _ATTEMPTS.split(str(said))[0]
+        message = next((each.get("message", "") for each in conditions if each["status"] == "False"), "")
+        return _ATTEMPTS.split(str(message))[0]
 
     @property
     def is_unconsidered(self) -> bool:

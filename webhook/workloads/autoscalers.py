@@ -91,7 +91,7 @@ def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
     if (group, kind) == SCALED_OBJECT:
         max_replicas = _KEDA_MAX_REPLICAS if spec.max_replica_count is None else spec.max_replica_count
         version = version or "apps/v1"
-    of = version.rpartition("/")[0], target.kind
-    if of not in _SCALED or max_replicas <= 0:
+    group_and_kind = version.rpartition("/")[0], target.kind
+    if group_and_kind not in _SCALED or max_replicas <= 0:
         return None
-    return ScaleTarget(*of, target.name, max_replicas, to_zero=spec.min_replicas == 0)
+    return ScaleTarget(*group_and_kind, target.name, max_replicas, to_zero=spec.min_replicas == 0)

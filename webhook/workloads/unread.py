@@ -60,7 +60,7 @@ def unread_gpus(
     at = next(_amounts(data, resource_mapping), None)
     if at is None:
         return []
-    kinds = {other.lower(): other for of, other in (*known, ("", "Pod")) if of == group}
+    kinds = {other.lower(): other for kind_group, other in (*known, ("", "Pod")) if kind_group == group}
     near = get_close_matches(kind.lower()[:LONGEST_NAME], kinds, n=1, cutoff=_ALIKE)
     if near:
         return [

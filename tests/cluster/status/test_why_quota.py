@@ -106,7 +106,9 @@ def _gang(plane: ControlPlane, team: Namespace) -> None:
 
 
 def quota_cause(found: Any) -> JSON:
-    return next((each for each in found["reasons"] if each["source"] == "quota"), {})
+    """Return what the quota says, in words; tests/remedies/test_why.py is about its data."""
+    cause: JSON = next((each for each in found["reasons"] if each["source"] == "quota"), {})
+    return {key: value for key, value in cause.items() if key != "ways"}
 
 
 @cases(

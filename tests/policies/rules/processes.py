@@ -95,8 +95,8 @@ def served(gpus: float, **deployment: Any) -> JSON:
     return {"applications": [{"deployments": [{"ray_actor_options": {"num_gpus": gpus}, **deployment}]}]}
 
 
-def llms(engine: JSON, **deployment: Any) -> JSON:
-    configs = [{"engine_kwargs": engine, "deployment_config": deployment}]
+def llms(engine: JSON, more: JSON | None = None, **deployment: Any) -> JSON:
+    configs = [{"engine_kwargs": engine, "deployment_config": deployment, **(more or {})}]
     return {
         "applications": [{"import_path": "ray.serve.llm:build_openai_app", "args": {"llm_configs": configs}}]
     }

@@ -237,6 +237,7 @@ def all_findings(document: JSON) -> list[Finding]:
 def test_each_choice_removes_the_finding(document: JSON) -> None:
     for finding in all_findings(document):
         assert len(finding.choices) == len(finding.remedy.split(" or ")) == 1 + ("serve" not in finding.path)
+        assert finding.fix == ()
         for edits in finding.choices:
             changed = with_edits(document, [(path_parts(edit.path), edit.value) for edit in edits])
             left = [(each.path, each.value) for each in all_findings(changed)]

@@ -139,22 +139,7 @@ MPI_POLICY = {"mpi": {"numProcPerNode": 1}}
     serve_replicas_that_are_auto=(ray_service(served(8, num_replicas="auto"), gpus=4), ""),
     serve_llm_with_bundles_of_its_own=(
         ray_service(
-            {
-                "applications": [
-                    {
-                        "args": {
-                            "llm_configs": [
-                                {
-                                    "resources_per_bundle": {"TPU": 4},
-                                    "engine_kwargs": {"tensor_parallel_size": 8},
-                                    "deployment_config": {"num_replicas": 1},
-                                }
-                            ]
-                        }
-                    }
-                ]
-            },
-            gpus=4,
+            llms({"tensor_parallel_size": 8}, {"resources_per_bundle": {"GPU": 0.5}}, num_replicas=1), gpus=4
         ),
         "",
     ),

@@ -163,12 +163,12 @@ def test_each_metric_says_what_it_counts() -> None:
             "Connections closed on a client: for the deadline that it missed, or to make room."
         ),
         "gpu_admission_connections_sent_away": (
-            "Idle connections closed at the end of a drain, with an answer that makes a request under way be repeated."
+            "Idle connections closed at the end of a drain, with an answer by which the client repeats a request under way."
         ),
         "gpu_admission_callers_refused": (
             "Requests and handshakes of callers that --client-ca or --client-name does not allow, by what is wrong."
         ),
-        "gpu_admission_requests_held": "Requests that are worked on or wait for it.",
+        "gpu_admission_requests_held": "Requests that are answered now, or wait for a thread.",
         "gpu_admission_requests_shed": (
             "Requests answered 503 with Retry-After: --max-concurrent were held, or a quarter as many large ones waited."
         ),

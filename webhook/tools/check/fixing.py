@@ -175,8 +175,8 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
         fixed = [each.violation for each in repairs if each.position == position]
         # The quota answers only where nothing else denies. Its answer does not make the edit wrong.
         is_asked_now = before.verdict is ManifestVerdict.REFUSED or not fixed
-        said = [each for each in after.findings() if not (is_asked_now and _is_of_quota(each))]
-        if len(before.pods) > len(after.pods) or not is_better(before.findings(), said, fixed):
+        findings_after = [each for each in after.findings() if not (is_asked_now and _is_of_quota(each))]
+        if len(before.pods) > len(after.pods) or not is_better(before.findings(), findings_after, fixed):
             return False
     fixes.results, fixes.found, fixes.texts = results, found, texts
     fixes.repaired += repairs

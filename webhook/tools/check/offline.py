@@ -225,8 +225,8 @@ class Run:
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
         if run_context.is_quota(manifest):
-            said = run_context.quota_findings(manifest, configuration, self._teams, self._kinds)
-            decisions.append(Decision.of_findings(policy, said, Mode.ENFORCE))
+            findings = run_context.quota_findings(manifest, configuration, self._teams, self._kinds)
+            decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         mapping, workload_kind = configuration.resource_mapping, configuration.workload_kinds.get(kind)
         if workload_kind is not None:
             places = [place.at for place, _ in manifest.pods]

@@ -109,14 +109,14 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
     rejected: set[Finding] = set()
 
     def wanted() -> list[Violation]:
-        said = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
-        left = (each for each in said if _proposed(each.finding) and each.finding not in rejected)
+        visible = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
+        left = (each for each in visible if _proposed(each.finding) and each.finding not in rejected)
         return list(islice(left, MAX_FIXES))
 
     def attempt(violations: Sequence[Violation]) -> bool:
         nonlocal now, evaluation
-        edits = chain.from_iterable(_proposed(each.finding) for each in violations)
-        trial = with_edits(now, {(path_parts(edit.path), plain(edit.value)) for edit in edits})
+        edits = dict.fromkeys(chain.from_iterable(_proposed(each.finding) for each in violations))
+        trial = with_edits(now, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
             rejected.update(violation.finding for violation in violations if len(violations) == 1)

@@ -1,5 +1,6 @@
 """A check of an installation, and what it observes. What it cannot examine, it never reports as fine."""
 
+import re
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
@@ -7,7 +8,8 @@ from functools import partial
 import msgspec
 
 from webhook.cluster import errors
-from webhook.tools.doctor.cluster import InstalledCluster, Permission, Unknown
+from webhook.cluster.objects import NAMESPACE
+from webhook.tools.doctor.cluster import InstalledCluster, Names, Permission, Unknown
 
 
 class DoctorSeverity(Enum):
@@ -41,6 +43,8 @@ class NotChecked(msgspec.Struct, frozen=True):
 Observation = DoctorFinding | NotChecked | str
 """A text is a note: an unusual way in which something was checked."""
 
+_DEFAULT_NAMESPACE = re.compile(rf"(-n|--namespace) {NAMESPACE}\b(?!-)")
+
 Run = Callable[[InstalledCluster], Iterator[Observation]]
 
 
@@ -63,6 +67,12 @@ def doctor_check(identity: str, title: str, *reads: Permission) -> Callable[[Run
     return lambda run: DoctorCheck(identity, title, run, reads)
 
 
+def _in_namespace(found: DoctorFinding, names: Names) -> DoctorFinding:
+    """Return the finding with the namespace of the installation in its commands, which are written for the default one."""
+    remedy = _DEFAULT_NAMESPACE.sub(rf"\1 {names.namespace}", found.remedy)
+    return msgspec.structs.replace(found, remedy=remedy)
+
+
 def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
     observed: list[Observation] = []
     try:
@@ -80,7 +90,7 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
         observed.append(NotChecked(f"the API server's answer cannot be read: {error}"))
     return CheckResult(
         check,
-        tuple(each for each in observed if isinstance(each, DoctorFinding)),
+        tuple(_in_namespace(each, cluster.names) for each in observed if isinstance(each, DoctorFinding)),
         tuple(each for each in observed if isinstance(each, NotChecked)),
         tuple(each for each in observed if isinstance(each, str)),
     )

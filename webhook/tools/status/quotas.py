@@ -85,7 +85,7 @@ def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
     budget = status.budget
     if budget is None:
         return None
-    said = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
+    conditions = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
     used, unknown = _hours(budget.used), _hours(budget.unknown)
     return summaries.BudgetSummary(
         period=budget.period,
@@ -98,7 +98,7 @@ def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
             )
             for key, granted in sorted(_hours(budget.granted).items(), key=lambda each: key_order(each[0]))
         ),
-        message=next((each.message for each in said if each), ""),
+        message=next((each.message for each in conditions if each), ""),
     )
 
 

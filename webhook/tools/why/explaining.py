@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Finding
+from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
 from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.placement.class_advice import ANNOTATION_PATH
+from policies.placement.class_choice import without_pins
 from policies.placement.class_use import class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
-from policies.pods.field_paths import annotation_path
+from policies.pods.field_paths import annotation_path, path_parts, with_edits
 from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Pod, decode_pod
@@ -25,17 +28,18 @@ from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
-from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
+from webhook.evaluation.creation import evaluate_creation
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import POD
+from webhook.evaluation.tried_choices import edited_pod
 from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
@@ -49,10 +53,11 @@ from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
-from webhook.tools.why.explanation import Cause, Explanation, PodState, QuotaFit, RuleSentence
-from webhook.tools.why.family import read_author, read_family
+from webhook.tools.why.explanation import Cause, Explanation, NodeFit, PodState, QuotaFit, RuleSentence
+from webhook.tools.why.family import read_author, read_family, scaled_by, wanted_pods
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
+from webhook.tools.why.now import After, Try, helps, nearest, now
 from webhook.tools.why.quota_fit import idle_owner, quota_fit
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
 from webhook.workloads.counts import zeros
@@ -110,11 +115,11 @@ class _Case:
         pods, owners = read_family(self.reader, self.kinds, self.namespace, uid, denied)
         uids = {*owners, *(pod.metadata.uid for pod in pods)}
         events = [event for event in self.events if event.involved_object.uid in uids]
-        wanted = _wanted(data, [place.count.running for place, _ in places])
+        wanted = wanted_pods(data, [place.count.running for place, _ in places])
         situation = Situation(
             data=data, now=self.now, pods=pods, events=events, wanted=wanted, zero=self._zero(data)
         )
-        situation = msgspec.structs.replace(situation, held=self._release(situation.terminating))
+        situation = replace(situation, held=self._release(situation.terminating))
         stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self._template(places), is_stored=False)
@@ -127,7 +132,7 @@ class _Case:
             return "no node matches its pods: status.desiredNumberScheduled is 0"
         kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
         fields = dict.fromkeys(zeros(kind, data)) if kind else ()
-        by = _scaled_by(data, self.now) if "scaled to zero: spec.replicas is 0" in fields else ""
+        by = scaled_by(data, self.now) if "scaled to zero: spec.replicas is 0" in fields else ""
         return "; ".join(fields) + by or "as it is written, it makes no pods"
 
     def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
@@ -210,7 +215,7 @@ class _Case:
         and it is the denial of the pod.
         """
         author = read_author(self.reader, self.kinds, self.namespace, self.served, self.document)
-        evaluation = self._as_created(*author)
+        evaluation = self._repaired(*author)
         if not evaluation.pods:  # of a kind that is not known to make any
             evaluation = self._as_created(self.served, self.document)
         denied = next(filter(None, map(self._denied_by_quota, evaluation.pods)), None)
@@ -221,17 +226,29 @@ class _Case:
             return
         outlooks = (each.finding for each in evaluation.workload_findings if each.finding.reason in OUTLOOKS)
         has_nodes = self.nodes is not None  # else a class may be named that no node has
-        names_class = has_nodes and any(each.path == annotation_path(GPU_CLASS) for each in denied.fix)
+        names_class = has_nodes and any(each.path.endswith(annotation_path(GPU_CLASS)) for each in denied.fix)
         yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
+
+    def _repaired(self, served: ServedKind, document: bytes) -> Evaluation:
+        """Evaluate an object after the first choice of each denial: the quota counts what its author requests then."""
+        evaluation = self._as_created(served, document)
+        denied = (each.finding for each in evaluation.findings() if each.outcome is Outcome.DENIED)
+        first = dict.fromkeys(edit for finding in denied for edits in finding.choices[:1] for edit in edits)
+        if not first:
+            return evaluation
+        edits = [(path_parts(edit.path), plain(edit.value)) for edit in first]
+        return self._as_created(served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits)))
 
     def _denied_by_quota(self, evaluated: EvaluatedPod) -> Finding | None:
         by = self._evaluator
         request = quota_request_for_pod("why", evaluated.admitted, None, self.configuration, self.index)
-        request = msgspec.structs.replace(request, controlled_by=f"{self.served.kind}/{self.name}")
+        request = replace(request, controlled_by=f"{self.served.kind}/{self.name}")
         decision = by.demand(evaluated.policy, request)
         denials = (one.finding for one in decision.violations if one.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
-        return next((one for one in denials if not evaluated.is_refused or one.reason in OUTLOOKS), None)
+        said = (one for one in denials if not evaluated.is_refused or one.reason in OUTLOOKS)
+        path_of = evaluated.place.path_in_object
+        return next((replace(one.at(path_of), path=one.path) for one in said), None)
 
     @cached_property
     def _node_facts(self) -> NodeFacts | None:
@@ -246,19 +263,23 @@ class _Case:
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
         requested = requested_gpus(pod, configuration.resource_mapping)
         classes = classes_for(pod, self.index, configuration)
-        fits, rule_denials = None, None
-        no_node: tuple[Finding, ...] = ()
+        rule_denials: tuple[Finding, ...] | None = None
+        tried = partial(self._try, self._only_pod) if self._only_pod and self.nodes is not None else None
+        fits: tuple[NodeFit, ...] | None = None
+        no_node: tuple[Cause, ...] = ()
         is_on_unknown_node = bool(pod.spec.node_name and self.reader.nodes_from)
         if self.nodes is not None and requested and not is_on_unknown_node:
-            of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
-            pools = self._node_facts.pools if self._node_facts else ()
-            startup_taints = [taint for pool in pools for taint in pool.startup_taints]
-            fits = node_fits(pod, of_classes, requested, startup_taints)
+            fits = self._fits(pod)
         if evaluation is not None:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
             rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
-            no_node = tuple(each for each in warned if each.reason in FINDS_NO_NODE)
+            found = sorted(
+                (each for each in warned if each.reason in FINDS_NO_NODE),
+                key=lambda each: not each.reason.uncovers,
+            )
+            no_node = tuple(now(each, tried) for each in found)
+            fits = nearest(fits, tried) if fits and tried else fits
         is_held = is_stored and not waits(pod)
         until = figures_until(self.reader, Names(), self.now) if self.limits is not None else None
         quota, status = None, None
@@ -273,7 +294,7 @@ class _Case:
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
         place, line = self._line(situation, pod, needed)
-        situation = msgspec.structs.replace(
+        situation = replace(
             situation,
             line=line,
             rule_denials=rule_denials,
@@ -282,7 +303,7 @@ class _Case:
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,
-            other_kinds=tuple(self._usable_kinds(nodes)),
+            other_kinds=self._other_kinds(nodes, classes, tried) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
@@ -314,6 +335,47 @@ class _Case:
             omitted=tuple(self.reader.omitted),
             nodes_from=self.reader.nodes_from,
         )
+
+    def _fits(self, pod: Pod) -> tuple[NodeFit, ...]:
+        """Return how the nodes of its classes fit a pod, as it was admitted."""
+        classes = {*classes_for(pod, self.index, self.configuration)}
+        nodes = [node for node in self.nodes or () if not classes or {*node.classes} & classes]
+        pools = self._node_facts.pools if self._node_facts else ()
+        startup_taints = [taint for pool in pools for taint in pool.startup_taints]
+        fits = node_fits(pod, nodes, requested_gpus(pod, self.configuration.resource_mapping), startup_taints)
+        of = self._only_pod
+        return tuple(each.located(of.place.path_in_object) for each in fits) if of is not None else fits
+
+    @cached_property
+    def _only_pod(self) -> EvaluatedPod | None:
+        """The pod of which edits can be tried. None if several templates request GPUs, or the object has only parts of a pod."""
+        of_gpus = self.configuration.resource_mapping.pod_requests_gpus
+        pods = [each for each in (self.evaluation.pods if self.evaluation else ()) if of_gpus(each.admitted)]
+        return pods[0] if len(pods) == 1 and () in pods[0].place.origins else None
+
+    def _trial(self, of: EvaluatedPod) -> Evaluator:
+        """Return the evaluator of edited pods: what the pod holds of the quota, it gives back."""
+        limits, released = self.limits, total(self.releasing)
+        if limits is not None:
+            held = pod_demand(of.admitted, self.configuration, limits.unclassified_pods, nodes=self.index)
+            released = total((released, held.vector))
+        quota = quota_from_status(limits, self.configuration, released=released)
+        return replace(self._evaluator, tries_choices=False, quota_of=lambda _namespace: quota)
+
+    def _try(self, of: EvaluatedPod, edits: Edits) -> After | None:
+        """Return what the nodes say of the pod with edits of the object; None if it would be denied."""
+        at = f"{of.place.path}." if of.place.path else ""
+        of_pod = tuple(Edit(edit.path.removeprefix(at), edit.value) for edit in edits)
+        edited = edited_pod(msgspec.json.decode(msgspec.json.encode(of.submitted)), of_pod)
+        if edited is None:
+            return None
+        edited = self._evaluator.with_limit_range_defaults(of.policy, edited)
+        by_daemonset = self.served.kind == "DaemonSet"
+        decisions = evaluate_creation(self._trial(of), of.policy, edited, by_daemonset=by_daemonset)
+        if edits and not all(decision.allowed for decision in decisions):
+            return None
+        pod = decisions[0].pod or edited
+        return After(self._fits(pod), self._adds_nodes(pod, classes_for(pod, self.index, self.configuration)))
 
     def _line(
         self, situation: Situation, explained: Pod, needed: Vector
@@ -348,6 +410,21 @@ class _Case:
         gpu_classes = self.configuration.classes.named(classes)
         return "the autoscaler" if any(class_matches(each, globs) for each in gpu_classes) else ""
 
+    def _other_kinds(
+        self, nodes: Sequence[GPUNode], classes: Sequence[str], tried: Try | None
+    ) -> dict[str, Edits]:
+        """Return the other classes with nodes that take the pod, with the edits that name them."""
+        of, found = self._only_pod, {}
+        for kind in (kind for kind in self._usable_kinds(nodes) if kind not in classes):
+            pins = without_pins(of.submitted, self.configuration.classes) if of else ()
+            path_of = of.place.path_in_object if of else str
+            edits = tuple(
+                Edit(path_of(each.path), each.value) for each in (*pins, Edit(ANNOTATION_PATH, kind))
+            )
+            if tried is None or helps(edits, tried):
+                found[kind] = edits
+        return found
+
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have schedulable nodes."""
         allowed = self._class_options.allowed
@@ -363,27 +440,6 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
     for violation in evaluation.findings() if evaluation else ():
         outcome, finding = violation.outcome.value, violation.finding
         yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)
-
-
-def _scaled_by(data: Any, now: datetime) -> str:
-    """Return who last wrote spec.replicas, and when, by the managedFields."""
-    entries = data.get("metadata", {}).get("managedFields") or ()
-    wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
-    last = max(wrote, key=lambda each: str(each.get("time")), default=None)
-    at = f" at {utc(datetime.fromisoformat(last['time']), now)}" if last and last.get("time") else ""
-    return f", written by {last.get('manager')}{at}" if last else ""
-
-
-def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:
-    """Return how many pods an object makes now: of a Job, no more than are left to complete; of a DaemonSet what it says."""
-    spec, status = data.get("spec") or {}, data.get("status") or {}
-    if "desiredNumberScheduled" in status:
-        return int(status["desiredNumberScheduled"])
-    if not counts or None in counts:
-        return None
-    written = sum(count or 0 for count in counts)
-    completions = spec.get("completions")
-    return written if completions is None else min(written, max(completions - status.get("succeeded", 0), 0))
 
 
 def _pod_state(pod: StoredPod) -> PodState:

@@ -1,11 +1,16 @@
 """The answer of `why`, as frozen structs; `plain` of `webhook.tools.status.report` makes them what `-o json` prints."""
 
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
+from itertools import chain
 
 import msgspec
+from msgspec.structs import replace
 
+from policies.finding import Asked, Edit, Edits, Finding, Wait
+from webhook.configuration.documents import QUOTA, TEAM
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
@@ -40,8 +45,47 @@ class Source(Enum):
     POD = "pod"
 
 
+class Awaited(Enum):
+    """What lets a pod run once it comes."""
+
+    READY = "a Ready node"
+    TAINT_GONE = "the end of a taint"
+    NODE = "another node"
+    ROOM = "room on a node"
+    END_OF_POD = "the end of a pod"
+    TURN = "its turn in the line"
+
+
+class Way(JsonStruct, frozen=True):
+    """What is done together: edits of the object, what is awaited, `quota` too, and what is asked for."""
+
+    edits: Edits = ()
+    awaits: tuple[Awaited, ...] = ()
+    quota: Wait | None = None
+    asks: tuple[Asked, ...] = ()
+
+    @classmethod
+    def together(cls, ways: Iterable["Way"]) -> "Way":
+        ways = tuple(ways)
+        return cls(
+            edits=tuple(dict.fromkeys(chain.from_iterable(way.edits for way in ways))),
+            awaits=tuple(dict.fromkeys(chain.from_iterable(way.awaits for way in ways))),
+            asks=tuple(dict.fromkeys(chain.from_iterable(way.asks for way in ways))),
+        )
+
+
+def ways_of(finding: Finding) -> tuple[Way, ...]:
+    """Return what a finding says to do. Quotas are raised together; of other things that are asked for, one is enough."""
+    beside = finding.awaits if finding.awaits and finding.awaits.beside_choice else None
+    alone = finding.awaits if not beside else None
+    edits = (Way(edits=each, quota=beside) for each in finding.choices)
+    raised = tuple(each for each in finding.asks if each.kind in {QUOTA, TEAM})
+    others = (Way(asks=(each,)) for each in finding.asks if each not in raised)
+    return (*edits, *([Way(quota=alone)] if alone else ()), *([Way(asks=raised)] if raised else ()), *others)
+
+
 class Cause(JsonStruct, frozen=True):
-    """One cause, in one sentence. remedy: what to do, "" if nothing can be done.
+    """One cause, in one sentence. remedy: what to do, "" if nothing can be done; ways: the same as data, each enough alone.
 
     reason and details: those of the finding, if a rule found the cause.
     """
@@ -51,6 +95,20 @@ class Cause(JsonStruct, frozen=True):
     remedy: str = ""
     reason: str = ""
     details: tuple[str, ...] = ()
+    ways: tuple[Way, ...] = ()
+
+
+def cause_of(source: Source, finding: Finding) -> Cause:
+    """Return the cause that a finding states, in its own words."""
+    remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
+    return Cause(
+        source=source,
+        message=replace(finding, remedy="", choices=(), ask="").sentence(),
+        remedy=remedy,
+        reason=finding.reason.name,
+        details=finding.details,
+        ways=ways_of(finding),
+    )
 
 
 class RuleSentence(JsonStruct, frozen=True):
@@ -86,7 +144,7 @@ class NodeFit(JsonStruct, frozen=True):
 
     name: "" if it stands for `number` nodes of its class; its amounts are then those of the node with the most.
     free: by requested resource; None where the pods of the cluster cannot be read. remedy: what to write or wait for, "" where
-      nothing helps.
+      nothing helps; way: the same as data.
     """
 
     name: str
@@ -95,7 +153,13 @@ class NodeFit(JsonStruct, frozen=True):
     allocatable: dict[str, Fraction]
     against: tuple[str, ...] = ()
     remedy: str = ""
+    way: Way = Way()
     number: int = 1
+
+    def located(self, path_of: Callable[[str], str]) -> "NodeFit":
+        """Return the node with its edits at the object that contains the pod. `path_of` converts a path in the pod."""
+        edits = tuple(Edit(path_of(edit.path), edit.value) for edit in self.way.edits)
+        return replace(self, way=replace(self.way, edits=edits))
 
     @property
     def subject(self) -> str:
@@ -104,7 +168,7 @@ class NodeFit(JsonStruct, frozen=True):
     @property
     def order(self) -> tuple[object, ...]:
         """The sort key: the node with the fewest obstacles and the most free first, the same for all users."""
-        free, has = (sum((of or {}).values()) for of in (self.free, self.allocatable))
+        free, has = (sum((amounts or {}).values()) for amounts in (self.free, self.allocatable))
         return len(self.against), -free, -has, self.against, self.name
 
 

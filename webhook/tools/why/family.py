@@ -4,9 +4,12 @@ Owners are followed upwards from the pods, and from the objects whose pods were 
 owner. So the number of calls depends on the number of kinds alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
+from typing import Any
 
+from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.cluster.objects import decode_owned
@@ -58,7 +61,7 @@ def read_family(
         about = event.involved_object
         unknown[about.uid] = about.api_version, about.kind
     for _ in range(MAX_LEVELS):
-        unknown = {each: of for each, of in unknown.items() if each not in parents and each != uid}
+        unknown = {each: kind for each, kind in unknown.items() if each not in parents and each != uid}
         if not unknown:
             break
         above = _follow(reader, kinds, namespace, sorted(set(unknown.values())), parents)
@@ -70,11 +73,15 @@ def read_family(
 
 
 def _follow(
-    reader: Permitted, kinds: ServedKinds, namespace: str, of: list[tuple[str, str]], parents: dict[str, str]
+    reader: Permitted,
+    kinds: ServedKinds,
+    namespace: str,
+    owner_kinds: list[tuple[str, str]],
+    parents: dict[str, str],
 ) -> dict[str, tuple[str, str]]:
     """Add the owners of all objects of these kinds to `parents`; return the owners with their kinds."""
     owners: dict[str, tuple[str, str]] = {}
-    for api_version, kind in of:
+    for api_version, kind in owner_kinds:
         served = kinds.of_reference(api_version, kind)
         if served is None:
             continue
@@ -95,3 +102,24 @@ def _belongs(member: str, uid: str, parents: Mapping[str, str]) -> bool:
             return True
         member = parents.get(member, "")
     return False
+
+
+def scaled_by(data: Any, now: datetime) -> str:
+    """Return who last wrote spec.replicas, and when, by the managedFields."""
+    entries = data.get("metadata", {}).get("managedFields") or ()
+    wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
+    last = max(wrote, key=lambda each: str(each.get("time")), default=None)
+    at = f" at {utc(datetime.fromisoformat(last['time']), now)}" if last and last.get("time") else ""
+    return f", written by {last.get('manager')}{at}" if last else ""
+
+
+def wanted_pods(data: Any, counts: Sequence[int | None]) -> int | None:
+    """Return how many pods an object makes now: of a Job, no more than are left to complete; of a DaemonSet what it says."""
+    spec, status = data.get("spec") or {}, data.get("status") or {}
+    if "desiredNumberScheduled" in status:
+        return int(status["desiredNumberScheduled"])
+    if not counts or None in counts:
+        return None
+    written = sum(count or 0 for count in counts)
+    completions = spec.get("completions")
+    return written if completions is None else min(written, max(completions - status.get("succeeded", 0), 0))

@@ -3,22 +3,25 @@
 from collections.abc import Collection
 from datetime import datetime
 
+from policies.finding import Asked
 from policies.pods.pod import Pod
 from policies.printable import first_names
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.line import Standing
 from policies.quota.shortage_facts import amounts_in_words, escalation
-from policies.quota.spec import NAME
+from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import GATE
 from policies.times import utc
+from webhook.configuration.documents import QUOTA, TEAM
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Cause, Source
+from webhook.tools.why.explanation import Awaited, Cause, Source, Way
 from webhook.workloads.gangs import gang_source
 
 MAX_NAMES = 2
 """Places before a pod that are named."""
 WAITS = "waits in line for quota"
+Ways = tuple[Way, ...]
 
 
 def gang_keys(pod: Pod, owners: Collection[str]) -> frozenset[str]:
@@ -46,23 +49,26 @@ def line_cause(
     """Return why the pod waits, without its name. `needed`: its own demand on the quota."""
     waiting = quota.status.waiting if quota else None
     since = f"{WAITS} since {utc(pod.metadata.created or now, now)}"
-    more = _more(quota, place.demand if place else needed, contact)
+    more, raised = _more(quota, place.demand if place else needed, contact)
+    ways: Ways = Way(awaits=(Awaited.TURN,)), raised
     if place is None:
         message, remedy = _without_place(quota, waiting, needed), f"wait, or {more}"
         if waiting is None:
             remedy = f"if it stays so, ask {contact} whether a controller runs"
-        return Cause(source=Source.LINE, message=f"{since}: {message}", remedy=remedy)
+        return Cause(source=Source.LINE, message=f"{since}: {message}", remedy=remedy, ways=ways)
     gang = f" with the other pods of its gang {place.gang}" if place.gang else ""
+    remedy, ways = _remedy(pod, place, more, contact, ways)
     return Cause(
         source=Source.LINE,
         message=f"{since}{gang}: {place.message}{_before(place, waiting)}",
-        remedy=_remedy(pod, place, more, contact),
+        remedy=remedy,
         reason=place.reason,
+        ways=ways,
     )
 
 
-def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> str:
-    """Return whom to ask to raise what: the quota or the team that has too little free; if both have enough, the quota."""
+def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str, Way]:
+    """Return whom to ask to raise what, and the same as data: what has too little free, or else the quota."""
     team = quota.status.team if quota else None
     of_team = _short(demand, {key: team.free.get(key, NOTHING) for key in team.hard}) if team else []
     own = sorted(demand) if not of_team else []
@@ -70,7 +76,8 @@ def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> str:
         held = total((quota.status.used or {}, quota.status.reserved))
         own = _short(demand, {key: hard - held.get(key, NOTHING) for key, hard in quota.hard.items()}) or own
     ask, whom = escalation(own, of_team, team, contact)
-    return f"ask {whom} {ask}"
+    asked = (Asked(kind, hard_field(key)) for kind, keys in ((QUOTA, own), (TEAM, of_team)) for key in keys)
+    return f"ask {whom} {ask}", Way(asks=tuple(asked))
 
 
 def _short(demand: Vector, free: Vector) -> list[str]:
@@ -95,19 +102,31 @@ def _before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
     return f"; before it: {first_names([each.title for each in before], MAX_NAMES)}"
 
 
-def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str) -> str:
+def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: Ways) -> tuple[str, Ways]:
+    """Return what lets the pod start, in words and as data. `ways`: to wait, or to ask for more."""
     other_gates = ", ".join(gate for gate in pod.gates if gate != GATE)
-    remedies = {
-        Standing.STARTING: "",
-        Standing.NEXT: f"it starts when enough of the quota is released: end what is not needed, or {more}",
-        Standing.BEHIND: f"it starts after those before it: end what is not needed, or {more}",
-        Standing.INCOMPLETE: f"create the missing pods: gpu-admission why {place.gang} says why they are missing",
-        Standing.UNREAD_GANG: f"create {place.gang} if there is none; the log of the controller says what is wrong",
-        Standing.OTHER_GATE: f"see the controller that sets {other_gates}",
-        Standing.DENIED: "correct what the denial says: the controller tries again within a minute",
-        Standing.TOO_LARGE: f"request less, or {more}",
-        Standing.TOO_MANY: "use fewer pods with more GPUs each",
-        Standing.BUDGET_SPENT: f"it starts in the next period of the budget, or ask {contact} to raise spec.budget",
-        Standing.ON_HOLD: f"ask {contact}, who set it in GPUQuota {NAME}",
+    end, missing = f"end what is not needed, or {more}", (Way(asks=(Asked("Pod"),)),)
+    budget, hold = (Way(asks=(Asked(QUOTA, f"spec.{field}"),)) for field in ("budget", "queue.hold"))
+    remedies: dict[Standing, tuple[str, Ways]] = {
+        Standing.NEXT: (f"it starts when enough of the quota is released: {end}", ways),
+        Standing.BEHIND: (f"it starts after those before it: {end}", ways),
+        Standing.INCOMPLETE: (
+            f"create the missing pods: gpu-admission why -n {pod.metadata.namespace} {place.gang} "
+            "says why they are missing",
+            missing,
+        ),
+        Standing.UNREAD_GANG: (
+            f"create {place.gang} if there is none; the log of the controller says what is wrong",
+            missing,
+        ),
+        Standing.OTHER_GATE: (f"see the controller that sets {other_gates}", ()),
+        Standing.DENIED: ("correct what the denial says: the controller tries again within a minute", ()),
+        Standing.TOO_LARGE: (f"request less, or {more}", ways[1:]),
+        Standing.TOO_MANY: ("use fewer pods with more GPUs each", ()),
+        Standing.BUDGET_SPENT: (
+            f"it starts in the next period of the budget, or ask {contact} to raise spec.budget",
+            (ways[0], budget),
+        ),
+        Standing.ON_HOLD: (f"ask {contact}, who set it in GPUQuota {NAME}", (hold,)),
     }
-    return next((text for standing, text in remedies.items() if standing.value == place.reason), "")
+    return next((said for standing, said in remedies.items() if standing.value == place.reason), ("", ()))

@@ -2,19 +2,22 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import NamedTuple
 
+from policies.finding import Asked, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.class_choice import REQUIRED_AFFINITY
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
-from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
+from policies.pods.tolerations import describe_toleration, tolerates, tolerating, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogue
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.tools.status.capacity import gpu_amounts
-from webhook.tools.why.explanation import NodeFit
+from webhook.tools.why.explanation import Awaited, NodeFit, Way
 
 
 def requested_gpus(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
@@ -53,43 +56,51 @@ def _node_fit(
 ) -> NodeFit:
     is_bound, free = bool(pod.spec.node_name), node.free
     obstacles = [] if is_bound else list(_obstacles(pod, node, requested, startup_taints))
-    remedies = [remedy for _, remedy in obstacles]
+    remedies = [each.remedy for each in obstacles]
     return NodeFit(
         name=node.name,
         kind=node.kind,
         free=None if free is None else {name: free.get(name, NOTHING) for name in requested},
         allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
-        against=tuple(text for text, _ in obstacles),
+        against=tuple(each.text for each in obstacles),
         remedy=", and ".join(dict.fromkeys(remedies)) if all(remedies) else "",
+        way=Way.together(each.way for each in obstacles) if all(remedies) else Way(),
         number=node.number,
     )
 
 
-Obstacle = tuple[str, str]
-"""The predicate of a sentence about a node that cannot take a pod, and what to write or wait for ("" for nothing)."""
+class Obstacle(NamedTuple):
+    """Why a node cannot take a pod, as the predicate of a sentence, and what to write or wait for ("" for nothing)."""
+
+    text: str
+    remedy: str = ""
+    way: Way = Way()
 
 
 def _obstacles(
     pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
 ) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
-    lacking = dict(_lacking(node, requested))
+    lacking = list(_lacking(pod, node, requested))
     if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
         # Its allocatable amount is too small: list this first.
-        yield from lacking.items()
-        lacking = {}
-    if not node.is_ready:
-        yield "is not Ready", "wait until it is Ready"
-    if not node.is_schedulable:
-        remedy = f"kubectl uncordon {node.name}, if it should take pods again" if node.name else ""
-        yield "is cordoned", remedy
-    yield from _taints(pod, node, startup_taints)
-    yield from _labels(pod, node)
-    yield from lacking.items()
-
-
-def _taints(pod: Pod, node: GPUNode, startup_taints: Collection[Toleration]) -> Iterator[Obstacle]:
+        yield from lacking
+        lacking = []
     which = f"Node {node.name}" if node.name else "one of them"
+    if not node.is_ready:
+        yield Obstacle("is not Ready", f"wait until {which} is Ready", Way(awaits=(Awaited.READY,)))
+    if not node.is_schedulable:
+        command = f"kubectl uncordon {node.name}, if it should take pods again"
+        remedy = command if node.name else "ask to uncordon one of them"
+        yield Obstacle("is cordoned", remedy, Way(asks=(Asked("Node", "spec.unschedulable"),)))
+    yield from _taints(pod, node, which, startup_taints)
+    yield from _labels(pod, node)
+    yield from lacking
+
+
+def _taints(
+    pod: Pod, node: GPUNode, which: str, startup_taints: Collection[Toleration]
+) -> Iterator[Obstacle]:
     for taint in filter(is_hard, node.taints):
         is_said = not node.takes_pods and (taint.key or "").startswith(OF_CONDITIONS)
         if is_said or any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
@@ -97,11 +108,14 @@ def _taints(pod: Pod, node: GPUNode, startup_taints: Collection[Toleration]) -> 
         text = f"has the taint {describe_toleration(taint)}"
         if is_lasting(taint, startup_taints):
             remedy = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
-            yield f"{text}, which the pod does not tolerate", remedy
+            way = Way(edits=(Edit("spec.tolerations[-]", tolerating(taint)),))
+            yield Obstacle(f"{text}, which the pod does not tolerate", remedy, way)
         elif is_going(taint):
-            yield f"{text}, for it will be removed", "wait until there is another node"
+            remedy = "wait until there is another node"
+            yield Obstacle(f"{text}, for it will be removed", remedy, Way(awaits=(Awaited.NODE,)))
         else:
-            yield f"{text}, which goes by itself", f"wait until {which} has lost this taint"
+            remedy = f"wait until {which} has lost this taint"
+            yield Obstacle(f"{text}, which goes by itself", remedy, Way(awaits=(Awaited.TAINT_GONE,)))
 
 
 def _labels(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
@@ -110,30 +124,43 @@ def _labels(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
     for key in unmet:
         label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
         remedy = f"if the pod may run there, remove nodeSelector {' and '.join(unmet)}"
-        yield f"has {label}, and nodeSelector demands {pod.node_selector[key]}", remedy
+        text = f"has {label}, and nodeSelector demands {pod.node_selector[key]}"
+        yield Obstacle(text, remedy, Way(edits=(Edit(f"spec.nodeSelector[{key}]"),)))
     terms = pod.required_terms
     if terms and not any(_is_met(term, node) for term in terms):
         remedy = "if the pod may run there, remove its required node affinity"
-        yield "does not match the required node affinity", remedy
+        way = Way(edits=(Edit(REQUIRED_AFFINITY),))
+        yield Obstacle("does not match the required node affinity", remedy, way)
 
 
-def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
+def _lacking(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
     for name, amount in requested.items():
         has = node.allocatable.get(name, NOTHING)
         free = has if node.free is None else node.free.get(name, NOTHING)
         demanded = f"the pod requests {format_amount(amount)}"
         if has < amount:
-            offered = {each: there for each, there in node.allocatable.items() if there}
+            offered = {resource: number for resource, number in node.allocatable.items() if number}
             instead = ", but " + format_requests(offered) if offered and not has else ""
-            fewer = f"{format_amount(has)} or fewer of {name}" if has else " or ".join(offered)
-            remedy = f"request {fewer}" if fewer else ""
-            yield f"has {format_amount(has)} {name} in all{instead}, and {demanded}", remedy
+            text = f"has {format_amount(has)} {name} in all{instead}, and {demanded}"
+            edits = _requesting(pod, name, has or next(iter(offered), ""))
+            meant = f"{format_amount(has)} or fewer of {name}" if has else next(iter(offered), "")
+            yield Obstacle(text, f"request {meant}" if edits else "", Way(edits=edits))
         elif free < amount:
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
-            yield (
-                f"has {left} free, and {demanded}",
-                f"wait until {format_amount(amount)} {'is' if amount == 1 else 'are'} free on one node",
-            )
+            remedy = f"wait until {format_amount(amount)} {'is' if amount == 1 else 'are'} free on one node"
+            yield Obstacle(f"has {left} free, and {demanded}", remedy, Way(awaits=(Awaited.ROOM,)))
+
+
+def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:
+    """Return the edits that request fewer of a resource, or one of another in its place. Empty if each container needs more."""
+    asking = [place for place in pod.places if place.amount_paths(name)]
+    paths = [path for place in asking for path in place.amount_paths(name)]
+    if isinstance(instead, str):
+        if not instead or any(place.amount_paths(instead) for place in pod.places):
+            return ()
+        return (*map(Edit, paths), Edit(f"{asking[0].path}.resources.limits[{instead}]", 1)) if asking else ()
+    each = int(instead // max(len(asking), 1))
+    return tuple(Edit(path, each) for path in paths) if each else ()
 
 
 def _is_known(key: str, node: GPUNode) -> bool:

@@ -186,8 +186,8 @@ def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
             )
             seen[namespace, about] = replace(known, first=min(known.first, at))
     for each in seen.values():
-        said = {name: getattr(each, name) for name in Problem.__struct_fields__ if name != "answer"}
-        yield Problem(answer=Answer.REFUSED, **said)
+        fields = {name: getattr(each, name) for name in Problem.__struct_fields__ if name != "answer"}
+        yield Problem(answer=Answer.REFUSED, **fields)
 
 
 def _naming_old_pods(

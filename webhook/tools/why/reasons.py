@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Finding
+from policies.finding import PLATFORM_TEAM, Asked, Edits, Finding
+from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
-from policies.placement.class_advice import or_autoscaled
+from policies.placement.class_advice import nodes_of, or_autoscaled
 from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.pods.conditions import has_ended, true_condition
 from policies.quota.ledger.team import team_title
@@ -21,7 +22,16 @@ from policies.rules.gpu_class import CLASS_CONTRADICTION
 from policies.times import utc
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Answer, Cause, NodeFit, ObservedEvent, Source
+from webhook.tools.why.explanation import (
+    Answer,
+    Awaited,
+    Cause,
+    NodeFit,
+    ObservedEvent,
+    Source,
+    Way,
+    cause_of,
+)
 
 MAX_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
@@ -34,12 +44,12 @@ REPLICA_FAILURE = "ReplicaFailure"
 """The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
 _FAILED = "Failed"
 _INSUFFICIENT = re.compile(r"Insufficient (cpu|memory|ephemeral-storage)\b")
-FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE})
+FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE, UNKNOWN_RESOURCE_NAME})
 """Reasons of warnings that a pod will find no node."""
 _MINIMUM = re.compile(r"\.min\w+ is 0$")
 """Why an object makes no pods until its autoscaler makes some."""
 _WAITING_REMEDIES = {
-    "CrashLoopBackOff": "see why the container exits: kubectl logs --previous",
+    "CrashLoopBackOff": "see why the container exits: kubectl logs --previous -n {} {}",
     "ErrImagePull": "correct the image or imagePullSecrets",
     "ImagePullBackOff": "correct the image or imagePullSecrets",
     "InvalidImageName": "correct the image",
@@ -55,6 +65,7 @@ UNKNOWN_RULES = Cause(
     source=Source.CONTROLLER,
     message="pods are missing, no Event says why, and you may not read what decides which rules hold",
     remedy=f"ask {PLATFORM_TEAM} for the rights that are named below",
+    ways=(Way(asks=(Asked("ClusterRole"),)),),
 )
 
 
@@ -70,7 +81,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
-      if the pods request no resource of a node. other_kinds: other classes that have nodes and that the namespace may use.
+      if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
+      pod, with the edits that name them.
     adds_nodes: what can add a node for the pod, in words; "" if nothing is known to.
     """
 
@@ -81,14 +93,14 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int | None
     rule_denials: Sequence[Finding] | None = ()
     quota_denials: Sequence[Finding] = ()
-    no_node: Sequence[Finding] = ()
+    no_node: Sequence[Cause] = ()
     sees_quota: bool = True
     line: tuple[str, Cause] | None = None
     zero: str = ""
     held: Mapping[str, str] = {}
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
-    other_kinds: Sequence[str] = ()
+    other_kinds: Mapping[str, Edits] = {}
     adds_nodes: str = ""
     contact: str = PLATFORM_TEAM
 
@@ -187,8 +199,7 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
 
 def _without_pods(situation: Situation) -> str:
     """Return why there is nothing to explain: the object has no pods, and does not say that it makes some."""
-    target = _map(_map(_map(situation.data).get("spec")).get("scaleTargetRef"))
-    if target:
+    if target := _map(_map(_map(situation.data).get("spec")).get("scaleTargetRef")):
         scaled = f"{target.get('kind')}/{target.get('name')}"
         return f"it makes no pods, but scales {scaled}: gpu-admission why {scaled} explains its pods"
     return "it has no pods, and objects of its kind are not known to make any"
@@ -206,7 +217,7 @@ def _failures(situation: Situation) -> Iterator[Cause]:
         pod = next((pod for pod in failed if pod.failure), failed[0])
         how = pod.failure or pod.status.message or "its status does not say why"
         number = "1 pod has failed" if len(failed) == 1 else f"{len(failed)} pods have failed"
-        remedy = f"kubectl logs {pod.metadata.name}" if pod.failure else ""
+        remedy = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}" if pod.failure else ""
         yield Cause(source=Source.POD, message=f"{number}, Pod {pod.metadata.name}: {how}", remedy=remedy)
 
 
@@ -255,21 +266,16 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
     if _map(situation.data).get("kind") == "Job":
         yield from _failures(situation)
     if any(pod.unscheduled for pod in situation.counted_on):
-        if situation.no_node and not situation.is_missing_pods:
-            yield from _no_node(situation)
-        elif not situation.no_node and situation.nodes is not None:
+        yield from () if situation.is_missing_pods else situation.no_node
+        if situation.nodes is not None and not any(each.remedy for each in situation.no_node):
             yield from _node_reasons(situation, situation.nodes)
 
 
 def _denials(situation: Situation) -> Iterator[Cause]:
     """Yield what denies a pod that is created now, or keeps it pending, in the order of repair."""
-    denied = [_cause(Source.POLICY, rule_denial) for rule_denial in situation.rule_denials or ()]
-    full = [_cause(Source.QUOTA, quota_denial) for quota_denial in situation.quota_denials]
-    yield from (*denied, *(_no_node(situation) if denied or full else ()), *full)
-
-
-def _no_node(situation: Situation) -> Iterator[Cause]:
-    return (_cause(Source.NODES, each) for each in situation.no_node)
+    denied = [cause_of(Source.POLICY, rule_denial) for rule_denial in situation.rule_denials or ()]
+    full = [cause_of(Source.QUOTA, quota_denial) for quota_denial in situation.quota_denials]
+    yield from (*denied, *(situation.no_node if denied or full else ()), *full)
 
 
 def _terminating(situation: Situation) -> Iterator[Cause]:
@@ -280,7 +286,7 @@ def _terminating(situation: Situation) -> Iterator[Cause]:
 
 def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
     """Return since when a pod is being deleted, and what it waits for, without its name. `held`: what it holds."""
-    meta = pod.metadata
+    meta, ways = pod.metadata, tuple[Way, ...]()
     end = meta.deletion_timestamp or now
     since = end - timedelta(seconds=meta.deletion_grace_period_seconds)
     holds = f" and holds {held} until it has ended" if held else ""
@@ -289,13 +295,14 @@ def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
         message += f", at {utc(end, now)} at the latest"
         grace = f"terminationGracePeriodSeconds below {meta.deletion_grace_period_seconds}"
         remedy = f"wait until then, and set a {grace} if later updates must be faster"
+        ways = (Way(awaits=(Awaited.END_OF_POD,)),)
     elif meta.finalizers:
         message += f": its finalizers are {', '.join(meta.finalizers)}"
         remedy = "see the controller that set them"
     else:
         message += f"; its grace period ended at {utc(end, now)}, and Node {pod.spec.node_name} has not confirmed its end"
         remedy = f"see whether Node {pod.spec.node_name} is Ready"
-    return Cause(source=Source.POD, message=message, remedy=remedy)
+    return Cause(source=Source.POD, message=message, remedy=remedy, ways=ways)
 
 
 def _ordered_creation(situation: Situation) -> Iterator[Cause]:
@@ -306,15 +313,6 @@ def _ordered_creation(situation: Situation) -> Iterator[Cause]:
     if is_ordered and pod is not None and len(situation.counted_on) < (situation.wanted or 0):
         when = f"when Pod {pod.metadata.name} is ready (podManagementPolicy: {policy})"
         yield Cause(source=Source.CONTROLLER, message=f"the next pod is created {when}")
-
-
-def _cause(source: Source, finding: Finding) -> Cause:
-    """Return the cause that a finding states, in its own words."""
-    remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
-    message = replace(finding, remedy="", choices=(), ask="").sentence()
-    return Cause(
-        source=source, message=message, remedy=remedy, reason=finding.reason.name, details=finding.details
-    )
 
 
 def _outlook(situation: Situation, last: ClusterEvent) -> str:
@@ -400,6 +398,7 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
     elif pod.waiting:
         message = f"waits on Node {node}: {'; '.join(pod.waiting)}"
         remedy = next((text for key, text in _WAITING_REMEDIES.items() if f": {key}" in message), "")
+        remedy = remedy.format(pod.metadata.namespace, pod.metadata.name)
     elif node:
         message = f"is on Node {node}, whose kubelet has not started it yet"
     else:
@@ -410,21 +409,25 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
 
 def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:
     """Yield why no node of its classes can take an unscheduled pod, by the node with the fewest obstacles."""
-    classes, adds = " or ".join(situation.classes), ""
+    classes, adds, ways = " or ".join(situation.classes), "", tuple[Way, ...]()
     if situation.adds_nodes:
         adds = f"wait until {situation.adds_nodes} adds a node, or see in its log why it does not"
+        ways = (Way(awaits=(Awaited.NODE,)),)
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
-        kinds = [kind for kind in situation.other_kinds if kind not in situation.classes]
-        remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds and classes else ""
+        kinds = situation.other_kinds if classes else {}
+        remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds else ""
         remedy += adds or f"ask {situation.contact} for nodes{or_autoscaled(classes)}"
-        yield Cause(source=Source.NODES, message=message, remedy=remedy)
+        ways = ways or tuple(Way(asks=(each,)) for each in nodes_of(situation.classes) or (Asked("Node"),))
+        ways = (*(Way(edits=each) for each in kinds.values()), *ways)
+        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
-    first, lacking = min(nodes, key=lambda node: node.order), _lacking(situation)
+    first, lacking = next((each for each in nodes if not each.against), nodes[0]), _lacking(situation)
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"
-        yield Cause(source=Source.NODES, message=message, remedy=remedy)
+        room = (Way(awaits=(Awaited.ROOM,)),)
+        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=room)
     elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
         total = sum(each.number for each in nodes)
@@ -432,7 +435,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         subject = first.subject if total > 1 or first.name else "it"
         message = f"{number} take it: {subject} {', and '.join(first.against)}"
         remedy = ", or ".join(filter(None, (first.remedy, adds)))
-        yield Cause(source=Source.NODES, message=message, remedy=remedy)
+        ways = (*([first.way] if first.remedy else ()), *ways)
+        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
 
 
 def _lacking(situation: Situation) -> str:

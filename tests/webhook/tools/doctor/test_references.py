@@ -66,6 +66,6 @@ def test_what_a_workload_with_a_model_refers_to(tmp_path: Path) -> None:
         "create PersistentVolumeClaim cache in team, or remove gpu-admission.dev/model-cache-claim",
         "credentials-missing: Job/train in team fetches its model with Secret aws, which does not exist in team: its pods "
         "cannot start\n"
-        "kubectl -n team create secret generic aws --from-literal=…, see docs/tenants/model-warming.md",
+        "kubectl -n team create secret generic aws --from-literal=KEY=VALUE, see docs/tenants/model-warming.md",
     ]
     assert_found("references", objects, want, tmp_path)

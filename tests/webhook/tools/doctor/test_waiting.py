@@ -57,7 +57,8 @@ QUEUE = policy(onExceeded="Queue")
         [
             "waiting-without-controller: pods wait in line for quota (team/a), and no controller leads that "
             "would start them\n"
-            "start the controller (gpu-admission-controller); in an emergency: gpu-admission pause, then "
+            "start the controller (gpu-admission-controller); in an emergency: gpu-admission pause "
+            "--for 1h --reason emergency, then "
             "gpu-admission release --all"
         ],
     ),
@@ -66,7 +67,8 @@ QUEUE = policy(onExceeded="Queue")
         [
             "waiting-without-controller: pods wait in line for quota (team/a), and no controller leads that "
             "would start them\n"
-            "start the controller (gpu-admission-controller); in an emergency: gpu-admission pause, then "
+            "start the controller (gpu-admission-controller); in an emergency: gpu-admission pause "
+            "--for 1h --reason emergency, then "
             "gpu-admission release --all"
         ],
     ),
@@ -75,7 +77,8 @@ QUEUE = policy(onExceeded="Queue")
         [
             "waiting-for-nothing: pods in team wait in line for quota (a), although the namespace has no "
             "GPUQuota\n"
-            "see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n "
+            "see the log of the controller; in an emergency: gpu-admission pause "
+            "--for 1h --reason emergency, then gpu-admission release -n "
             "team"
         ],
     ),
@@ -95,7 +98,8 @@ QUEUE = policy(onExceeded="Queue")
         [
             "waiting-out-of-use: pods in team wait in line for quota (a), which no new pod does: onExceeded is "
             "Deny\n"
-            "wait: they start in order; to start them now: gpu-admission pause, then gpu-admission release -n "
+            "wait: they start in order; to start them now: gpu-admission pause "
+            "--for 1h --reason emergency, then gpu-admission release -n "
             "team"
         ],
     ),
@@ -104,7 +108,8 @@ QUEUE = policy(onExceeded="Queue")
         [
             "waiting-with-room: pods in team Pod/a is first in line since 2027-01-31T11:00:00Z, although the "
             "quota has room for what it needs\n"
-            "see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n "
+            "see the log of the controller; in an emergency: gpu-admission pause "
+            "--for 1h --reason emergency, then gpu-admission release -n "
             "team"
         ],
     ),

@@ -15,7 +15,11 @@ NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 
 
 def pod(name: str = "train-0", phase: str = "Pending", spec: JSON | None = None, **status: Any) -> StoredPod:
-    document = {"metadata": {"name": name}, "spec": spec or {}, "status": {"phase": phase, **status}}
+    document = {
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": spec or {},
+        "status": {"phase": phase, **status},
+    }
     return msgspec.convert(document, StoredPod)
 
 

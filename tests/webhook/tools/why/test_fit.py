@@ -106,7 +106,7 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         (
             f"has 0 {GPU} in all, but 4 nvidia.com/gpu.shared, 7 nvidia.com/mig-1g.10gb, and the pod requests 1",
         ),
-        "request nvidia.com/gpu.shared or nvidia.com/mig-1g.10gb",
+        "request nvidia.com/gpu.shared",
     ),
     whole_cards_where_all_are_shared=(
         pod("1"),
@@ -161,7 +161,7 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         pod(),
         node(is_ready=False, taints=(Toleration(key="node.kubernetes.io/not-ready", effect="NoExecute"),)),
         ("is not Ready",),
-        "wait until it is Ready",
+        "wait until Node a is Ready",
     ),
     cordoned_as_kubectl_does=(
         pod(),
@@ -204,7 +204,7 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         pod(),
         one_of_three(is_schedulable=False),
         ("is cordoned",),
-        "",
+        "ask to uncordon one of them",
     ),
     of_a_class_all_have_a_taint=(
         pod(),

@@ -48,7 +48,7 @@ def gated(name: str = "train-0", *gates: str) -> StoredPod:
         "message": "Scheduling is blocked due to non-empty scheduling gates",
     }
     document: JSON = {
-        "metadata": {"name": name, "creationTimestamp": "2026-11-22T08:10:00Z"},
+        "metadata": {"name": name, "namespace": "ml", "creationTimestamp": "2026-11-22T08:10:00Z"},
         "spec": spec,
         "status": {"phase": "Pending", "conditions": [blocked]},
     }
@@ -85,7 +85,7 @@ def place(reason: str, message: str, **fields: Any) -> PlaceInLine:
     incomplete=(
         place("Incomplete", "2 of the 8 pods of its gang Job/train do not exist yet", gang="Job/train"),
         "2 of the 8 pods of its gang Job/train do not exist yet",
-        "create the missing pods: gpu-admission why Job/train says why they are missing",
+        "create the missing pods: gpu-admission why -n ml Job/train says why they are missing",
     ),
     a_gang_that_cannot_be_read=(
         place("UnreadGang", "its gang could not be read", gang="PodGroup/train"),

@@ -36,7 +36,7 @@ from webhook.tools.why.reasons import answer_of
         "",
     ),
     no_node_of_the_class=(
-        {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": ["nvidia-t4"]},
+        {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": {"nvidia-t4": ()}},
         "there is no node of class nvidia-l4 now",
         "name a class that has nodes (nvidia-t4), or ask the platform team for nodes, or to name nvidia-l4 in "
         "gpu-class.autoscaledClasses if an autoscaler adds them",

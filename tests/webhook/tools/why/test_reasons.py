@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.webhook.tools.why.situations import RUNNING, event, fits, pod, situation, unschedulable
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Answer, Source
+from webhook.tools.why.explanation import Answer, Source, cause_of
 from webhook.tools.why.reasons import answer_of, observed_events
 
 NO_GPU = Finding(
@@ -224,7 +224,10 @@ def test_before_it_makes_pods_it_is_said_what_denies_them() -> None:
 
 def test_two_obstacles_in_the_order_in_which_to_repair_them() -> None:
     found = situation(
-        rule_denials=[NO_GPU], quota_denials=[FULL], no_node=[NO_GPU, NO_GPU], events=[event(WEBHOOK + "no")]
+        rule_denials=[NO_GPU],
+        quota_denials=[FULL],
+        no_node=[cause_of(Source.NODES, NO_GPU)] * 2,
+        events=[event(WEBHOOK + "no")],
     )
 
     assert [each.source.value for each in answer_of(found)[2]] == [
@@ -371,7 +374,7 @@ ON_T4 = {"nodeName": "t4-0"}
         },
         "Pod train-0 waits on Node t4-0: container main: CrashLoopBackOff, after it exited with code 137, OOMKilled "
         "(restarts: 7)",
-        "see why the container exits: kubectl logs --previous",
+        "see why the container exits: kubectl logs --previous -n ml train-0",
     ),
     a_stateful_set_in_order=(
         {"data": {"kind": "StatefulSet"}, "pods": [pod(spec=ON_T4)], "wanted": 2},
@@ -388,7 +391,7 @@ ON_T4 = {"nodeName": "t4-0"}
             ],
         },
         "2 pods have failed, Pod train-1: container main exited with code 1, Error",
-        "kubectl logs train-1",
+        "kubectl logs -n ml train-1",
     ),
     a_job_of_which_a_pod_failed_for_no_stated_reason=(
         {
@@ -396,7 +399,7 @@ ON_T4 = {"nodeName": "t4-0"}
             "pods": [pod("train-1", "Failed", containerStatuses=[{"name": "main", "state": ended(1, "")}])],
         },
         "1 pod has failed, Pod train-1: container main exited with code 1, no reason",
-        "kubectl logs train-1",
+        "kubectl logs -n ml train-1",
     ),
     what_nodes_lack_besides_gpus=(
         {
@@ -410,7 +413,7 @@ ON_T4 = {"nodeName": "t4-0"}
         "request less cpu and memory, or wait until it is free",
     ),
     a_class_that_is_none=(
-        {"pods": [unschedulable("train-0")], "no_node": [NO_GPU]},
+        {"pods": [unschedulable("train-0")], "no_node": [cause_of(Source.NODES, NO_GPU)]},
         "spec: must be whole [gpu-requests]",
         "set 1, or ask the platform team to allow it",
     ),

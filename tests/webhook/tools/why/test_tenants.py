@@ -18,6 +18,7 @@ GPU, ZONE = "nvidia.com/gpu", "topology.kubernetes.io/zone"
 ML = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
 UPGRADE = {"key": "nvidia.com/gpu.driver-upgrade", "value": "true", "effect": "NoSchedule"}
 DRAINED = {"key": "drained", "effect": "NoExecute"}
+UNCORDON = r"kubectl uncordon \w+, if it should take pods again|ask to uncordon one of them"
 TOLERATED = [{"key": "dedicated", "operator": "Exists"}]
 
 
@@ -78,9 +79,7 @@ def edits(found: Explanation) -> list[tuple[str, str, str]]:
         (
             each.source.value,
             each.reason,
-            re.sub(r"kubectl uncordon \w+, if it should take pods again", "", each.remedy).replace(
-                "Node s1", "one of them"
-            ),
+            re.sub(UNCORDON, "uncordon one", each.remedy).replace("Node s1", "one of them"),
         )
         for each in found.reasons
     ]

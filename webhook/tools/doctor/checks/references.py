@@ -109,7 +109,7 @@ def _credentials(cluster: InstalledCluster, workloads: list[Workload]) -> Iterat
             missing.setdefault((workload.namespace, secret), workload.object)
     for (namespace, secret), where in sorted(missing.items()):
         message = f"fetches its model with Secret {secret}, which does not exist in {namespace}: its pods cannot start"
-        create = f"kubectl -n {namespace} create secret generic {secret} --from-literal=…"
+        create = f"kubectl -n {namespace} create secret generic {secret} --from-literal=KEY=VALUE"
         yield failure("credentials-missing", where, message, f"{create}, see docs/tenants/model-warming.md")
 
 

@@ -95,9 +95,9 @@ def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
     has = gpus_by_dimension(nodes)
     where = "ClusterGPUQuotas and GPUQuotas outside teams" if quotas else "ClusterGPUQuotas"
     for key, amount in sorted(granted_together(granting, cluster.usable_configuration.classes).items()):
-        if amount > (there := has.get(key, NOTHING)):
+        if amount > (allocatable := has.get(key, NOTHING)):
             what = f"{format_amount(amount)} {unit(key)}"
-            message = f"grant {what} together, and the nodes have {format_amount(there)}"
+            message = f"grant {what} together, and the nodes have {format_amount(allocatable)}"
             remedy = "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node"
             yield warning("teams-exceed-nodes", where, message, remedy)
 

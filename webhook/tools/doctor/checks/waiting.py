@@ -19,6 +19,7 @@ from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
 CONTROLLERS = {"labelSelector": "app.kubernetes.io/name=gpu-admission,app.kubernetes.io/component=controller"}
+PAUSE = "gpu-admission pause --for 1h --reason emergency"
 STARTED_WITHIN = timedelta(minutes=2)
 """A pod that nothing makes wait has started within this time, or nobody starts it."""
 
@@ -44,7 +45,9 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     if age is None or age > STARTED_WITHIN:
         names = names_in_words(pod.title for pods in by_namespace.values() for pod in pods)
         message = f"wait in line for quota ({names}), and no controller leads that would start them"
-        remedy = f"start the controller ({CONTROLLER}); in an emergency: gpu-admission pause, then gpu-admission release --all"
+        remedy = (
+            f"start the controller ({CONTROLLER}); in an emergency: {PAUSE}, then gpu-admission release --all"
+        )
         yield failure("waiting-without-controller", "pods", message, remedy)
         return
     quotas = {record.namespace: record for record in cluster.quotas}
@@ -78,7 +81,9 @@ def _in_namespace(
     cluster: InstalledCluster, namespace: str, pods: list[StoredPod], quota: QuotaRecord | None
 ) -> Iterator[Observation]:
     where = f"pods in {namespace}"
-    log = f"see the log of the controller; in an emergency: gpu-admission pause, then gpu-admission release -n {namespace}"
+    log = (
+        f"see the log of the controller; in an emergency: {PAUSE}, then gpu-admission release -n {namespace}"
+    )
     held = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
     is_enforced = held is not None and held[0].options.mode is Mode.ENFORCE
     if quota is None or not is_enforced:
@@ -94,7 +99,7 @@ def _in_namespace(
     elif not cluster.lets_wait(namespace):
         names = names_in_words(pod.metadata.name for pod in pods)
         message = f"wait in line for quota ({names}), which no new pod does: onExceeded is Deny"
-        remedy = f"wait: they start in order; to start them now: gpu-admission pause, then gpu-admission release -n {namespace}"
+        remedy = f"wait: they start in order; to start them now: {PAUSE}, then gpu-admission release -n {namespace}"
         yield warning("waiting-out-of-use", where, message, remedy)
     elif (first := _first(quota)) and _age(cluster, first.since) > timedelta(seconds=STARVED_SECONDS):
         message = f"{first.owner} is first in line since {first.since}, although the quota has room for what it needs"

@@ -1,0 +1,104 @@
+"""Keeps what helps a pending pod now: each change is made to the pod, which is compared with what is free on the nodes."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.finding import Edits, Finding, in_words
+from webhook.tools.why.explanation import Awaited, Cause, NodeFit, Source, Way, cause_of
+
+UNSCHEDULABLE = "spec.unschedulable"
+MAX_NODES = 8
+"""Nodes whose remedies are tried, the one with the fewest obstacles first."""
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """What is left to do or to wait for, in words and as data; both are empty if the pod runs at once."""
+
+    words: str = ""
+    way: Way = Way()
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The sort key: to wait comes before more edits, and before what others must do."""
+        return len(self.way.edits) + len(self.way.asks), len(self.way.awaits)
+
+
+class After(msgspec.Struct, frozen=True):
+    """What the nodes say of a pod after a change. adds: what can add a node for it, in words; "" for nothing."""
+
+    fits: Sequence[NodeFit]
+    adds: str = ""
+
+
+Try = Callable[[Edits], After | None]
+"""Returns what the nodes say of the pod with these edits of the object; None if it would be denied."""
+
+
+def now(finding: Finding, tried: Try | None) -> Cause:
+    """Return the cause with those choices that let the pod run, and what else is needed for that.
+
+    tried: None if no choice can be tried.
+    """
+    if tried is None:
+        return cause_of(Source.NODES, finding)
+    rests = {edits: rest for edits in finding.choices if (rest := _rest(edits, tried)) is not None}
+    if any(each.path == UNSCHEDULABLE for each in finding.asks) and not _is_enough_to_ask(tried):
+        finding = replace(finding, ask="", asks=())
+    if not rests and finding.reason.uncovers:
+        return cause_of(Source.NODES, finding)
+    best = min(rests.values(), key=lambda rest: rest.order, default=Rest())
+    choices = tuple(edits for edits, rest in rests.items() if rest == best)
+    words = finding.remedy if choices == finding.choices else ""
+    words = ", and ".join(filter(None, (words or in_words(choices), best.words)))
+    said = cause_of(Source.NODES, replace(finding, choices=choices, remedy=words))
+    return replace(said, ways=tuple(Way.together((way, best.way)) if way.edits else way for way in said.ways))
+
+
+def _is_enough_to_ask(tried: Try) -> bool:
+    """Whether a node takes the unchanged pod once others did what they are asked for."""
+    after = tried(())
+    return after is None or any(each.way.asks and not each.way.edits for each in after.fits if each.remedy)
+
+
+def _rest(edits: Edits, tried: Try) -> Rest | None:
+    """Return what the pod lacks after the edits; None if nothing known lets it run."""
+    after = tried(edits)
+    if after is None:
+        return None
+    paths = {edit.path for edit in edits}
+    apart = [each for each in after.fits if paths.isdisjoint(edit.path for edit in each.way.edits)]
+    rests = (Rest(each.remedy, each.way) for each in _helping(apart, tried, edits))
+    adds = Rest(f"wait until {after.adds} adds a node", Way(awaits=(Awaited.NODE,))) if after.adds else None
+    return min((*rests, *([adds] if adds else ())), key=lambda rest: rest.order, default=None)
+
+
+def helps(edits: Edits, tried: Try) -> bool:
+    """Whether the pod runs after the edits, or has only to wait."""
+    rest = _rest(edits, tried)
+    return rest is not None and not (rest.way.edits or rest.way.asks)
+
+
+def nearest(fits: Sequence[NodeFit], tried: Try) -> tuple[NodeFit, ...]:
+    """Return the nodes, first the one with the fewest obstacles whose remedy lets the pod run."""
+    helping = next(_helping(fits, tried), None)
+    if helping is None:
+        return tuple(replace(each, remedy="", way=Way()) for each in fits)
+    return (helping, *(each for each in fits if each is not helping))
+
+
+def _helping(fits: Sequence[NodeFit], tried: Try, edits: Edits = ()) -> Iterator[NodeFit]:
+    """Yield the nodes that take the pod, after the edits, once their remedy is followed; it says what the pod then waits for."""
+    for each in fits[:MAX_NODES]:
+        if not each.against or (each.remedy and not each.way.edits):
+            yield each
+        elif each.remedy and (after := tried((*edits, *each.way.edits))) is not None:
+            then = next((other for other in after.fits if other.name == each.name), None)
+            if then is None or then.way.edits or (then.against and not then.remedy):
+                continue
+            left = Way.together((each.way, then.way))
+            if left == each.way:
+                yield each
+            elif not (each.way.awaits or each.way.asks):
+                yield replace(each, remedy=f"{each.remedy}, and {then.remedy}", way=left)
