@@ -25,6 +25,7 @@ AMD_GPU, GAUDI, NEURON, TPU = "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/
 NVIDIA_VISIBLE_DEVICES, MIG_SLICE = "NVIDIA_VISIBLE_DEVICES", "nvidia.com/mig-"
 
 _DEVICES, _SHARES, _NOTHING = Measure.DEVICES, Measure.SHARES, Measure.NOTHING
+_MIB, _CORE_PERCENT = Measure.MEMORY_MIB, Measure.CORE_PERCENT
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     visible_devices: variables by which the container runtime shows devices, from its sources.
     hiding: values of these variables that show no device. Findings suggest the last one.
     node_paths: beginnings of the paths of devices and drivers on a node. A directory ends with a slash.
+    views: resources whose unit shows all cards of a node and reserves none. `resources` have them as nothing.
     hardware_labels: globs of node labels by which pods choose hardware (`LabelKeys`).
     other_labels: globs of other node labels.
     product_labels, memory_mib_labels, memory_gb_labels: node labels with the product, and the memory of one card in MiB or as
@@ -53,6 +55,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     visible_devices: tuple[str, ...] = ()
     hiding: tuple[str, ...] = HIDING
     node_paths: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
     hardware_labels: tuple[str, ...] = ()
     other_labels: tuple[str, ...] = ()
     product_labels: tuple[str, ...] = ()
@@ -68,19 +71,55 @@ def _device_classes(card: str, *patterns: str) -> tuple[DeviceClassPattern, ...]
     return tuple(DeviceClassPattern(pattern=each, resource=card) for each in patterns)
 
 
+def _others(domain: str, card: str | None = None) -> tuple[ResourcePattern, ...]:
+    """Every other name of the domain is a device, unless its last word is memory, cores or percent of one."""
+    return (
+        *_names(_MIB, f"{domain}/*memory", f"{domain}/*mem", card=card),
+        *_names(_CORE_PERCENT, f"{domain}/*cores", f"{domain}/*core", card=card),
+        *_names(Measure.MEMORY_PERCENT, f"{domain}/*percentage", f"{domain}/*ratio", card=card),
+        *_names(_DEVICES, f"{domain}/*", card=card),
+    )
+
+
+def _gpustack(*cards: str) -> tuple[ResourcePattern, ...]:
+    """Return the names that GPUStack's operator makes of a vendor's (its documentation, Accelerator Requests).
+
+    `.sliced` and `.partitioned` are always 1, beside amounts of their own. Its webhook writes `.units`.
+    """
+    return tuple(
+        each
+        for card in cards
+        for each in (
+            *_names(_NOTHING, f"{card}.partitioned", f"{card}.partitioned.units", f"{card}.sliced.units"),
+            *_names(Measure.SLICES, f"{card}.partitioned.mig-*", card=card),
+            *_names(_CORE_PERCENT, f"{card}.sliced.cores-percentage", card=card),
+            *_names(Measure.MEMORY_PERCENT, f"{card}.sliced.memory-percentage", card=card),
+            *_names(_MIB, f"{card}.sliced.memory-mib", card=card),
+            *_names(_SHARES, f"{card}.shared", f"{card}.sliced", card=card),
+        )
+    )
+
+
 VENDORS = (
     Vendor(  # NVIDIA
         resources=(
             # Its device plugin: whole cards, time-slicing with renameByDefault, MIG with the mixed strategy
             *_names(_DEVICES, NVIDIA_GPU),
             *_names(_SHARES, "nvidia.com/gpu.shared", "nvidia.com/mig-*.shared", card=NVIDIA_GPU),
+            *_gpustack(NVIDIA_GPU),
             *_names(Measure.SLICES, f"{MIG_SLICE}*", card=NVIDIA_GPU),
             *_names(_SHARES, "nvidia.com/*.shared", card=NVIDIA_GPU),
             # HAMi: amounts beside nvidia.com/gpu
-            *_names(Measure.MEMORY_MIB, "nvidia.com/gpumem", card=NVIDIA_GPU),
+            *_names(_MIB, "nvidia.com/gpumem", card=NVIDIA_GPU),
             *_names(Measure.MEMORY_PERCENT, "nvidia.com/gpumem-percentage", card=NVIDIA_GPU),
-            *_names(Measure.CORE_PERCENT, "nvidia.com/gpucores", card=NVIDIA_GPU),
+            *_names(_CORE_PERCENT, "nvidia.com/gpucores", card=NVIDIA_GPU),
             *_names(_NOTHING, "nvidia.com/priority"),
+            # vgpu-manager (pkg/util/consts.go), also with another domain
+            *_names(_SHARES, "nvidia.com/vgpu-number", card=NVIDIA_GPU),
+            *_names(_MIB, "nvidia.com/vgpu-memory", card=NVIDIA_GPU),
+            *_names(_CORE_PERCENT, "nvidia.com/vgpu-cores", card=NVIDIA_GPU),
+            # nos: a part of a card by MPS, with its GB in the name (gpu-10gb)
+            *_names(_SHARES, "nvidia.com/gpu-*gb", card=NVIDIA_GPU),
             # Its Network Operator names network devices as its policies say (its documentation: hostdev, mlnxnics, sriov_rdma,
             # switchdev, bf2_sf, cx7_qsfp, and rail_0 or rail-1 of Spectrum-X; of DGX clusters: resibp24s0).
             *_names(_NOTHING, "nvidia.com/hostdev*", "nvidia.com/hostdev", "nvidia.com/mlnx*"),
@@ -88,12 +127,14 @@ VENDORS = (
             *_names(_NOTHING, "nvidia.com/switchdev", "nvidia.com/rdma*", "nvidia.com/rdma"),
             *_names(_NOTHING, "nvidia.com/*rdma", "nvidia.com/sriov*", "nvidia.com/roce*"),
             *_names(_NOTHING, "nvidia.com/*_sf", "nvidia.com/*_vf", "nvidia.com/cx*", "nvidia.com/bf*"),
-            # Every other name is a device: the device plugin's `resources` and `rename`, KubeVirt's names of cards and vGPUs
-            # (nvidia.com/GA102GL_A10, nvidia.com/GRID_T4-1Q, nvidia.com/L40S-48Q).
-            *_names(_DEVICES, "nvidia.com/*", card=NVIDIA_GPU),
+            # KubeVirt's device plugin: vGPUs by profile (GRID_T4-1Q, L40S-48Q), cards by name (GA102GL_A10). Every other name
+            # is of the device plugin's `resources` and `rename`.
+            *_names(_SHARES, "nvidia.com/GRID_*", "nvidia.com/*Q", card=NVIDIA_GPU),
+            *_others("nvidia.com", NVIDIA_GPU),
         ),
         device_classes=(
             *_device_classes(NVIDIA_GPU, "gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
+            *_device_classes(NVIDIA_GPU, "vgpu-manager", "manager.nvidia.com"),
             # Channels of NVLink domains
             DeviceClassPattern(pattern="compute-domain*nvidia.com", measure=_NOTHING),
         ),
@@ -114,24 +155,27 @@ VENDORS = (
             "gpu.nvidia.com/*",
         ),
         # GPU Feature Discovery: the versions of driver and CUDA
-        other_labels=(
-            "nvidia.com/cuda.driver.*",
-            "nvidia.com/cuda.driver-version.*",
-            "nvidia.com/cuda.runtime.*",
-            "nvidia.com/cuda.runtime-version.*",
-        ),
+        other_labels=("nvidia.com/cuda.*",),
         product_labels=("nvidia.com/gpu.product",),
         memory_mib_labels=("nvidia.com/gpu.memory",),
     ),
     Vendor(  # AMD
         resources=(
             *_names(_DEVICES, AMD_GPU),
+            *_gpustack(AMD_GPU),
+            # HAMi (pkg/device/amd/device.go): amounts beside amd.com/gpu
+            *_names(_MIB, "amd.com/gpumem", card=AMD_GPU),
+            *_names(_CORE_PERCENT, "amd.com/gpucores", card=AMD_GPU),
+            # ROCm's device plugin, strategy `mixed` (its docs, user-guide/configuration): spx is the whole card, the others
+            # are partitions (cpx_nps4)
+            *_names(
+                _SHARES, "amd.com/cpx_*", "amd.com/dpx_*", "amd.com/qpx_*", "amd.com/tpx_*", card=AMD_GPU
+            ),
             # FPGAs (Xilinx's device plugin), media accelerators, and the NICs of its Network Operator
             *_names(
                 _NOTHING, "amd.com/xilinx*", "amd.com/ama*", "amd.com/nic", "amd.com/vnic", "amd.com/sev*"
             ),
-            # Every other name is a device, its partitions too (amd.com/cpx_nps4).
-            *_names(_DEVICES, "amd.com/*", card=AMD_GPU),
+            *_others("amd.com", AMD_GPU),
         ),
         device_classes=_device_classes(AMD_GPU, "gpu.amd.com", "gpu.amd.com-spx"),
         one_device_each=(AMD_GPU,),
@@ -139,21 +183,37 @@ VENDORS = (
         visible_devices=("AMD_VISIBLE_DEVICES",),
         node_paths=("/dev/dri/", "/dev/kfd/"),
         # The node labeller of ROCm's device plugin (its README): also with the value in the key, beta.amd.com/gpu.family.AI
-        hardware_labels=("amd.com/gpu.*", "beta.amd.com/gpu.*"),
+        hardware_labels=(
+            "!amd.com/gpu.driver-*",
+            "!amd.com/gpu.firmware*",
+            "amd.com/gpu.*",
+            "beta.amd.com/gpu.*",
+            "amd.com/compute-memory-partition",
+            "amd.com/*-partitioning-supported",
+        ),
+        other_labels=("amd.com/gpu.driver-*", "amd.com/gpu.firmware*"),
         product_labels=("amd.com/gpu.product-name",),
         memory_gb_labels=("amd.com/gpu.vram",),
     ),
     Vendor(  # Intel
         resources=(
-            # Its device plugin: monitoring handles give no GPU
-            *_names(_NOTHING, "gpu.intel.com/*_monitoring", "gpu.intel.com/monitoring"),
+            # Its device plugin: i915, xe, dxg (WSL). Monitoring shows all GPUs. Tiles, thousandths and memory say what part of
+            # the GPUs beside them (labels of its release 0.30).
+            *_names(
+                _NOTHING, "gpu.intel.com/*_monitoring", "gpu.intel.com/monitoring", "gpu.intel.com/tiles"
+            ),
             *_names(Measure.CORE_MILLIS, "gpu.intel.com/millicores"),
             *_names(Measure.MEMORY_BYTES, "gpu.intel.com/memory.max"),
             # Its NPU plugin (npu.intel.com/accel), and the name that people give to GPUs under the company's domain
-            *_names(_DEVICES, "gpu.intel.com/*", "npu.intel.com/*", "intel.com/gpu"),
+            *_others("gpu.intel.com"),
+            *_others("npu.intel.com"),
+            *_names(_DEVICES, "intel.com/gpu"),
         ),
-        device_classes=_device_classes("gpu.intel.com/xe", "gpu.intel.com"),
+        # Its DRA driver
+        device_classes=_device_classes("gpu.intel.com/xe", "gpu.intel.com", "gpu-vfio.intel.com"),
         node_paths=("/dev/dri/",),
+        # `-enable-monitoring` (cmd/gpu_plugin/README.md); the second is the older mode `split`
+        views=("gpu.intel.com/monitoring", "gpu.intel.com/*_monitoring"),
         # The Node Feature Discovery rules of its device plugins: family, device-id.<class>-<device>.present
         hardware_labels=("gpu.intel.com/*",),
     ),
@@ -162,7 +222,7 @@ VENDORS = (
             # The first is what people write under the company's domain.
             *_names(_DEVICES, "intel.com/gaudi", card=GAUDI),
             *_names(_DEVICES, GAUDI),
-            *_names(_DEVICES, "habana.ai/*", card=GAUDI),
+            *_others("habana.ai", GAUDI),
         ),
         device_classes=_device_classes(GAUDI, "gaudi.intel.com"),
         one_device_each=(GAUDI,),
@@ -185,28 +245,47 @@ VENDORS = (
         resources=(*_names(_DEVICES, TPU), *_names(Measure.CORES, "cloud-tpus.google.com/*", card=TPU)),
         device_classes=_device_classes(TPU, "tpu.google.com"),
         node_paths=("/dev/accel",),
+        # Labels of GKE's TPU operator: accelerator, chip-count, topology
+        hardware_labels=("tpu.google.com/*",),
     ),
     Vendor(  # Hygon
         resources=(
-            *_names(_SHARES, "hygon.com/dcunum"),
-            *_names(Measure.MEMORY_MIB, "hygon.com/dcumem"),
-            *_names(Measure.CORE_PERCENT, "hygon.com/dcucores"),
-            *_names(_DEVICES, "hygon.com/*"),
+            # HAMi's names, and those of its own plugin (k8s-hcu-device-plugin, README): slots of a card, MiB, percent
+            *_names(_SHARES, "hygon.com/dcunum", "hygon.com/hcunum"),
+            *_names(_MIB, "hygon.com/dcumem", "hygon.com/hcumem"),
+            *_names(_CORE_PERCENT, "hygon.com/dcucores", "hygon.com/hcucores"),
+            # Parts cut beforehand: hcu-share-8c-4g, hcu-mig-1g-16gb
+            *_names(_SHARES, "hygon.com/hcu-share-*", "hygon.com/hcu-mig-*", card="hygon.com/hcu"),
+            *_names(_SHARES, "hygon.com/dcu-share-*", "hygon.com/dcu-mig-*", card="hygon.com/dcu"),
+            *_gpustack("hygon.com/dcu", "hygon.com/hcu"),
+            *_others("hygon.com"),
+            # Koordinator (apis/extension/device_share.go)
+            *_names(_DEVICES, "dcu.com/gpu", card="hygon.com/dcu"),
         ),
         # From its examples
         visible_devices=("DCU_VISIBLE_DEVICES",),
-        node_paths=("/dev/dri/", "/dev/kfd/", "/dev/mkfd/"),
+        node_paths=("/dev/dri/", "/dev/kfd/", "/dev/mkfd/", "/etc/vdev/"),
+        # k8s-hcu-label-node (its README): name, cu-count, vram
+        hardware_labels=("!hygon.com/hcu.driver*", "hygon.com/hcu.*", "hygon.com/dcu.*"),
+        other_labels=("hygon.com/hcu.driver*",),
+        product_labels=("hygon.com/hcu.name",),
+        memory_gb_labels=("hygon.com/hcu.vram",),
     ),
     Vendor(  # Cambricon
         resources=(
             *_names(_DEVICES, "cambricon.com/mlunum"),
-            *_names(Measure.MEMORY_MIB, "cambricon.com/mlumem"),
-            # mlu, or the type of the card where the device plugin says so (mlu370). Percent, or units of 256 MiB (HAMi's
-            # documentation, userguide/cambricon-device): as GiB they count too much, never too little.
+            *_names(_MIB, "cambricon.com/mlumem"),
+            # Its device plugin (device-plugin/pkg/mlu/server.go): mlu, or the type of the card where it says so (mlu370).
+            # Percent, or units of 256 MiB (HAMi's documentation, userguide/cambricon-device): as GiB they count too much,
+            # never too little.
             *_names(Measure.MEMORY_GIB, "cambricon.com/*.smlu.vmemory"),
-            *_names(Measure.CORE_PERCENT, "cambricon.com/*.smlu.vcore"),
-            *_names(_SHARES, "cambricon.com/vmlu", "cambricon.com/mlu.share"),
-            *_names(_DEVICES, "cambricon.com/*"),
+            *_names(_CORE_PERCENT, "cambricon.com/*.smlu.vcore"),
+            # env-share, and partitions (mlu370.mim-2m.8gb)
+            *_names(_SHARES, "cambricon.com/vmlu", "cambricon.com/*.share", "cambricon.com/*gb"),
+            # Counts the cards, whatever the nodes offer.
+            *_names(_NOTHING, "cambricon.com/real-mlu-counts"),
+            *_gpustack("cambricon.com/mlu"),
+            *_others("cambricon.com"),
         ),
         # From its examples
         visible_devices=("CAMBRICON_VISIBLE_DEVICES",),
@@ -214,39 +293,60 @@ VENDORS = (
     ),
     Vendor(  # Huawei Ascend
         resources=(
-            *_names(Measure.MEMORY_MIB, "huawei.com/Ascend*-memory"),
+            # HAMi: amounts beside a card
+            *_names(_MIB, "huawei.com/Ascend*-memory"),
+            *_names(_CORE_PERCENT, "huawei.com/Ascend*-core"),
+            # MindCluster (ascend-device-plugin/pkg/common/constants.go): vNPUs of n cores (Ascend310P-4c.3cpu.ndvpp)
+            *_names(_SHARES, "huawei.com/Ascend*c", "huawei.com/Ascend*cpu"),
+            *_names(_SHARES, "huawei.com/Ascend*g", "huawei.com/Ascend*dvpp"),
             *_names(_DEVICES, "huawei.com/Ascend*"),
-            *_names(Measure.CORE_PERCENT, "huawei.com/npu-core", "huawei.com/gpu-core"),
+            # Koordinator (apis/extension/device_share.go): percent of a card. The CPUs and codecs of that card count nothing.
+            *_names(_CORE_PERCENT, "huawei.com/npu-core", "huawei.com/gpu-core"),
+            *_names(_NOTHING, "huawei.com/npu-cpu", "huawei.com/npu-dvpp", "huawei.com/npu-vpc"),
+            *_names(_NOTHING, "huawei.com/npu-vdec", "huawei.com/npu-jpeg*", "huawei.com/npu-pngd"),
+            *_gpustack("huawei.com/npu"),
             *_names(_DEVICES, "huawei.com/ascend*", "huawei.com/npu*", "huawei.com/npu"),
         ),
+        # HAMi's DRA driver
+        device_classes=(DeviceClassPattern(pattern="ascend.project-hami.io"),),
         # ascend-docker-runtime
         visible_devices=("ASCEND_VISIBLE_DEVICES",),
         node_paths=("/dev/davinci",),
+        # MindCluster (docs, scheduling/api/k8s): the kind of server, the name of the chip
+        hardware_labels=("node.kubernetes.io/npu.*", "servertype"),
     ),
     Vendor(  # MetaX
         resources=(
             *_names(_DEVICES, "metax-tech.com/gpu"),
             *_names(_SHARES, "metax-tech.com/sgpu"),
-            *_names(Measure.CORE_PERCENT, "metax-tech.com/vcore"),
-            *_names(Measure.MEMORY_BYTES, "metax-tech.com/vmemory"),
-            *_names(_DEVICES, "metax-tech.com/*"),
+            *_names(_CORE_PERCENT, "metax-tech.com/vcore"),
+            # A bare number is GiB (HAMi, pkg/device/metax/sdevice.go); with a unit it exceeds a card, and counts as one.
+            *_names(Measure.MEMORY_GIB, "metax-tech.com/vmemory"),
+            *_gpustack("metax-tech.com/gpu"),
+            *_others("metax-tech.com"),
         ),
+        hardware_labels=("!metax-tech.com/gpu.installed", "metax-tech.com/gpu.*"),
+        product_labels=("metax-tech.com/gpu.product",),
     ),
     Vendor(  # Iluvatar
         resources=(
-            *_names(_SHARES, "iluvatar.ai/*vgpu"),
-            *_names(Measure.CORE_PERCENT, "iluvatar.ai/vcuda-core", "iluvatar.ai/*.vCore"),
+            *_names(_SHARES, "iluvatar.ai/*vgpu", "iluvatar.ai/vgpu"),
+            *_names(_CORE_PERCENT, "iluvatar.ai/vcuda-core", "iluvatar.ai/*.vCore"),
             # Units of 256 MiB (HAMi's docs/iluvatar-gpu-support.md), which no measure has: as GiB they count too much, never too
             # little.
             *_names(Measure.MEMORY_GIB, "iluvatar.ai/vcuda-memory", "iluvatar.ai/*.vMem"),
-            *_names(_DEVICES, "iluvatar.ai/*", "iluvatar.com/gpu"),
+            *_others("iluvatar.ai"),
+            # Its own device plugin (README of ix-device-plugin)
+            *_names(_DEVICES, "iluvatar.com/gpu"),
+            *_gpustack("iluvatar.com/gpu"),
         ),
+        node_paths=("/dev/iluvatar", "/dev/itrctl"),
     ),
     Vendor(  # Kunlunxin
         resources=(
             *_names(_SHARES, "kunlunxin.com/vxpu"),
-            *_names(Measure.MEMORY_MIB, "kunlunxin.com/vxpu-memory"),
-            *_names(_DEVICES, "kunlunxin.com/*"),
+            *_names(_MIB, "kunlunxin.com/vxpu-memory"),
+            *_others("kunlunxin.com"),
         ),
     ),
     Vendor(  # Enflame
@@ -256,9 +356,12 @@ VENDORS = (
             # In MiB (HAMi's documentation, userguide/enflame-device) or GiB (Enflame's GCUShare). Taken for GiB, an amount in MiB
             # exceeds the memory of a card, and so counts as one card.
             *_names(Measure.MEMORY_GIB, "enflame.com/gcu-memory"),
-            *_names(Measure.CORE_PERCENT, "enflame.com/gcu-core"),
-            *_names(_DEVICES, "enflame.com/*"),
+            *_names(_CORE_PERCENT, "enflame.com/gcu-core"),
+            # What a node has in all (GCUShare, pkg/consts/const.go)
+            *_names(_NOTHING, "enflame.com/gcu-count", "enflame.com/gcu-*-capacity"),
+            *_others("enflame.com"),
         ),
+        node_paths=("/dev/gcu",),
     ),
     Vendor(  # Moore Threads
         resources=(
@@ -266,18 +369,67 @@ VENDORS = (
             # sgpu-memory is in units of 512 MiB (HAMi's documentation, userguide/mthreads-device): as GiB it counts too much. The
             # others are sixteenths of a card's compute.
             *_names(Measure.MEMORY_GIB, "mthreads.com/sgpu-memory"),
-            *_names(Measure.CORE_PERCENT, "mthreads.com/sgpu-*"),
-            *_names(_DEVICES, "mthreads.com/*"),
+            *_names(_CORE_PERCENT, "mthreads.com/sgpu-*"),
+            *_gpustack("mthreads.com/gpu"),
+            *_others("mthreads.com"),
         ),
         # From its examples
         visible_devices=("MTHREADS_VISIBLE_DEVICES",),
     ),
-    Vendor(resources=_names(_DEVICES, "birentech.com/*")),
-    Vendor(resources=_names(_DEVICES, "vastaitech.com/*")),
-    Vendor(resources=_names(_DEVICES, "rebellions.ai/*")),
-    Vendor(resources=_names(_DEVICES, "furiosa.ai/*")),
-    Vendor(resources=_names(_DEVICES, "qualcomm.com/qaic*", "qualcomm.com/qaic")),
-    Vendor(resources=_names(_DEVICES, "tenstorrent.com/*")),
+    Vendor(  # Biren (README of its k8s-device-plugin): also halves and quarters of a card
+        resources=(
+            *_names(_SHARES, "birentech.com/1-*-gpu", card="birentech.com/gpu"),
+            *_others("birentech.com"),
+        ),
+        node_paths=("/dev/biren",),
+    ),
+    Vendor(resources=_others("vastaitech.com")),
+    Vendor(  # Rebellions (rbln-k8s-device-plugin, pkg/consts; rbln-npu-operator): ATOM, REBEL, npu
+        resources=_others("rebellions.ai"),
+        device_classes=(DeviceClassPattern(pattern="npu.rebellions.ai"),),
+        node_paths=("/dev/rbln", "/dev/rsd"),
+        hardware_labels=("!rebellions.ai/npu.present", "!rebellions.ai/npu.deploy.*", "rebellions.ai/npu.*"),
+    ),
+    Vendor(  # FuriosaAI (resource_name.go of its device plugin, its feature discovery): parts such as rngd-2core.12gb
+        resources=(
+            *_names(_SHARES, "furiosa.ai/*gb", card="furiosa.ai/rngd"),
+            *_others("furiosa.ai"),
+            *_names(_DEVICES, "beta.furiosa.ai/npu"),
+        ),
+        device_classes=(DeviceClassPattern(pattern="npu.furiosa.ai"),),
+        hardware_labels=("furiosa.ai/npu.product", "furiosa.ai/npu.family", "furiosa.ai/npu.count"),
+        other_labels=("furiosa.ai/driver.*", "furiosa.ai/npu.driver.*"),
+        product_labels=("furiosa.ai/npu.product",),
+    ),
+    Vendor(  # Qualcomm: a unit is a SoC, of which an Ultra card has four (cloud-ai-sdk-pages)
+        resources=_names(_DEVICES, "qualcomm.com/qaic*", "qualcomm.com/qaic"),
+        node_paths=("/dev/qaic", "/dev/accel"),
+    ),
+    Vendor(resources=_others("tenstorrent.com"), node_paths=("/dev/tenstorrent/",)),
+    Vendor(  # Alibaba's T-Head (documentation of ACS, GPUStack's and Tensor-Fusion's tables of vendors)
+        resources=(
+            *_names(_DEVICES, "alibabacloud.com/ppu"),
+            *_gpustack("alibabacloud.com/ppu"),
+            *_names(_SHARES, "alibabacloud.com/ppu-*", card="alibabacloud.com/ppu"),
+            *_names(_DEVICES, "aliyun.com/ppu", card="alibabacloud.com/ppu"),
+        ),
+        hardware_labels=("alibabacloud.com/gpu-*",),
+    ),
+    Vendor(  # IBM Spyre (README of its device plugin): cards, also each by its PCI address, and virtual functions
+        resources=(
+            *_names(_SHARES, "ibm.com/spyre_vf*", "ibm.com/spyre_vf", card="ibm.com/spyre"),
+            *_names(_DEVICES, "ibm.com/spyre"),
+            *_names(_DEVICES, "ibm.com/spyre_pf", "ibm.com/spyre_pf_*", card="ibm.com/spyre"),
+        ),
+        hardware_labels=("!ibm.com/spyre.present", "!ibm.com/spyre.deploy.*", "ibm.com/spyre.*"),
+        product_labels=("ibm.com/spyre.product",),
+    ),
+    # The READMEs of the device plugins of Mobilint, DEEPX and Hailo; Lynxi's and SambaNova's from manifests
+    Vendor(resources=_names(_DEVICES, "mobilint.com/npu"), node_paths=("/dev/aries",)),
+    Vendor(resources=_others("deepx.ai"), node_paths=("/dev/dxrt",)),
+    Vendor(resources=_others("hailo.ai"), node_paths=("/dev/hailo",)),
+    Vendor(resources=_others("lynxi.com")),
+    Vendor(resources=_names(Measure.CORES, "sambanova.ai/rdu-tile")),
 )
 
 

@@ -302,7 +302,9 @@ class Availability:
             if known is not None and known.measure is Measure.SLICES:
                 ways[name] = "a slice"
         shared = resource_mapping.resource(f"{resource.name}.shared")
-        is_there = self._nodes is None or (shared is not None and shared.name in self._gpus_on_nodes)
+        # NVIDIA's device plugin has such shares, GPUStack those of any vendor.
+        is_likely = self._nodes is None and resource.name == NVIDIA_GPU
+        is_there = is_likely or (shared is not None and shared.name in self._gpus_on_nodes)
         if shared is not None and shared.measure is Measure.SHARES and is_there:
             ways[shared.name] = "a time-sliced share"
         return ways

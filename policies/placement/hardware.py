@@ -93,6 +93,7 @@ HARDWARE = (
     "*accelerator",
     "*accelerator[-_]type",
     "*acceleratorType",
+    "*gpu[-_]card[-_]model",
     "*gpu[-_]model",
     "*gpuModel",
     "*gpu[-_]name",
@@ -104,13 +105,26 @@ HARDWARE = (
 )
 """Globs over node label keys; see `LabelKeys`."""
 
+_OF_HAMI = {
+    "nvidia.com": ("gputype", "gpuuuid"),
+    "amd.com": ("gputype", "gpu-uuid"),
+    "aws.amazon.com": ("neuron-uuid",),
+    "baidu.com": ("gpuuuid",),
+    "cambricon.com": ("mlutype",),
+    "hygon.com": ("dcutype",),
+}
+"""A pod chooses its card by `<domain>/use-gputype`, `nouse-gputype`, … under HAMi's scheduler (its documentation, userguide)."""
+
 ANNOTATIONS = (
-    "nvidia.com/use-gputype",
-    "nvidia.com/nouse-gputype",
-    "nvidia.com/use-gpuuuid",
-    "nvidia.com/nouse-gpuuuid",
+    *(f"{of}/{way}-{what}" for of, names in _OF_HAMI.items() for what in names for way in ("use", "nouse")),
+    # Virtual kubelets, of Azure, Alibaba Cloud (ECI), Tencent Cloud and Salad: the kind of card or machine
+    "virtual-kubelet.io/gpu-type",
+    "k8s.aliyun.com/eci-gpu-type",
+    "k8s.aliyun.com/eci-use-specs",
+    "eks.tke.cloud.tencent.com/gpu-type",
+    "salad.com/gpu-classes",
 )
-"""A pod chooses its card by these under HAMi's scheduler (its documentation, userguide/nvidia-device)."""
+"""Annotations by which a pod chooses its card."""
 
 
 @lru_cache(maxsize=64)
@@ -146,6 +160,7 @@ def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
 
 
 def _requirements(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str, str]]:
+    """Yield key and operator of the requirements that choose hardware. `matchFields` choose nodes, and so hardware."""
     for each in term.match_expressions or ():
         # `Exists` on a label of classes says only that the node has a GPU.
         if each.key in keys and not (each.operator == "Exists" and each.key in keys.names):

@@ -1,11 +1,9 @@
 """Which DeviceClasses are GPUs, and what of a GPUResourceMapping makes no sense."""
 
-from fractions import Fraction
-
 import msgspec
 import pytest
 
-from policies.gpus.cards import UNKNOWN_CARD, cards, gpu_requests
+from policies.gpus.cards import gpu_requests
 from policies.gpus.resource_mapping import (
     AnnotationKey,
     DeviceClassPattern,
@@ -19,7 +17,6 @@ from policies.gpus.resource_mapping import (
 from tests.builders import JSON, container, pod, view
 from tests.builders import RESOURCE_MAPPING as BUILT_IN
 from tests.cases import cases
-from webhook.configuration.loader import load_directory
 
 PATTERNS = (
     DeviceClassPattern(pattern="gpu.nvidia.com", resource="nvidia.com/gpu"),
@@ -84,63 +81,6 @@ def test_a_resource_pattern_comes_before_the_extended_name_of_a_device_class() -
     found = ResourceMapping((ResourceMappingSpec(resources=(shares,), device_classes=(FAST,)),))
 
     assert found.resource("example.com/fast") == GPUResource("example.com/fast", Measure.SHARES)
-
-
-NAMES = {
-    Measure.DEVICES: (
-        # Names of NVIDIA's device plugin, and KubeVirt's names of whole cards and vGPUs: an unknown part counts as one
-        "nvidia.com/a100 nvidia.com/GA102GL_A10 nvidia.com/GH100_H100_SXM5_80GB "
-        "nvidia.com/GRID_T4-1Q nvidia.com/L40S-48Q nvidia.com/GRID_A100-10C nvidia.com/A40-2B nvidia.com/A16-4A "
-        # A partition: an unknown part counts as one
-        "amd.com/cpx_nps4 "
-        "intel.com/gpu intel.com/gaudi npu.intel.com/accel aliyun.com/gpu-count volcano.sh/gpu-number "
-        "iluvatar.com/gpu enflame.com/gcu mthreads.com/gpu kunlunxin.com/xpu cambricon.com/mlu370 "
-        "huawei.com/ascend-1980 rebellions.ai/ATOM"
-    ),
-    Measure.SHARES: "nvidia.com/a100.shared iluvatar.ai/BI-V100-vgpu nvshare.com/gpu",
-    Measure.SLICES: "nvidia.com/mig-1g.5gb",
-    Measure.MEMORY_GIB: (
-        "aliyun.com/gpu-mem iluvatar.ai/BI-V100.vMem enflame.com/gcu-memory mthreads.com/sgpu-memory "
-        "cambricon.com/mlu.smlu.vmemory cambricon.com/mlu370.smlu.vmemory"
-    ),
-    Measure.MEMORY_MIB: "volcano.sh/gpu-memory",
-    Measure.MEMORY_PERCENT: "koordinator.sh/gpu koordinator.sh/gpu-memory-ratio",
-    Measure.CORE_PERCENT: (
-        "tencent.com/vcuda-core enflame.com/gcu-core mthreads.com/sgpu-core cambricon.com/mlu370.smlu.vcore"
-    ),
-    None: (
-        # NVIDIA's Network Operator
-        "nvidia.com/hostdev nvidia.com/mlnxnics nvidia.com/sriov_resource_rail_0 nvidia.com/rail_0_plane_1 "
-        "nvidia.com/resibp24s0 nvidia.com/switchdev nvidia.com/rdma nvidia.com/bf2_sf "
-        # HAMi, an FPGA, network interfaces, and a domain that nobody knows
-        "nvidia.com/priority amd.com/xilinx_u200_gen3x16_xdma_base_2-0 "
-        "aliyun.com/eni rdma/hca_shared_devices_a vpc.amazonaws.com/efa example.com/npu"
-    ),
-}
-CARDS = {
-    "nvidia.com": "nvidia.com/gpu",
-    "nvshare.com": "nvidia.com/gpu",
-    "amd.com": "amd.com/gpu",
-    "intel.com/gaudi": "habana.ai/gaudi",
-}
-"""The whole card of a name or its domain; other names are those of whole cards themselves."""
-
-
-@pytest.mark.parametrize(
-    ("measure", "name"), [(measure, name) for measure, names in NAMES.items() for name in names.split()]
-)
-def test_built_in_names(name: str, measure: Measure | None) -> None:
-    resource_mapping = load_directory(None).resource_mapping
-    found = resource_mapping.resource(name)
-
-    assert (found and found.measure) == measure
-    assert found is None or resource_mapping.knows(name)
-    if found is not None and found.measure.is_count:
-        card = CARDS.get(name) or CARDS.get(name.partition("/")[0], name)
-        assert resource_mapping.whole_card(name) == card
-        assert cards({found: Fraction(2)}, UNKNOWN_CARD) == {found: 2}
-    elif found is not None:
-        assert resource_mapping.whole_card(name) is None
 
 
 NO_GPU = ResourcePattern(pattern="nvidia.com/gpus", measure=Measure.NOTHING)
