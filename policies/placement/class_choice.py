@@ -203,7 +203,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             return ClassAdvice(choices, remedy, ask, ((Asked("GPUClass"),),))
         large_enough = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
         permitted = self.allowed_of(large_enough)
-        taking = () if permitted else tuple(c for c in large_enough if self.name_with_nodes(c, (c,)))
+        taking = () if permitted else tuple(c for c in large_enough if self.label_with_nodes(c, (c,)))
         with_nodes = tuple(filter(self._surely_has_nodes, permitted or large_enough))
         wanted = taking or with_nodes or permitted or large_enough
         return asking_for_classes(
