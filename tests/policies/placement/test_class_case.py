@@ -126,26 +126,6 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
             "platform team to set label accelerator=nvidia-l4 on nodes with nvidia.com/gpu.product=NVIDIA-L4"
         ],
     ),
-    and_the_label_alone_does_not_help=(
-        asking("nvidia-l4", nodeSelector={PRODUCT: "NVIDIA-L40"}),
-        [L4_BY_PRODUCT],
-        ANY,
-        [
-            "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-            "platform team for nodes of nvidia-l4, or to name nvidia-l4 in gpu-class.autoscaledClasses if an autoscaler adds "
-            "them"
-        ],
-    ),
-    no_node_has_the_label_of_the_family=(
-        asking("nvidia-a100"),
-        [],
-        ANY,
-        [
-            "class nvidia-a100: no node matches accelerator=nvidia-a100, so the pod stays pending; ask the platform team for "
-            "nodes of nvidia-a100, or to name nvidia-a100-40gb or nvidia-a100-80gb in gpu-class.autoscaledClasses if an "
-            "autoscaler adds them"
-        ],
-    ),
     the_label_they_have=(ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
     family=(asking("nvidia-a100"), [A100], ANY, pending(f"{SET} nvidia-a100-80gb", "nvidia-a100")),
     nodes_labelled_by_the_family_are_reached_by_its_name=(
