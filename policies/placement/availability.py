@@ -96,7 +96,7 @@ class Availability:
         # By resource name and `known_profiles_only`, because containers often request the same slices.
         self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
 
-    @property
+    @cached_property
     def _recommended(self) -> Sequence[GPUClass]:
         """The allowed classes to recommend: of the pod, or else the default, or else all."""
         default = self._gpu_classes.resolve(self.use.default or "")
