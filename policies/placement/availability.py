@@ -100,7 +100,7 @@ class Availability:
     def knows_nodes(self) -> bool:
         return self._nodes is not None
 
-    @property
+    @cached_property
     def _recommended(self) -> Sequence[GPUClass]:
         """The allowed classes to recommend: of the pod, or else the default, or else all."""
         default = self._gpu_classes.resolve(self.use.default or "")
