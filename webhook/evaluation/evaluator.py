@@ -203,9 +203,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         """Return the decision on a new pod with those choices of warnings for which the quota has room now.
 
-        Equal pods share a decision, and each meets another usage.
+        Equal pods share a decision, and each meets another usage. A pod of a controller has no author who reads the answer: for it
+        no ledger is read.
         """
-        is_tried = self.tries_choices and phase is not Phase.TEMPLATE and may_exceed(decision)
+        has_author = self.tries_choices and phase is not Phase.TEMPLATE and pod.metadata.controller is None
+        is_tried = has_author and may_exceed(decision)
         ledger = self._ledger(decision.policy) if is_tried else None
         if ledger is None:
             return decision

@@ -48,7 +48,7 @@ def with_tried_choices(
         return decision
     try:
         text = msgspec.json.encode(pod)
-        most = min(MAX_TRIED, MOST_BYTES // len(text), MOST_AMOUNTS // (_extended_resources(pod) or 1))
+        most = min(MAX_TRIED, MOST_BYTES // len(text), MOST_AMOUNTS // (extended_resources(pod) or 1))
         needed = min(FEW, len({edits for each in tried for edits in each.finding.choices}))
         trials = _Trials(decision, pod, text, most, phases_of) if most >= max(needed, 1) else None
     except msgspec.MsgspecError:
@@ -153,7 +153,7 @@ class _Trials:
         return self._after[edits]
 
 
-def _extended_resources(pod: Pod) -> int:
+def extended_resources(pod: Pod) -> int:
     amounts = ({**place.container.limits, **place.container.requests} for place in pod.places)
     return sum("/" in name for each in amounts for name in each)
 

@@ -9,7 +9,7 @@ from policies.finding import Edits, Finding, in_words, together
 from policies.pods.pod import Pod
 from policies.quota.shortage import WAIT_UNTIL_FREE
 from webhook.evaluation.decision import Decision, Outcome, Violation
-from webhook.evaluation.tried_choices import PhasesOf, denials_with
+from webhook.evaluation.tried_choices import MOST_AMOUNTS, PhasesOf, denials_with, extended_resources
 
 MAX_TRIED = 16
 """Choices of one decision that are tried; each takes some 0.5 ms. The others are not offered."""
@@ -30,7 +30,8 @@ def with_choices_that_fit(decision: Decision, pod: Pod, phases_of: PhasesOf) -> 
     tried = dict.fromkeys(
         edits for each in decision.violations if _is_tried(each) for edits in each.finding.choices
     )
-    denials = {edits: denials_with(edits, pod, phases_of) for edits in islice(tried, MAX_TRIED)}
+    most = min(MAX_TRIED, MOST_AMOUNTS // (extended_resources(pod) or 1))
+    denials = {edits: denials_with(edits, pod, phases_of) for edits in islice(tried, most)}
     return replace(decision, violations=tuple(_fitted(each, denials) for each in decision.violations))
 
 
