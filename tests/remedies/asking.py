@@ -121,8 +121,10 @@ def _required_keys(pod: JSON) -> Iterator[str]:
             yield each["key"]
 
 
-def _with_nodes(situation: Situation, change: Callable[[JSON], JSON]) -> Situation:
-    return replace(situation, nodes=tuple(map(change, situation.nodes or ())))
+def _with_nodes(situation: Situation, change: Callable[[JSON], JSON]) -> Situation | None:
+    """Return the situation with changed nodes; None if no node is as the words say."""
+    nodes = tuple(map(change, situation.nodes or ()))
+    return replace(situation, nodes=nodes) if nodes != situation.nodes else None
 
 
 def _uncordoned(node: JSON, asked: str) -> JSON:
