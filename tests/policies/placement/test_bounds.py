@@ -1,7 +1,7 @@
 """gpu-requests: the most of a resource by number, by name, by class, and what a node of the class has."""
 
 from policies.finding import Edit, Finding
-from policies.gpus.classes import GPUClasses
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
@@ -234,3 +234,33 @@ def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOpti
 
     assert len(found) == len(want)
     assert all(part in sentence for part, sentence in zip(want, found, strict=True))
+
+
+QUARTERS = gpu_class("quarters", "a100", 40, equivalents={"nvidia.com/gpu": "1/4"})
+SEVERAL_SHARES = (
+    "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them"
+)
+WHOLE = gpu_class("whole", "a100", 40)
+PARTITIONS = gpu_class(
+    "partitions", "mi300x", 192, resource="amd.com/gpu", equivalents={"amd.com/gpu": "1/8"}
+)
+
+
+@cases(
+    ("document", "classes", "warned"),
+    by_name=(asking(10, "nvidia.com/gpu.shared"), (WHOLE,), "10"),
+    by_class=(asking(8, gpu_class="quarters"), (QUARTERS, WHOLE), "8"),
+    of_each_class_that_the_pod_can_get=(asking(8), (QUARTERS,), "8"),
+    one_share=(asking(1, gpu_class="quarters"), (QUARTERS,), ""),
+    whole_cards=(asking(8, gpu_class="whole"), (QUARTERS, WHOLE), ""),
+    perhaps_whole_cards=(asking(8), (QUARTERS, WHOLE), ""),
+    partitions_of_which_several_are_more=(asking(8, "amd.com/gpu", "partitions"), (PARTITIONS,), ""),
+)
+def test_several_shares_are_no_more_of_a_card(
+    document: JSON, classes: tuple[GPUClass, ...], warned: str
+) -> None:
+    found = findings(document, GPURequestsOptions(), GPUClasses(classes))
+
+    assert [(each.value, each.message, each.advice.rpartition(": ")[2]) for each in found] == (
+        [(warned, SEVERAL_SHARES, "1")] if warned else []
+    )
