@@ -154,13 +154,13 @@ class GPUClasses:
         """Return the classes of these names, without names that no class has."""
         return tuple(self._classes[name] for name in sorted(names) if name in self._classes)
 
-    def family(self, name: str) -> tuple[GPUClass, ...]:
+    def of_family(self, name: str) -> tuple[GPUClass, ...]:
         return self._families.get(name, ())
 
     def resolve(self, name: str) -> tuple[GPUClass, ...]:
         """Return the class of that name, or else the classes of that family."""
         gpu_class = self._classes.get(name)
-        return (gpu_class,) if gpu_class is not None else self.family(name)
+        return (gpu_class,) if gpu_class is not None else self.of_family(name)
 
     def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
         """Return the classes whose nodes may have this label: several if it names only the family."""

@@ -21,6 +21,8 @@ LARGEST_PARAMS = 10**15
 _PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
 _PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"[0-9]{1,10}")
+_LONGEST_NAME = 63
+"""Characters of a family's name that are compared with the known names."""
 
 
 class EstimateError(ValueError):
@@ -180,9 +182,6 @@ def parse_flag(text: str) -> bool:
 
 def invalid(want: str, text: str) -> EstimateError:
     return EstimateError(f'must be {want}, not "{text[:40]}"')
-
-
-_LONGEST_NAME = 63
 
 
 def _family(

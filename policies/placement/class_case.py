@@ -119,11 +119,13 @@ class ClassCase:
             return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]", label),))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
-        if any(selection.name_with_nodes(each, holding) for each in holding):
+        if any(selection.label_with_nodes(each, holding) for each in holding):
             advice = self.naming(holding)
             return advice._replace(remedy=f"{advice.remedy}, of which there are nodes")
         names = alternatives_in_words(sorted(pinned))
-        if family := next((each for each in values if each not in pinned and gpu_classes.family(each)), None):
+        if family := next(
+            (each for each in values if each not in pinned and gpu_classes.of_family(each)), None
+        ):
             # Nodes may have the names of classes, which its pin does not match.
             asked = Asked("Node", f"metadata.labels[{key}]", family)
             return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=(asked,))

@@ -68,7 +68,7 @@ class NamedValues(NamedTuple):
 
 
 class ClassSelection(ClassUse, frozen=True, kw_only=True):
-    """The input of a choice: the pod, and the policy's options for classes. `label_key` is the label that pins pods."""
+    """The input of `choose`: the pod, and the policy's options for classes. `label_key` is the label that pins pods."""
 
     pod: Pod
     gpu_classes: GPUClasses
@@ -125,7 +125,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources, and, if nodes are known, a node that takes the pod."""
         offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_offer(each)]
-        taking = tuple(each for each in offering if self.name_with_nodes(each, offering))
+        taking = tuple(each for each in offering if self.label_with_nodes(each, offering))
         return taking if taking or self._knows_classes_of_nodes else tuple(offering)
 
     def takes(self, classes: Sequence[GPUClass], values: Sequence[str]) -> bool:
@@ -161,15 +161,15 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def names_to_suggest(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
         """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
-        with_nodes = [value for gpu_class in classes if (value := self.name_with_nodes(gpu_class, classes))]
+        with_nodes = [value for gpu_class in classes if (value := self.label_with_nodes(gpu_class, classes))]
         return dict(with_nodes or [self._label_values((gpu_class,), gpu_class.name) for gpu_class in classes])
 
-    def name_with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> NamedValues | None:
-        """Return the name whose nodes take the pod: of the class, or else of its family. Nodes may have only the family's label.
+    def label_with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> NamedValues | None:
+        """Return the label whose nodes take the pod: of the class, or else of its family. Nodes may have only the family's label.
 
         The family counts only if all its classes are in `among`. None if the nodes of neither do, or they are not known.
         """
-        family = self.gpu_classes.family(gpu_class.family)
+        family = self.gpu_classes.of_family(gpu_class.family)
         own_label = self._label_values((gpu_class,), gpu_class.name)
         if self.is_autoscaled(gpu_class):
             return own_label
@@ -240,7 +240,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """
         near, usable = self.gpu_classes.nearest(word) or "", self.usable()
         meant = [each for each in self.gpu_classes.resolve(near) if each in usable]
-        named = {value.name for each in meant if (value := self.name_with_nodes(each, usable))}
+        named = {value.name for each in meant if (value := self.label_with_nodes(each, usable))}
         if not meant or len(named) != 1:
             return near if meant else ""
         return named.pop()
@@ -408,7 +408,7 @@ def _chosen(
     by_annotation: bool = False,
 ) -> Choice:
     is_class = selection.gpu_classes.get(in_words) is not None
-    is_family = not is_class and classes == selection.gpu_classes.family(in_words)
+    is_family = not is_class and classes == selection.gpu_classes.of_family(in_words)
     return Choice(classes, in_words, because, by_annotation, in_words if is_family else None)
 
 

@@ -160,6 +160,7 @@ def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
 
 
 def _requirements(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str, str]]:
+    """Yield key and operator of the requirements that choose hardware. `matchFields` choose nodes, and so hardware."""
     for each in term.match_expressions or ():
         # `Exists` on a label of classes says only that the node has a GPU.
         if each.key in keys and not (each.operator == "Exists" and each.key in keys.names):

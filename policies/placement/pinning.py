@@ -147,7 +147,9 @@ def classes_of_label(key: str, value: str, gpu_classes: GPUClasses) -> frozenset
     classes = gpu_classes.matching_label(key, value)
     if not classes and key in gpu_classes.label_keys:
         # A family's name is a value only under a key where classes list their own names.
-        classes = tuple(c for c in gpu_classes.family(value) if c in gpu_classes.matching_label(key, c.name))
+        classes = tuple(
+            c for c in gpu_classes.of_family(value) if c in gpu_classes.matching_label(key, c.name)
+        )
     return frozenset(gpu_class.name for gpu_class in classes)
 
 

@@ -1,7 +1,7 @@
 """The GPUs that applications of Ray Serve need, by `serveConfigV2` of a RayService. Rule `parallelism` reads them.
 
-Only what is written counts: the code of an application may say more. Sources: Ray 2.56 python/ray/serve/schema.py, and for
-`llm_configs`, whose replicas have a GPU for each of tensor and pipeline, python/ray/llm/_internal/serve.
+Only what is written counts: the code of an application may say more. Sources: Ray 2.56 python/ray/serve/schema.py, and
+python/ray/llm/_internal/serve/core/configs/llm_config.py (`llm_configs`: replicas have tensor × pipeline GPUs).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,8 @@ from typing import Any
 from policies.pods.field_paths import value_at
 
 _MOST = 10_000
-_OWN_BUNDLES = {"resources_per_bundle", "placement_group_config", "accelerator_config"}
-"""Fields of `llm_configs` that say what the replicas need instead: parts of GPUs, TPUs."""
+_OWN_BUNDLES = {"resources_per_bundle", "placement_group_config"}
+"""Fields of `llm_configs` that say what the replicas need instead, such as parts of GPUs."""
 """Maximum of a number that is read, of replicas or GPUs."""
 
 

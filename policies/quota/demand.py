@@ -157,34 +157,36 @@ def resources_demand(
 
     @cache
     def most(resources: tuple[GPUResource, ...], on: frozenset[Card]) -> Fraction:
-        """Return the sum of the resources, each on the kind of card where it is most cards.
+        """Return the cards of all resources, each on the kind of card of which it needs most.
 
-        A memory limit is zero: it counts with the resource that it limits.
+        A memory limit counts with the resource that it limits, not as cards of its own.
         """
         amounts_on = [cards_on(each) for each in on or (UNKNOWN_CARD,)]
         return sum(
             (max(each.get(resource, NOTHING) for each in amounts_on) for resource in resources), NOTHING
         )
 
-    alike: dict[CandidateClasses, list[GPUResource]] = defaultdict(list)
+    by_candidates: dict[CandidateClasses, list[GPUResource]] = defaultdict(list)
     for resource in requested:
-        left = candidates_for_resource(resource, candidates, catalogue.classes, catalogue.resource_mapping)
-        alike[left].append(resource)
+        narrowed = candidates_for_resource(
+            resource, candidates, catalogue.classes, catalogue.resource_mapping
+        )
+        by_candidates[narrowed].append(resource)
     parts: list[Vector] = []
-    for left, listed in alike.items():
-        most_on = partial(most, tuple(listed))
-        possible = frozenset(kinds[each.name] for each in left.classes)
+    for narrowed, resources in by_candidates.items():
+        most_on = partial(most, tuple(resources))
+        possible = frozenset(kinds[each.name] for each in narrowed.classes)
         in_total = most_on(
-            possible if left.is_narrowed else frozenset(Card(each.weights) for each in possible)
+            possible if narrowed.is_narrowed else frozenset(Card(each.weights) for each in possible)
         )
         parts.append({GPUS: in_total})
         parts.append(
             {
                 key: most_on(frozenset(kinds[each.name] for each in classes))
-                for key, classes in _by_class(left, unclassified_pods).items()
+                for key, classes in _by_class(narrowed, unclassified_pods).items()
             }
         )
-    return _demand(total(parts), alike, unclassified_pods)
+    return _demand(total(parts), by_candidates, unclassified_pods)
 
 
 def _upper_bound(

@@ -271,7 +271,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and chosen.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
-        family = case.selection.gpu_classes.family(fitting[0].family) if fitting else ()
+        family = case.selection.gpu_classes.of_family(fitting[0].family) if fitting else ()
         is_family = len(fitting) > 1 and set(family) == set(fitting)
         names = [fitting[0].family] if is_family else list(case.selection.names_to_suggest(fitting))
         by_name = case.selection.advice_to_name(names) if fitting else ClassAdvice()

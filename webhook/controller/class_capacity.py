@@ -44,6 +44,8 @@ log = logging.getLogger("gpu_admission.controller")
 
 @dataclass(eq=False)
 class CapacityWriter:
+    """Writes the ConfigMap in `namespace`, and the status of each GPUClass of the cluster."""
+
     api: ApiClient
     namespace: str
     usage_cache: UsageCache

@@ -55,6 +55,8 @@ class TeamMembership:
     `moved` is called with a namespace that now belongs to another team or to none, and the names of the teams that it left and
     entered; also if it was created or deleted. If only its place among the first MAX_NAMESPACES of its team changed, `moved` gets
     the namespace alone. `changed` is called with a ClusterGPUQuota before and after a change.
+
+    Hears: namespaces.
     """
 
     def __init__(self, api: ApiClient, namespaces: Namespaces) -> None:

@@ -20,12 +20,14 @@ from policies.pods.pod import Pod, decode_pod
 from policies.registry import PLACING
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation, not_repeated
 
-MAX_TRIED, MOST_BYTES, MOST_AMOUNTS, FEW = 48, 32 * 1024, 128, 8
-"""Edited pods of one decision that are tried, and bytes and extended resources of all of them. Each takes some 0.5 ms, of 30
-resources 5 ms. No other choice is offered.
-
-Of a pod so long that only a FEW could be tried, and not all, the choices are offered as the rules made them.
-"""
+MAX_TRIED = 48
+"""Edited pods of one decision that are tried. Each takes some 0.5 ms, of 30 resources 5 ms. No other choice is offered."""
+MOST_BYTES = 32 * 1024
+"""Of all edited pods of one decision, in JSON."""
+MOST_AMOUNTS = 128
+"""Extended resources of all edited pods of one decision."""
+FEW = 8
+"""If fewer choices than this could be tried, and not all, because the pod is so long, they are offered as the rules made them."""
 
 PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created now."""
@@ -51,7 +53,7 @@ def with_tried_choices(
         trials = _Trials(decision, pod, text, most, phases_of) if most >= max(needed, 1) else None
     except msgspec.MsgspecError:
         trials = (
-            None  # of a hostile pod, such as a number of many digits: it cannot be written as it was read
+            None  # A hostile pod, such as one with a number of many digits, cannot be written as it was read.
         )
     if trials is None:
         return decision

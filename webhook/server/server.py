@@ -29,10 +29,10 @@ from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 
 EXIT_BAD_START = 2
-# The master kills a worker that still runs this long after its deadlines.
 _MARGIN_SECONDS = 5
-# At the end, how long an idle connection stays open: a request on it may be on its way.
+"""The master kills a worker that still runs this long after its deadlines."""
 _IDLE_CLOSE_SECONDS = 1.0
+"""How long an idle connection stays open at the end: a request on it may be on its way."""
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the heartbeat file of gunicorn must not wait for a disk
 
 logger = logging.getLogger("gpu_admission.server")

@@ -29,11 +29,12 @@ class OwnerDeadlines:
 
     def lookup(self, deadline: float) -> OwnerLookup:
         """Return the lookup of one review. It ends by the review's own `deadline`, a moment of `monotonic`."""
-        return partial(self._of, deadline)
+        return partial(self._deadline_of, deadline)
 
-    def _of(
+    def _deadline_of(
         self, deadline: float, namespace: str, owner: OwnerReference, workload_kind: WorkloadKind
     ) -> int | None:
+        """Return the seconds after which the owner ends its pods, None if it has no deadline. Raises OwnerUnread."""
         # Users write owner references. No object has such a name or uid, so nothing is read.
         if not (
             is_dns_subdomain(owner.name) and is_uid(owner.uid) and len(owner.api_version) <= LONGEST_NAME

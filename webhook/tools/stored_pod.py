@@ -67,6 +67,11 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     scheduling_gates: tuple[Named, ...] | None = None
 
 
+def without_attempts(message: str) -> str:
+    """Return why a scheduler finds no node, without what else it tried."""
+    return _ATTEMPTS.split(message)[0]
+
+
 class StoredPod(msgspec.Struct, frozen=True):
     """The fields of a stored pod that say why it does not run. Owners are read as this, too: their lists have metadata only."""
 
@@ -106,7 +111,7 @@ class StoredPod(msgspec.Struct, frozen=True):
             return ""
         conditions = (each for each in self.status.conditions or () if each["type"] == "PodScheduled")
         message = next((each.get("message", "") for each in conditions if each["status"] == "False"), "")
-        return _ATTEMPTS.split(str(message))[0]
+        return without_attempts(str(message))
 
     @property
     def is_unconsidered(self) -> bool:

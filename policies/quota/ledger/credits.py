@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from policies.quota.amounts import Vector, positive_difference, texts, total
 from policies.quota.waiting import creation_timestamp
 
-LIMIT, LEAST_PARTS = 64 * 1024, 16
-"""Maximum characters of the credits in one object. Each of its ledgers has an equal part, at most a 16th: some 280 ends."""
+MAX_CHARACTERS = 64 * 1024
+"""Maximum characters of the credits in one object. Each of its ledgers has an equal part."""
+MIN_PARTS = 16
+"""A ledger has at most a 16th, also if the object has fewer ledgers: some 280 ends."""
 REPLACED_MS = 60_000
 """A pod goes first in line if it was created at most this long after the pod that it replaces ended."""
 KEPT_MS = 3_000
@@ -69,7 +71,7 @@ def credited(known: Credits, added: Iterable[Credit], ledgers: int) -> Credits:
     """Return the credits with `added`, for an object with this number of ledgers. Beyond the space, the oldest ends go."""
     all_of = {_kind(each): replace(each, ended=()) for each in (*known, *added)}
     ends = sorted(((at, each) for each in (*known, *added) for at in each.ended), key=itemgetter(0))
-    space = LIMIT // max(LEAST_PARTS, ledgers)
+    space = MAX_CHARACTERS // max(MIN_PARTS, ledgers)
     stay: dict[_Kind, list[int]] = {kind: [] for kind in all_of}
     for at, each in reversed(ends):
         kind = _kind(each)

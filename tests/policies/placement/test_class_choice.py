@@ -193,7 +193,7 @@ def test_classes_with_nodes(
 ) -> None:
     found, [named] = selection(autoscaled_classes=autoscaled, nodes=nodes), CLASSES.named({name})
 
-    assert (found.has_own_nodes(named), found.name_with_nodes(named, [named]) is not None) == (want, want)
+    assert (found.has_own_nodes(named), found.label_with_nodes(named, [named]) is not None) == (want, want)
 
 
 def test_what_may_be_meant() -> None:

@@ -143,12 +143,6 @@ MPI_POLICY = {"mpi": {"numProcPerNode": 1}}
         ),
         "",
     ),
-    serve_llm_on_tpus=(
-        ray_service(
-            llms({"tensor_parallel_size": 8}, {"accelerator_config": {"kind": "tpu"}}, num_replicas=1), gpus=4
-        ),
-        "",
-    ),
     serve_without_a_bound=(ray_service(served(1, num_replicas=9), gpus=4, elastic=True), ""),
     serve_without_workers=(ray_service(served(1, num_replicas=9), gpus=4, replicas=0), ""),
     serve_on_no_gpus=(ray_service(served(1, num_replicas=9), gpus=0), ""),

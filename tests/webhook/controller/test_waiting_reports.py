@@ -5,6 +5,7 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
@@ -28,6 +29,8 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.waiting_reports import REPEAT_SECONDS, WaitingReports
 from webhook.quota.counted_records import Blueprint, PodRecord, WaitingPod
 from webhook.quota.documents import PlaceInLine, WaitingPods
+from webhook.tools.stored_pod import StoredPod
+from webhook.tools.why.line import line_cause
 
 LEDGER = quota_ledger(
     hard={"gpus": Fraction(16), "classes/nvidia-a100": Fraction(4)},
@@ -233,6 +236,9 @@ def test_why_a_pod_waits(world: World, waiters: list[Waiter], fields: dict[str, 
 
     assert shown is not None
     assert [each.message for each in shown.next] == [message]
+    stored = msgspec.convert({"metadata": {"name": "one", "namespace": "team"}}, StoredPod)
+    cause = line_cause(stored, None, shown.next[0], {}, "#gpu", datetime(2026, 11, 27, tzinfo=UTC))
+    assert cause.message.partition(": ")[2] == message, "what `why` and the console say"
     world.clock.now += REPEAT_SECONDS
     world.turn(*waiters, **fields)
     events = (

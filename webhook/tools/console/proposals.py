@@ -115,8 +115,8 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
 
     def attempt(violations: Sequence[Violation]) -> bool:
         nonlocal now, evaluation
-        edits = chain.from_iterable(_proposed(each.finding) for each in violations)
-        trial = with_edits(now, {(path_parts(edit.path), plain(edit.value)) for edit in edits})
+        edits = dict.fromkeys(chain.from_iterable(_proposed(each.finding) for each in violations))
+        trial = with_edits(now, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
             rejected.update(violation.finding for violation in violations if len(violations) == 1)

@@ -117,6 +117,7 @@ class MemberRow(NamedTuple):
     gpus: Fraction
     of: Fraction
     quota: summaries.QuotaSummary | None
+    is_guaranteed: bool
 
 
 def members(status: ClusterStatus, name: str) -> list[MemberRow]:
@@ -130,11 +131,16 @@ def members(status: ClusterStatus, name: str) -> list[MemberRow]:
         each.namespace: each for each in status.quotas if each.team is not None and each.team.name == name
     }
     gpus = {namespace: each.row.held if each.row else NOTHING for namespace, each in quotas.items()}
+    guaranteed = set[str]()
     for member in team.largest if team else ():
         gpus[member.name] = member.held.get(GPUS, NOTHING)
+        guaranteed |= {member.name} if member.guaranteed else set()
     for quota in quotas.values():
         granted = granted or (quota.team.hard.get(GPUS, NOTHING) if quota.team else NOTHING)
-    rows = (MemberRow(namespace, held, granted, quotas.get(namespace)) for namespace, held in gpus.items())
+    rows = (
+        MemberRow(namespace, held, granted, quotas.get(namespace), namespace in guaranteed)
+        for namespace, held in gpus.items()
+    )
     return sorted(rows, key=lambda row: (-row.gpus, row.namespace))
 
 

@@ -21,7 +21,7 @@ from policies.registry import QUOTA_RULE
 from policies.rules.gpu_class import CLASS_CONTRADICTION
 from policies.times import utc
 from webhook.tools.status.denials import ClusterEvent
-from webhook.tools.stored_pod import StoredPod
+from webhook.tools.stored_pod import StoredPod, without_attempts
 from webhook.tools.why.explanation import (
     Answer,
     Awaited,
@@ -232,7 +232,7 @@ def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
         merged[key] = ObservedEvent(
             about=event.owner,
             reason=event.reason,
-            message=newer.message if newer else event.denial or event.message,
+            message=newer.message if newer else event.denial or without_attempts(event.message),
             count=event.times + (newer.count if newer else 0),
             last=newer.last if newer else event.last,
         )

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.ledger.credits import LIMIT, Credit, credited, owner_key
+from policies.quota.ledger.credits import MAX_CHARACTERS, Credit, credited, owner_key
 from policies.quota.ledger.reservations import LIMIT as RESERVATIONS
 from policies.quota.ledger.reservations import Reservation, Reservations
 from policies.quota.ledger.team import Team
@@ -49,7 +49,7 @@ def test_ends_of_an_owner_and_demand_are_together(
     in_a_team_of_500=(500, 2, 1),
 )
 def test_the_newest_ends_stay_within_the_room(ledgers: int, of_one: int, of_others: int) -> None:
-    room = LIMIT // max(16, ledgers)
+    room = MAX_CHARACTERS // max(16, ledgers)
 
     (found,) = credited((ends(*range(500)),), [ends(*range(500, 1000))], ledgers)
     assert found == ends(*range(1000 - len(found.ended), 1000))

@@ -97,6 +97,17 @@ def test_a_team_shows_its_namespaces_and_their_holders() -> None:
     assert "4 of 20, those with the most GPUs first" in text
 
 
+def test_a_guarantee_does_not_read_as_use() -> None:
+    largest = (
+        QuotaHolder(name="vision-cv", held={"gpus": Fraction(8)}, guaranteed=True),
+        QuotaHolder(name="vision-lab", held={"gpus": Fraction(15)}),
+    )
+    text = shown("/teams/team-vision", {}, seen(replace(TEAM, largest=largest)))
+
+    amounts = re.findall(r'<td class="of-amount number">(.*?)</td>', text)
+    assert [re.sub("<[^>]*>", "", each) for each in amounts] == ["15", "8 (guaranteed) of 16"]
+
+
 def test_a_team_shows_whom_to_ask_and_what_its_namespaces_are_granted() -> None:
     team = replace(TEAM, granted={"gpus": Fraction(40)}, contact="#vision <leads>")
     text = shown("/teams/team-vision", {}, seen(team))
@@ -131,6 +142,7 @@ def test_what_a_namespace_has_is_what_it_holds_or_is_guaranteed() -> None:
     largest = (QuotaHolder(name="vision-cv", held={"gpus": Fraction(8)}),)
     (row,) = members(seen(replace(TEAM, largest=largest)), "team-vision")
 
+    assert not row.is_guaranteed
     assert (row.namespace, row.gpus, row.of, row.quota) == ("vision-cv", Fraction(8), Fraction(64), CV)
     assert row.quota is not None
     assert row.quota.state is QuotaState.READY

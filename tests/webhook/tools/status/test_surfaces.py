@@ -3,6 +3,7 @@
 Where somebody may not read what a fact is taken from, the surface names the right, and shows no other number.
 """
 
+import html
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, QUOTA, clus
 from tests.webhook.tools.status.published import CONFIG_MAP, published
 from webhook.commands import main
 from webhook.tools.console.app import console_server
+from webhook.tools.why.explaining import explain
 
 A100, GPU = "nvidia-a100-80gb", "nvidia.com/gpu"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
@@ -166,3 +168,31 @@ def test_what_is_free_of_a_class(tmp_path: Path, refused: tuple[str, ...], want:
     found = shown(tmp_path, served(2, refused))
     free = {name: next(iter(re.findall(pattern, found[name])), None) for name, pattern in FREE.items()}
     assert free == dict.fromkeys(FREE, want), found
+
+
+CORDONED, TAINTED = (
+    {**NODE, "spec": spec}
+    for spec in ({"unschedulable": True}, {"taints": [{"key": "own", "effect": "NoSchedule"}]})
+)
+
+
+@cases(
+    ("nodes", "refused", "remedy"),
+    a_full_node=([NODE], (), "wait until 4 are free on one node"),
+    a_full_node_for_a_tenant=([NODE], TENANT, "wait until 4 are free on one node"),
+    a_cordoned_node=([CORDONED], (), "ask the platform team to uncordon one of them"),
+    no_node=([], (), f"ask the platform team for nodes of {A100}"),
+    a_taint=([TAINTED], (), "add {key: own, operator: Exists, effect: NoSchedule} if the pod may run there"),
+)
+def test_what_to_do_reads_alike(
+    tmp_path: Path, nodes: list[JSON], refused: tuple[str, ...], remedy: str
+) -> None:
+    objects = {**served(2, refused), **({NODES: nodes, PODS: [waiting()]} if nodes != [NODE] else {})}
+    found = shown(tmp_path, objects)
+    with ApiServer(tmp_path, answering(objects)) as server:
+        reasons = explain(server.client(), "pod", "p", "ml", datetime.now(UTC)).reasons
+
+    assert any(each.remedy.startswith(remedy) for each in reasons), reasons
+    for text in (each for reason in reasons for each in (reason.message, reason.remedy)):
+        assert text in found["why"]
+        assert text in html.unescape(found["Why?"])

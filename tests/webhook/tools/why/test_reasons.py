@@ -434,3 +434,11 @@ def test_denials_of_one_owner_are_one_line() -> None:
         ("Job/train", 3, 3, "pod ml/train-2: no [gpu-quota]"),
         ("Job/train", 1, 2, "exceeded quota: compute"),
     ]
+
+
+def test_what_the_scheduler_tried_is_no_second_sentence() -> None:
+    said = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
+    tried = f"{said}. no new claims to deallocate, preemption: 0/3 nodes are available: 3 No preemption victims found."
+    _, _, reasons = answer_of(situation(pods=[unschedulable("train-0", tried)], nodes=None))
+    (shown,) = observed_events([event(tried)])
+    assert (reasons[0].message, shown.message) == (f"Pod train-0 finds no node: {said}", said)
