@@ -15,15 +15,23 @@ ACCELERATOR = (
 _ACCELERATOR = re.compile(ACCELERATOR)
 
 
-def unmapped_accelerators(container: Container, resource_mapping: ResourceMapping) -> list[str]:
-    """Return the names of such resources of which the container requests more than 0, as the kubelet reads it."""
-    return [
+def other_resources(container: Container, resource_mapping: ResourceMapping) -> list[str]:
+    """Return the extended resources, other than GPUs, of which the container requests more than 0, as the kubelet reads it."""
+    resources = container.resources
+    if resources is None:
+        return []
+    names = [
         name
-        for name, raw in {**container.requests, **container.limits}.items()
-        if "/" in name
-        and resource_mapping.resource(name) is None
-        and _ACCELERATOR.search(name.lower())
-        and not resource_mapping.knows(name)
-        and (quantity := readable(raw)) is not None
-        and quantity.nano > 0
+        for amounts in (resources.limits, resources.requests)
+        for name in amounts or ()
+        if "/" in name and resource_mapping.resource(name) is None
     ]
+    if not names:  # as in most containers
+        return names
+    effective = {**container.requests, **container.limits}
+    amounts = {name: readable(effective[name]) for name in names}
+    return [name for name, amount in amounts.items() if amount is not None and amount.nano > 0]
+
+
+def is_unmapped_accelerator(name: str, resource_mapping: ResourceMapping) -> bool:
+    return _ACCELERATOR.search(name.lower()) is not None and not resource_mapping.knows(name)

@@ -16,7 +16,7 @@ Warns:   of variables beside a request, or where a fraction scheduler serves, wh
          containers in pods for GPU nodes, of pods that go to GPU nodes without requesting a GPU, of unmapped accelerators.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -26,13 +26,12 @@ from policies.finding import Edit, Edits, Finding, Reason, Severity, together
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.resource_mapping import NVIDIA_GPU
-from policies.gpus.unmapped import unmapped_accelerators
+from policies.gpus.unmapped import is_unmapped_accelerator, other_resources
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
-from policies.pods.quantity import readable
 from policies.pods.tolerations import overlaps
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from policies.rules import gpu_toleration
@@ -101,19 +100,24 @@ def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> 
             container = place.container
             is_set = any(variable.name == VARIABLE for variable in container.env or ())
             has_gpu = container.name == served or context.resource_mapping.container_requests_gpus(container)
-            if not is_set and not has_gpu and not unmapped(patch.pod, place, context):
+            if not is_set and not has_gpu and not any(unmapped(patch.pod, [place], context)):
                 patch.add_env(place, VARIABLE, VOID)
     yield from ()
 
 
-def unmapped(pod: Pod, place: ContainerPlace, context: Context) -> list[str]:
-    """Return the names by which the container requests accelerators that no mapping has, and that some node may have.
+def unmapped(
+    pod: Pod, places: Iterable[ContainerPlace], context: Context
+) -> Iterator[tuple[str, ContainerPlace]]:
+    """Yield the names by which containers request accelerators that no mapping has, and that some node may have.
 
     A kubelet ignores such a resource if its node lacks it, which no scheduler prevents with a nodeName.
     """
-    on_nodes = context.nodes.resources if context.nodes is not None else ()
-    names = [] if pod.spec.node_name else unmapped_accelerators(place.container, context.resource_mapping)
-    return [name for name in names if not on_nodes or name in on_nodes]
+    mapping = context.resource_mapping
+    for place in () if pod.spec.node_name else places:
+        for name in other_resources(place.container, mapping):
+            there = context.nodes.resources if context.nodes is not None else ()
+            if (not there or name in there) and is_unmapped_accelerator(name, mapping):
+                yield name, place
 
 
 def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
@@ -127,12 +131,12 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
             yield _exposed(
                 path=path, value=value, message=ANNOTATED, **_request_instead(pod, context, Edit(path))
             )
-    yield from views(pod, context)
-    names = {name: place for place in reversed(pod.places) for name in unmapped(pod, place, context)}
-    for name, place in names.items():
-        if (
-            context.resource_mapping.misspelt(name) is None
-        ):  # rule ineffective-fields says which name is meant
+    having_others = [each for each in pod.places if other_resources(each.container, context.resource_mapping)]
+    yield from views(pod, having_others, context)
+    accelerators = dict(reversed(tuple(unmapped(pod, having_others, context))))
+    for name, place in reversed(accelerators.items()):
+        # Of a misspelt name, rule ineffective-fields says which is meant.
+        if context.resource_mapping.misspelt(name) is None:
             yield _warning(
                 reason=UNMAPPED_RESOURCE,
                 path=place.amount_paths(name)[0],
@@ -140,7 +144,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 message=UNMAPPED,
                 ask=MAP_IT(name),
             )
-    requests_gpu = bool(names) or context.resource_mapping.pod_requests_gpus(pod)
+    requests_gpu = bool(accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
@@ -227,17 +231,15 @@ def mounts(pod: Pod, context: Context) -> Iterator[Finding]:
             )
 
 
-def views(pod: Pod, context: Context) -> Iterator[Finding]:
+def views(pod: Pod, places: Iterable[ContainerPlace], context: Context) -> Iterator[Finding]:
     """Deny resources that show all cards of the node, such as those for monitoring."""
-    for place in pod.places:
-        container = place.container
-        for name, raw in {**container.requests, **container.limits}.items():
-            quantity = readable(raw) if exposure.shows_all_cards(name) else None
-            if quantity is not None and quantity.nano > 0:
+    for place in places:
+        for name in other_resources(place.container, context.resource_mapping):
+            if exposure.shows_all_cards(name):
                 paths = place.amount_paths(name)
                 yield _exposed(
                     path=paths[0],
-                    container=container.name,
+                    container=place.container.name,
                     message=VIEW,
                     **_request_instead(pod, context, *map(Edit, paths), of=place),
                     is_example=True,  # as of agents and exporters
