@@ -181,6 +181,10 @@ class Asked(msgspec.Struct, frozen=True):
     value: Value = None
 
 
+Change = tuple[Asked | Edit, ...]
+"""What the contact changes together, and what the author then edits."""
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem of a pod, or advice.
 
@@ -191,7 +195,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
       knows the right value, so nothing may write it unasked.
     awaits: what removes the finding if it is awaited.
     remedy: choices and wait in words; "" if the edits say it. ask: what the people who run the cluster can do, as an infinitive
-      ("to raise spec.hard.gpus"); asks: the same as changes, each of which removes the finding alone.
+      ("to raise spec.hard.gpus"); asks: the same as data, each change of which removes the finding alone.
     rule: its id. The evaluation fills in `rule` and `contact` if they are not set.
     details: further facts, for lines of their own in a denial.
     """
@@ -209,14 +213,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     awaits: Wait | None = None
     remedy: str = ""
     ask: str = ""
-    asks: tuple[Asked, ...] = ()
+    asks: tuple[Change, ...] = ()
     details: tuple[str, ...] = ()
     contact: str = PLATFORM_TEAM
 
     @property
     def escalation(self) -> str:
-        """In words, e.g. `ask the platform team to raise spec.hard.gpus`; empty without `ask`."""
-        return f"ask {self.contact} {self.ask}" if self.ask else ""
+        """In words, e.g. `ask the platform team for nodes of nvidia-l4, then set a: b`; empty without `ask`."""
+        edits = (tuple(each for each in change if isinstance(each, Edit)) for change in self.asks)
+        then = in_words(filter(None, edits))
+        return f"ask {self.contact} {self.ask}{then and f', then {then}'}" if self.ask else ""
 
     def of(self, rule: str, contact: str) -> "Finding":
         """Return the finding with this rule and contact, where it names none of its own."""
@@ -227,10 +233,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def at(self, path_of: Callable[[str], str]) -> "Finding":
         """Return the finding about the same fields of another object, such as a workload. `path_of` returns their paths there."""
-        choices = tuple(
-            tuple(Edit(path_of(edit.path), edit.value) for edit in edits) for edits in self.choices
+
+        def located(edit: Edit) -> Edit:
+            return Edit(path_of(edit.path), edit.value)
+
+        choices = tuple(tuple(map(located, edits)) for edits in self.choices)
+        asks = tuple(
+            tuple(located(each) if isinstance(each, Edit) else each for each in change)
+            for change in self.asks
         )
-        return replace(self, path=path_of(self.path), choices=choices)
+        return replace(self, path=path_of(self.path), choices=choices, asks=asks)
 
     @property
     def fix(self) -> Edits:

@@ -22,6 +22,8 @@ settings.register_profile(
 settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=60)
 settings.register_profile("least", parent=settings.get_profile("quick"), max_examples=4)  # tests/sentences.py
 settings.load_profile("quick")
+# Without bytecode every process that a test starts compiles all of it again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Half of what the tests cost are API servers, which collect garbage less often with these: up to 1 GiB each.
 os.environ.setdefault("GOGC", "1600")
 os.environ.setdefault("GOMEMLIMIT", "1GiB")

@@ -1,5 +1,6 @@
 """The amount of a GPU resource in a container, and findings about it."""
 
+from fractions import Fraction
 from typing import cast
 
 import msgspec
@@ -32,6 +33,8 @@ NOUNS = {
     Measure.CORE_MILLIS: "thousandths of a GPU",
 }
 """The unit of each measure but whole devices, in the plural."""
+PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
+"""By number of quarters."""
 
 
 class Amount(msgspec.Struct, frozen=True):

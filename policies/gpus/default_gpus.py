@@ -96,7 +96,7 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
         path, container, value = last.path, last.place.container.name, str(last.amount)
         finding = _warning(path=path, container=container, value=value, message=_origin(defaults))
         if without_gpus(pod, defaults, limits) is None:
-            yield _asking(finding, last)
+            yield _asking(finding, [last])
         else:
             edits = _edits(defaults)
             yield replace(
@@ -104,16 +104,21 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
             )
 
 
-def explained(finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool, removes: bool) -> Finding:
+def explained(
+    finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool, removes: bool | None
+) -> Finding:
     """Return a denial with the LimitRange that gave the GPUs it is about, and what its author can write.
 
-    all_of_pod: the pod has no other GPUs. removes: without them, it would not be denied.
+    all_of_pod: the pod has no other GPUs. removes: without them, it would not be denied; None if LimitRanges refuse it then.
     """
-    if not (all_of_pod or finding.path in {"", "spec", *(each.path for each in defaults)}):
+    own = [each for each in defaults if each.path == finding.path]
+    is_of_pod = all_of_pod and ".resources." not in finding.path
+    if not (own or is_of_pod or finding.path in {"", "spec"}):
         return finding
     finding = replace(finding, message=f"{finding.message}; {_origin(defaults)}")
     if not removes:
-        return finding if finding.ask or not all_of_pod else _asking(finding, defaults[0])
+        is_asked = removes is None and all_of_pod and not finding.ask
+        return _asking(finding, own or defaults) if is_asked else finding
     edits = _edits(defaults)
     words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
@@ -139,11 +144,14 @@ def _origin(defaults: Sequence[Default]) -> str:
     )
 
 
-def _asking(finding: Finding, default: Default) -> Finding:
-    asked = Asked(LIMIT_RANGE, f"spec.limits[{default.item}]")
-    return replace(
-        finding, ask=f"to take {default.resource} out of LimitRange {default.limit_range}", asks=(asked,)
-    )
+def _asking(finding: Finding, defaults: Sequence[Default]) -> Finding:
+    """Return the finding with the question to take all that one LimitRange gave out of it."""
+    first = defaults[0]
+    given = [each for each in defaults if each.limit_range == first.limit_range]
+    resources = " and ".join(sorted({each.resource for each in given}))
+    items = dict.fromkeys(each.item for each in given)
+    asked = tuple(Asked(LIMIT_RANGE, f"spec.limits[{item}]") for item in items)
+    return replace(finding, ask=f"to take {resources} out of LimitRange {first.limit_range}", asks=(asked,))
 
 
 # ---- what refuses it
@@ -175,7 +183,7 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
         choices=together(*edits),
         ask=f"to remove {field} from LimitRange {refusal.limit_range}",
-        asks=(Asked(LIMIT_RANGE, field),),
+        asks=((Asked(LIMIT_RANGE, field),),),
     )
 
 

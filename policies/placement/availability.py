@@ -27,9 +27,9 @@ from policies.gpus.resource_mapping import (
     ResourceMapping,
 )
 from policies.gpus.vendors import MIG_SLICE
-from policies.placement.class_advice import MAX_NAMES_LISTED, alternatives_in_words
-from policies.placement.class_choice import offers, without_pins
-from policies.placement.class_use import ClassUse
+from policies.placement.class_advice import alternatives_in_words, listed
+from policies.placement.class_choice import without_pins
+from policies.placement.class_use import ClassUse, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
@@ -99,6 +99,10 @@ class Availability:
         self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
 
     @property
+    def knows_nodes(self) -> bool:
+        return self._nodes is not None
+
+    @cached_property
     def _recommended(self) -> Sequence[GPUClass]:
         """The allowed classes to recommend: of the pod, or else the default, or else all."""
         default = self._gpu_classes.resolve(self.use.default or "")
@@ -209,7 +213,7 @@ class Availability:
             message,
             f"request {alternatives_in_words(offered)}" if offered else "",
             Severity.WARNING,
-            names=tuple(offered[:MAX_NAMES_LISTED]),
+            names=tuple(listed(offered)),
         )
 
     def _is_missing(self, name: str) -> bool:

@@ -1,12 +1,13 @@
 """How a pod gets another class, and what to ask for if no node takes it."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
-from policies.finding import Asked, Edits, Finding, Reason, Severity
+from policies.finding import Asked, Change, Edits, Finding, Reason, Severity
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 
+T = TypeVar("T")
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 MAX_NAMES_LISTED = 3
 """Names in one message."""
@@ -21,7 +22,7 @@ class ClassAdvice(NamedTuple):
     choices: tuple[Edits, ...] = ()
     remedy: str = ""
     ask: str = ""
-    asks: tuple[Asked, ...] = ()
+    asks: tuple[Change, ...] = ()
 
 
 def or_autoscaled(classes: str) -> str:
@@ -29,15 +30,39 @@ def or_autoscaled(classes: str) -> str:
     return f", or to name {classes} in {AUTOSCALED} if an autoscaler adds them" if classes else ""
 
 
-def nodes_of(classes: Iterable[str]) -> tuple[Asked, ...]:
+def nodes_of(classes: Iterable[str]) -> tuple[Change, ...]:
     """Return what asking for nodes of one of the classes asks for."""
-    return tuple(Asked("Node", "", name) for name in classes)
+    return tuple((Asked("Node", value=name),) for name in classes)
+
+
+def asking_for_classes(
+    edits: Mapping[str, Edits], namespace: str, *, is_allowed: bool, needs_nodes: bool
+) -> ClassAdvice:
+    """Return whom to ask for one of these classes, and the edits of the pod that follow. Empty without classes."""
+    classes = alternatives_in_words([*edits])
+    ask = f"for nodes of {classes}"
+    if not is_allowed:
+        ask = f"to allow {classes} in namespace {namespace}{', and for nodes of it' if needs_nodes else ''}"
+    changes = (
+        (
+            *(() if is_allowed else (Asked("GPUPolicy", ALLOWED_PATH, name),)),
+            *((Asked("Node", value=name),) if is_allowed or needs_nodes else ()),
+            *of_pod,
+        )
+        for name, of_pod in listed([*edits.items()])
+    )
+    return ClassAdvice(ask=ask, asks=tuple(changes)) if edits else ClassAdvice()
+
+
+def listed(names: Sequence[T]) -> Sequence[T]:
+    """Return the names, or what stands for them, that one message lists: "1 more" is not shorter than a name."""
+    return names if len(names) == MAX_NAMES_LISTED + 1 else names[:MAX_NAMES_LISTED]
 
 
 def alternatives_in_words(names: Sequence[str]) -> str:
-    """Return `a or b`, `a or b or c or 2 more`."""
-    listed = " or ".join(names[:MAX_NAMES_LISTED])
-    return f"{listed} or {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else listed
+    """Return `a or b`, `a or b or c or d`, `a or b or c or 2 more`."""
+    words, left = " or ".join(listed(names)), len(names) - len(listed(names))
+    return f"{words} or {left} more" if left else words
 
 
 def about_annotation(

@@ -10,9 +10,9 @@ from policies.models.memory import ModelNeed, enough_cards, model_need
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import (
     AUTOSCALED_PATH,
-    MAX_NAMES_LISTED,
     ClassAdvice,
     alternatives_in_words,
+    listed,
     nodes_of,
     or_autoscaled,
 )
@@ -74,7 +74,7 @@ class ClassCase:
         by_annotation = self.selection.advice_to_name(list(values_of))
         firsts = [value for each in values_of.values() for value in each[:1]]
         values = alternatives_in_words(firsts)
-        selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in firsts[:MAX_NAMES_LISTED]))
+        selectors = either(*(Edit(f"spec.nodeSelector[{key}]", value) for value in listed(firsts)))
         if self.placed_by is not None:
             return ClassAdvice(selectors, f"{self.placed_by.instead} nodeSelector {key}: {values}")
         if pinned is None or self.is_requested or pinned.is_injected:
@@ -116,7 +116,7 @@ class ClassCase:
         if known_otherwise:
             known, label = known_otherwise[0]
             ask = f"to set label {key}={label} on nodes with {known}"
-            return ClassAdvice(ask=ask, asks=(Asked("Node", f"metadata.labels[{key}]", label),))
+            return ClassAdvice(ask=ask, asks=((Asked("Node", f"metadata.labels[{key}]", label),),))
         selection, usable, need = self.selection, self.on_nodes(nodes), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.label_with_nodes(each, holding) for each in holding):
@@ -127,10 +127,9 @@ class ClassCase:
             (each for each in values if each not in pinned and gpu_classes.of_family(each)), None
         ):
             # Nodes may have the names of classes, which its pin does not match.
-            asked = Asked("Node", f"metadata.labels[{key}]", family)
-            return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=(asked,))
+            return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=nodes_of([family]))
         ask = f"for nodes of {names}{or_autoscaled(names)}"
-        autoscaled = (Asked("GPUPolicy", AUTOSCALED_PATH, name) for name in sorted(pinned))
+        autoscaled = ((Asked("GPUPolicy", AUTOSCALED_PATH, name),) for name in sorted(pinned))
         return ClassAdvice(ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
 
     def _admits(self, classes: Iterable[GPUClass]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -10,18 +11,18 @@ from msgspec.structs import replace
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
 from policies.gpus.cards import vendor
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
 from policies.placement.class_advice import (
-    ALLOWED_PATH,
     ANNOTATION_PATH,
     MAX_NAMES_LISTED,
     ClassAdvice,
     about_annotation,
     alternatives_in_words,
-    nodes_of,
+    asking_for_classes,
+    listed,
 )
-from policies.placement.class_use import ClassUse
+from policies.placement.class_use import ClassUse, offers
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import allows_label, pinning
@@ -81,6 +82,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     nodes: NodeFacts | None = None
     amounts: Mapping[str, int] = {}
     """The amounts of resources that nodes must have. Empty if the nodes are not known."""
+    is_placed: bool = False
+    """Whether something else than the scheduler places the pod, so that its annotation of a class has no effect."""
     tolerations_of: Callable[[Sequence[GPUClass]], Sequence[Toleration]] = lambda _classes: ()
     """The tolerations that the policy gives a pod of these classes."""
 
@@ -104,8 +107,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def advice_to_name(self, names: Sequence[str]) -> ClassAdvice:
         """Return the advice to name one of these classes or families by annotation."""
-        choices = either(*(Edit(ANNOTATION_PATH, name) for name in names[:MAX_NAMES_LISTED]))
-        return ClassAdvice(choices, f"set {GPU_CLASS}: {alternatives_in_words(names)}")
+        choices = either(*(Edit(ANNOTATION_PATH, name) for name in listed(names)))
+        where = " of gpu-admission classes" if len(names) > len(choices) else ""
+        return ClassAdvice(choices, f"set {GPU_CLASS}: {alternatives_in_words(names)}{where}")
 
     def certainly_takes(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
@@ -195,21 +199,34 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
         offering = [each for each in self.gpu_classes if self.may_offer(each)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
-        choices = tuple(self._edits_to_resource(name) for name in sorted(alternatives)[:MAX_NAMES_LISTED])
-        advice = ClassAdvice(choices, remedy)
+        choices = tuple(self._edits_to_resource(name) for name in listed(sorted(alternatives)))
         if not offering:
             ask = f"for a GPUClass with {self.requested_words}"
-            return advice._replace(ask=ask, asks=(Asked("GPUClass"),))
-        if names := self._names_with_nodes(self.allowed_of(offering)):
-            return advice._replace(ask=f"for nodes of {alternatives_in_words(names)}", asks=nodes_of(names))
-        names = self._names_with_nodes(offering)
-        ask = f"to allow {alternatives_in_words(names)} in namespace {self.namespace}"
-        asks = tuple(Asked("GPUPolicy", ALLOWED_PATH, name) for name in names[:MAX_NAMES_LISTED])
-        return advice._replace(ask=ask, asks=asks)
+            return ClassAdvice(choices, remedy, ask, ((Asked("GPUClass"),),))
+        large_enough = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
+        permitted = self.allowed_of(large_enough)
+        taking = () if permitted else tuple(c for c in large_enough if self.label_with_nodes(c, (c,)))
+        with_nodes = tuple(filter(self._surely_has_nodes, permitted or large_enough))
+        wanted = taking or with_nodes or permitted or large_enough
+        return asking_for_classes(
+            {each.name: self._edits_to_get(each) for each in wanted},
+            self.namespace,
+            is_allowed=bool(permitted),
+            needs_nodes=self._knows_classes_of_nodes and not taking,
+        )._replace(choices=choices, remedy=remedy)
 
-    def _names_with_nodes(self, classes: Sequence[GPUClass]) -> list[str]:
-        """Return the names of the classes that have nodes, or of all if none has."""
-        return [each.name for each in [*filter(self._surely_has_nodes, classes)] or classes]
+    def _edits_to_get(self, gpu_class: GPUClass) -> Edits:
+        """Return the edits by which the pod gets the class instead of what it pins itself to, and other vendors' GPUs."""
+        key, values = self.label_key, node_label_values(gpu_class, self.label_key)
+        is_free = pinning(self.pod, self.gpu_classes) is None and allows_label(self.pod, key, values)
+        others = [name for name in self.amounts if vendor(name) != vendor(gpu_class.resource)]
+        paths = (path for place in self.pod.places for name in others for path in place.amount_paths(name))
+        pins = (*map(Edit, paths), *(() if is_free else without_pins(self.pod, self.gpu_classes)))
+        if not self.is_placed:
+            return (*pins, Edit(ANNOTATION_PATH, gpu_class.name))
+        named = (Edit(ANNOTATION_PATH),) if GPU_CLASS in self.pod.annotations else ()
+        kept = (each for each in pins if each.path != f"spec.nodeSelector[{key}]")
+        return (*kept, *named, *(Edit(f"spec.nodeSelector[{key}]", value) for value in values[:1]))
 
     def edits_to_count(self, count: int) -> Edits:
         """Return the edits that set the number of GPUs. Empty if several containers request some."""
@@ -245,10 +262,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             return near if meant else ""
         return named.pop()
 
-    def listed(self, text: str, names: Collection[str]) -> list[str]:
+    def of_list(self, text: str, names: Collection[str]) -> list[str]:
         """Return the classes and families of a list that the pod can use, or else all `names`. Empty for one name."""
-        usable, parts = self.usable(), [each.strip() for each in text.split(",")][:MAX_NAMES_LISTED]
-        own = [each for each in parts if any(c in usable for c in self.gpu_classes.resolve(each))]
+        parts = [each.strip() for each in text.split(",")][:MAX_NAMES_LISTED]
+        own = [each for each in parts if not set(self.usable()).isdisjoint(self.gpu_classes.resolve(each))]
         return (own or [*names]) if len(parts) > 1 else []
 
     def why_not(self, name: str) -> str:
@@ -330,11 +347,12 @@ def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
         reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
         if near := selection.meant(name):
             advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
-        elif listed := selection.listed(name, names):
-            message, advice = (
-                "must be one GPU class or family: it cannot be a list",
-                selection.advice_to_name(listed),
-            )
+        elif own := selection.of_list(name, names):
+            message = "must be one GPU class or family: it cannot be a list"
+            advice = selection.advice_to_name(own)
+        elif not name.strip():
+            choices = (*advice.choices, (Edit(ANNOTATION_PATH),))
+            advice = advice._replace(choices=choices, remedy=f"{advice.remedy}, or remove it")
         else:
             message += selection.why_not(selection.gpu_classes.nearest(name) or "")
     elif allowed:
@@ -370,7 +388,7 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         choices=choices,
         remedy=f"request {enough}" if choices else "",
         ask="" if choices else "for larger cards",
-        asks=() if choices else (Asked("Node"),),
+        asks=() if choices else ((Asked("Node"),),),
     )
 
 
@@ -425,17 +443,6 @@ def label_values(classes: Sequence[GPUClass], family: str | None, key: str) -> t
     if family is not None and all(c.name in node_label_values(c, key) for c in classes):
         return (family,)
     return tuple(dict.fromkeys(value for c in classes for value in node_label_values(c, key)))
-
-
-def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:
-    """Whether nodes of the class can have the resource, according to the GPUClasses."""
-    if resource.measure is Measure.SLICES and resource.profile is not None:
-        return gpu_classes.mig_profile(gpu_class, resource.profile) is not None
-    if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        # A GPUClass does not say which cards are shared, nor what a DeviceClass selects. Only the vendor is known.
-        of_class, of_resource = vendor(gpu_class.resource), vendor(resource.name)
-        return of_resource == of_class or all(vendor(each.resource) != of_resource for each in gpu_classes)
-    return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
 def without_pins(pod: Pod, gpu_classes: GPUClasses) -> Edits:

@@ -64,15 +64,15 @@ def _not_schedulable(
     if states and len(names) > 1 and not any(names <= each.resources for each in everywhere):
         return  # gpu-toleration says that no node has them together
     if not any(names <= state.resources for state in states):
-        together = " together" if len(names) > 1 else ""
+        resources, together = " and ".join(sorted(names)), " together" if len(names) > 1 else ""
         has = (
-            f"no schedulable node of it has {' and '.join(sorted(names))}{together} now"
+            f"no schedulable node of it has {resources}{together} now"
             if states
             else "all its nodes are cordoned now"
         )
         yield warning(
             reason=NO_NODE,
             message=f"class {requested}: {has}, so the pod stays pending",
-            ask="" if states else "to uncordon one of them",
-            asks=() if states else (Asked("Node", "spec.unschedulable"),),
+            ask="" if states else f"to uncordon one of them with {resources}",
+            asks=() if states else ((Asked("Node", "spec.unschedulable"),),),
         )

@@ -1,11 +1,13 @@
-"""Which classes a namespace may use, and which an autoscaler adds: the options of rule gpu-class that other rules read, too."""
+"""Which classes a namespace may use, which an autoscaler adds, and what they offer: other rules read this of gpu-class, too."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 import msgspec
 
-from policies.gpus.classes import GPUClass
+from policies.gpus.cards import vendor
+from policies.gpus.classes import GPUClass, GPUClasses
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.placement.nodes import NodeFacts
 
 ANY = "*"
@@ -42,3 +44,14 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
         return any(
             nodes.has_label(each.key, (*each.values, gpu_class.family)) for each in gpu_class.node_labels
         )
+
+
+def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:
+    """Whether nodes of the class can have the resource, according to the GPUClasses."""
+    if resource.measure is Measure.SLICES and resource.profile is not None:
+        return gpu_classes.mig_profile(gpu_class, resource.profile) is not None
+    if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
+        # A GPUClass does not say which cards are shared, nor what a DeviceClass selects. Only the vendor is known.
+        of_class, of_resource = vendor(gpu_class.resource), vendor(resource.name)
+        return of_resource == of_class or all(vendor(each.resource) != of_resource for each in gpu_classes)
+    return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents

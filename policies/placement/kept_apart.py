@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from policies.finding import Edit, Edits, Finding, Severity
 from policies.gpus.cards import vendor
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
-from policies.placement.availability import NO_NODE
+from policies.placement.availability import NO_NODE, Availability
 from policies.pods.pod import Pod
 
 ONLY_ONE = "request only one of them, or each in a pod of its own"
@@ -14,9 +14,11 @@ _APART = frozenset({Measure.DEVICES, Measure.SHARES, Measure.SLICES})
 
 
 def seldom_together(
-    pod: Pod, requested: Iterable[GPUResource], mapping: ResourceMapping
+    availability: Availability, requested: Iterable[GPUResource], mapping: ResourceMapping
 ) -> Iterator[Finding]:
-    """Warn of a pod that requests several of them. Where the nodes are known, rule gpu-toleration knows better."""
+    """Warn of an unpinned pod that requests several of them. Where the nodes are known, rule gpu-toleration knows better."""
+    if availability.knows_nodes or availability.pinned:
+        return
     kinds = {
         each.name: (vendor(each.name), each.measure)
         for each in requested
@@ -30,7 +32,7 @@ def seldom_together(
             severity=Severity.WARNING,
             path="spec",
             message=f"the pod stays pending unless a node has {names} together, which few have",
-            choices=tuple(only_one_of(pod, kinds).values()),
+            choices=tuple(only_one_of(availability.pod, kinds).values()),
             remedy=ONLY_ONE,
         )
 

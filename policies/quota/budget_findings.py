@@ -103,7 +103,7 @@ def _spent(
     facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
     field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
-    asks = tuple(Asked("GPUQuota", budget_field(key)) for key in spent)
+    asks = (tuple(Asked("GPUQuota", budget_field(key)) for key in spent),)
     finding = partial(Finding, reason=BUDGET_SPENT, ask=f"to raise {field}", asks=asks)
     if path:
         message = f"its pods will be denied, the budget is spent: {facts}"

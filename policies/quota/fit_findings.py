@@ -40,7 +40,8 @@ def fit_warning(
     never_fits = f"{_amount(fit)}, which can never fit: {granted}"
     keys, team = [fit.key], fit.team_state.team if fit.team_state else None
     ask, contact = escalation([] if team else keys, keys if team else [], team)
-    asks = (Asked("ClusterGPUQuota" if fit.team_state else "GPUQuota", hard_field(fit.key), str(fit.needed)),)
+    kind = "ClusterGPUQuota" if fit.team_state else "GPUQuota"
+    asks = ((Asked(kind, hard_field(fit.key), str(fit.needed)),),)
     warning = partial(
         Finding,
         reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[will_queue],

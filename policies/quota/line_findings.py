@@ -66,7 +66,7 @@ def in_line(
             remedy="create it again when some of them have started",
             awaits=TURN,
             ask=ask,
-            asks=(Asked("GPUQuota", "spec.queue.maxWaiting", waiting + 1),),
+            asks=((Asked("GPUQuota", "spec.queue.maxWaiting", waiting + 1),),),
         )
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"

@@ -130,7 +130,7 @@ def exceeded(
         awaits=awaits,
         remedy=remedy,
         ask=ask,
-        asks=tuple(_raised(shortfalls)),
+        asks=(tuple(_raised(shortfalls)),),
         contact=contact,
         details=tuple(_details(ledger, shortfalls, said, class_reason, now)),
     )

@@ -217,7 +217,7 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
         message=message,
         remedy=remedy,
         ask=ask,
-        asks=(Asked("Node"),),
+        asks=((Asked("Node"),),),
     )
 
 

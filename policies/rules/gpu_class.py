@@ -27,10 +27,10 @@ from policies.models.memory import enough_cards, enough_in_words
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
-    MAX_NAMES_LISTED,
     ClassAdvice,
     about_annotation,
     alternatives_in_words,
+    listed,
 )
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
@@ -144,6 +144,13 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     # Of GPUs of several vendors, rule gpu-requests says which to remove.
     vendors = {vendor(each.resource) for each in context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))}
     of_class = {each for each in resources if vendor(each.name) in vendors}
+    placed_by = None
+    if context.made_by_daemonset:
+        placed_by = DAEMONSET
+    elif pod.spec.node_name:
+        placed_by = NODE_NAME
+    elif pod.is_gated or context.is_update:
+        placed_by = GATE
     selection = ClassSelection(
         pod=pod,
         gpu_classes=context.classes,
@@ -156,15 +163,9 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,
         amounts=requested_of_nodes(pod, mapping) if context.nodes is not None else {},
+        is_placed=placed_by is not None,
         tolerations_of=partial(_given_tolerations, pod, context),
     )
-    placed_by = None
-    if context.made_by_daemonset:
-        placed_by = DAEMONSET
-    elif pod.spec.node_name:
-        placed_by = NODE_NAME
-    elif pod.is_gated or context.is_update:
-        placed_by = GATE
     return ClassCase(selection, mapping, placed_by)
 
 
@@ -230,7 +231,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             case.selection.usable() if case.selection.nodes else ()
         ).values()
         first_values = [value for each in values for value in each[:1]]
-        others = either(*(Edit(path, each) for each in first_values[:MAX_NAMES_LISTED]))
+        others = either(*(Edit(path, each) for each in listed(first_values)))
         words = (
             f"set {key}: {alternatives_in_words(first_values)}, or remove it" if first_values else "remove it"
         )
@@ -299,8 +300,8 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
             message=f"{choice.in_words} ({choice.because}) must have node label {key} in its GPUClass to pin a pod",
             ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
             asks=(
-                Asked("GPUClass", "spec.nodeLabels[-]", key),
-                Asked("GPUPolicy", f"spec.rules.{ID}.labelKey"),
+                (Asked("GPUClass", "spec.nodeLabels[-]", key),),
+                (Asked("GPUPolicy", f"spec.rules.{ID}.labelKey"),),
             ),
         )
         return
@@ -341,7 +342,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
             choices=(*more_cards, *to_name.choices),
             remedy=", or ".join(ways),
             ask=ask,
-            asks=(Asked("Node"),) if ask else (),
+            asks=((Asked("Node"),),) if ask else (),
         )
 
 

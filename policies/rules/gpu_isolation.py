@@ -57,7 +57,7 @@ EXPOSED = (
     " or unset in a container that requests no GPU: the GPUs that it sees belong to other pods",
 )
 EXPOSED_REMEDY = f"{REQUEST_GPUS} or remove the variable"
-REQUEST_INSTEAD = f"{REQUEST_GPUS} instead"
+REQUEST_INSTEAD = "remove it, and request GPUs only in resources.limits"
 REPLACED = " must be ", " or unset beside a GPU request: it replaces the GPUs that the node assigns"
 REMOVE_VARIABLE = "remove the variable"
 UNREAD = "can replace the GPUs that the node assigns: what it holds is not known at admission"

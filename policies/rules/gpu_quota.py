@@ -135,7 +135,7 @@ def check_reservation(
         if options.required and request.asks_for_gpus:
             message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             ask = f"for a GPUQuota named {NAME}"
-            yield Finding(reason=QUOTA_MISSING, message=message, ask=ask, asks=(Asked("GPUQuota"),))
+            yield Finding(reason=QUOTA_MISSING, message=message, ask=ask, asks=((Asked("GPUQuota"),),))
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from reservation_findings(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:

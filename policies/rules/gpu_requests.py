@@ -1,17 +1,17 @@
 """Reject GPU amounts that no node could give, in words that need no knowledge of extended resources.
 
-Reads:   limits and requests of GPU resources of every app and init container, fraction annotations, the class to which the
-         pod is pinned, the variables by which containers choose among GPUs.
+Reads:   limits and requests of GPU resources of every app and init container, fraction annotations, the class to which the pod
+         is pinned, the variables by which containers choose among GPUs.
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
 Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
          than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones, and of parts that
-         count as more than they are; of more GPUs than any machine has, and of kinds of them that few nodes have together; of a
-         DaemonSet that holds whole GPUs on every node.
+         count as more than they are; of more GPUs than a machine has, and of kinds that few nodes have together; of a
+         DaemonSet that holds GPUs.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
-written decides, not the phase, so templates, whose quantities nobody has rounded or defaulted yet, come out the same.
+written decides, not the phase, so templates come out the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +27,7 @@ from policies.gpus.amount import (
     INVALID_QUANTITY,
     NAME,
     NOUNS,
+    PARTS,
     QUOTED,
     Amount,
     amounts,
@@ -85,8 +86,6 @@ MAX_GPUS_PER_NODE = 16
 nodes of 4."""
 
 _PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
-_PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
-"""By number of quarters."""
 
 
 class AmountProblem(NamedTuple):
@@ -168,8 +167,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             ]
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds)
-    if context.nodes is None and not availability.pinned:
-        yield from seldom_together(pod, requests, context.resource_mapping)
+    yield from seldom_together(availability, requests, context.resource_mapping)
     yield from annotation_findings(pod, context)
     if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
         yield from warnings(pod, context.limit_ranges, context.resource_mapping)
@@ -218,7 +216,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     if part > 1:
         requested = f"{number(quantity)} of them"
     else:
-        requested = _PARTS.get(4 * part) or f"{number(quantity)} of one"
+        requested = PARTS.get(4 * part) or f"{number(quantity)} of one"
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
     message = f"must be a whole number of {noun}, not {requested}"
     choices += [amount.replaced_by(name, 1) for name in smaller]
@@ -298,7 +296,7 @@ def total_findings(
                 scaled = [edit for each, amount in parts for edit in each.set_to(amount)]
                 choices = together(*scaled) if all(amount for _, amount in parts) else ()
             raised = Asked("GPUPolicy", "spec.rules.gpu-requests.maxPerPod", int(total))
-            asks = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else (raised,)
+            asks = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else ((raised,),)
             yield Finding(
                 reason=complaint.reason,
                 severity=complaint.severity,
@@ -412,7 +410,7 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
                 is_example=True,
                 remedy="remove the request if it only monitors GPUs",
                 ask="to exempt its namespace in the GPUPolicy",
-                asks=(Asked("GPUPolicy", "spec.exempt"),),
+                asks=((Asked("GPUPolicy", "spec.exempt"),),),
             )
 
 

@@ -105,7 +105,6 @@ def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadA
 
 def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | None:
     """Return why the pod does not move to the pool. None if it moves."""
-    asks = (Asked("GPUPolicy", f"spec.rules.{ID}"),)
     if context.made_by_daemonset or pod.spec.node_name or pod.is_gated:
         selectors = (Edit(f"spec.nodeSelector[{key}]", value) for key, value in options.node_selector.items())
         tolerations = (Edit("spec.tolerations[-]", each) for each in options.tolerations)
@@ -121,7 +120,7 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
             is_example=True,
             remedy=f'declare {MODEL_PHASE}: "training" where it does not serve',
             ask="for serving: true",
-            asks=asks,
+            asks=((Asked("GPUPolicy", f"spec.rules.{ID}.serving", True),),),
         )
     selected = pod.node_selector
     constrained = {each.key for term in pod.required_terms for each in term.match_expressions or ()}
@@ -138,7 +137,11 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
             if not context.nodes.could_take(pool, "", ()):
                 labels = ", ".join(f"{key}={value}" for key, value in options.node_selector.items())
                 message = f"has no effect: no node has the labels of the spot pool ({labels})"
-                return _ineffective(message=message, ask="for nodes with these labels", asks=asks)
+                nodes = (
+                    Asked("Node", f"metadata.labels[{key}]", value)
+                    for key, value in options.node_selector.items()
+                )
+                return _ineffective(message=message, ask="for nodes with these labels", asks=(tuple(nodes),))
             own = [Edit(f"spec.nodeSelector[{key}]") for key in selected if key not in options.node_selector]
             choices = either(*own, *((Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()))
             message = "has no effect: no node of the spot pool meets the pod's own constraints"

@@ -130,7 +130,7 @@ REFUSED = 'Error from server (Forbidden): error when creating "STDIN": ' + DENIE
 NO_MIG = "no class that namespace small-cards may use has nvidia.com/mig-1g.5gb; "
 TO_ALLOW = (
     "ask the platform team (https://wiki.example.com/gpu) to allow nvidia-a100-40gb or nvidia-a800-40gb in namespace "
-    "small-cards [gpu-class]\n"
+    "small-cards, then set gpu-admission.dev/gpu-class: nvidia-a100-40gb or nvidia-a800-40gb [gpu-class]\n"
 )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from policies.finding import (
     REASONS_OF_NO_RULE,
     TOO_LARGE,
+    Asked,
     Edit,
     Finding,
     Reason,
@@ -111,6 +112,13 @@ def test_a_long_value_is_cut() -> None:
         {"remedy": "set a: 1", "ask": "for more"},
         "set a: 1; must hold; or ask the platform team for more [r]",
     ),
+    whom_to_ask_and_what_to_write_then=(
+        {
+            "ask": "for c or d",
+            "asks": tuple((Asked("Node", value=name), Edit("spec.a", name)) for name in ("c", "d")),
+        },
+        "must hold; ask the platform team for c or d, then set a: c or d [r]",
+    ),
     after_the_field=(
         {"path": "spec.x", "container": "main", "value": "500m", "decimal": "0.5", "remedy": "set a: 1"},
         'spec.x (container "main") = "500m" (0.5): set a: 1; must hold [r]',
@@ -121,13 +129,22 @@ def test_a_sentence_says_what_to_write_then_why_then_escalation(parts: dict[str,
 
 
 def test_a_finding_of_a_template_is_fixed_in_the_template() -> None:
-    found = Finding(rule="r", reason=TOO_LARGE, message="m", path="spec", choices=together(Edit("spec.a", 1)))
+    nodes = Asked("Node", "metadata.labels[a]", 1)
+    found = Finding(
+        rule="r",
+        reason=TOO_LARGE,
+        message="m",
+        path="spec",
+        choices=together(Edit("spec.a", 1)),
+        asks=((nodes, Edit("spec.b", 2)),),
+    )
 
     located = found.at("spec.template.{}".format)
 
-    assert (located.path, located.choices) == (
+    assert (located.path, located.choices, located.asks) == (
         "spec.template.spec",
         together(Edit("spec.template.spec.a", 1)),
+        ((nodes, Edit("spec.template.spec.b", 2)),),
     )
 
 

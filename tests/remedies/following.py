@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from policies.finding import Edit, Edits, Finding, plain
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import NO_NODE
+from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, value_at, with_edits
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
@@ -57,6 +58,12 @@ def identity(violation: Violation) -> tuple[str, ...]:
     return finding.rule, reason, path, finding.container or "", violation.outcome.value
 
 
+def field_of(violation: Violation) -> tuple[str, ...]:
+    """Return what a denial is about, without its reason."""
+    rule, _, *rest = identity(violation)
+    return rule, *rest
+
+
 def edited(document: JSON, edits: Edits) -> JSON:
     made: JSON = with_edits(document, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
     return made
@@ -70,7 +77,8 @@ class Subject:
         self.evaluation = situation.evaluated(document)
         self.found = [] if self.evaluation.unreadable else seen(self.evaluation)
         self.known = Counter(map(identity, self.found))
-        self.is_denied = any(each.outcome is Outcome.DENIED for each in self.found)
+        denied = [each for each in self.found if each.outcome is Outcome.DENIED]
+        self.is_denied, self.denied_fields = bool(denied), Counter(map(field_of, denied))
 
     def wrong(self, violation: Violation, situation: Situation, document: JSON) -> str:
         """Return what is wrong once the document, in that situation, is applied instead; "" if nothing is."""
@@ -88,7 +96,14 @@ class Subject:
         if violation.finding.reason.uncovers:
             return ""
         denials = [each for each in found if each.outcome is Outcome.DENIED]
-        new = [each for each in denials if now[identity(each)] > self.known[identity(each)]]
+        fields = Counter(map(field_of, denials))
+        new = [
+            each
+            for each in denials
+            # A field that a rule denied already is denied for another reason.
+            if now[identity(each)] > self.known[identity(each)]
+            and (not each.finding.path or fields[field_of(each)] > self.denied_fields[field_of(each)])
+        ]
         # Nothing asks the quota about a pod that is denied anyway, and it answers with one reason at a time.
         new = [each for each in new if not (self.is_denied and each.finding.rule == QUOTA_RULE.id)]
         if new:
@@ -104,11 +119,15 @@ class Subject:
             return "" if before.code != 201 else f"the API server refuses it: {answer.message}"
         if not self._chooses_nodes(violation, document) or not situation.nodes:
             return ""
-        if "zone" in self._constrained_keys():
-            return ""  # serve knows only the labels that classes and the policy name
+        # serve knows only the labels that name classes or hardware; the policy says that there is a spot pool, if without nodes
+        is_spot = any("pool" in pod.admitted.node_selector for pod in after.pods)
+        if is_spot or self._constrained_keys() & {"zone", "metadata.name"}:
+            return ""
         if situation.pools or "autoscaledClasses" in situation.rules.get("gpu-class", {}):
             return ""
-        if any(each.finding.reason in {NO_NODE, UNKNOWN_RESOURCE_NAME} for each in seen(after)):
+        if any(
+            each.finding.reason in {NO_NODE, UNKNOWN_CLASS, UNKNOWN_RESOURCE_NAME} for each in seen(after)
+        ):
             return ""  # it says itself that the pod stays pending
         return "" if answer.room() else "no node takes it"
 
@@ -116,14 +135,17 @@ class Subject:
         if violation.finding.reason is NO_NODE:
             return True
         parts = (("metadata", "annotations", CLASS), ("spec", "nodeSelector"), ("spec", "tolerations"))
-        return any(value_at(document, each) != value_at(self.document, each) for each in parts)
+        changed = [each for each in parts if value_at(document, each) != value_at(self.document, each)]
+        # An annotation that goes, because it has no effect, names no nodes.
+        return any(each[-1] != CLASS or value_at(document, each) is not None for each in changed)
 
     def _constrained_keys(self) -> set[str]:
         """Return the keys of node labels that the nodeSelector and the affinity of the pods name."""
         spec = value_at(self.document, ("spec",) if self.document["kind"] == "Pod" else TEMPLATE_SPEC)
         terms = value_at(spec, ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")) or []
-        expressions = (each for term in terms for each in term.get("matchExpressions", ()))
-        return {*spec.get("nodeSelector", {}), *(each["key"] for each in expressions)}
+        kinds = ("matchExpressions", "matchFields")
+        keys = (each["key"] for term in terms for kind in kinds for each in term.get(kind, ()))
+        return {*spec.get("nodeSelector", {}), *keys}
 
     def failures(self, violation: Violation) -> Iterator[Failure]:
         """Yield what is wrong with what the finding tells its reader to do."""
@@ -143,10 +165,9 @@ class Subject:
             if why := self.wrong(violation, where, edited(self.document, edits)):
                 said = " and ".join(f"{edit.path}: {edit.value}" for edit in edits)
                 yield failed("choice", f"{said} → {why}")
-        # Of a workload, one thing is asked at a time: what stands in its way first.
-        then = granted(self.situation, finding.asks) if self.document["kind"] == "Pod" else None
-        if then is not None and (why := self.wrong(violation, then, self.document)):
-            yield failed("ask", why)
+        for after, document in granted(self.situation, self.document, finding):
+            if why := self.wrong(violation, after, document):
+                yield failed("ask", why)
         if finding.awaits is None or is_beside:
             return
         if why := self.wrong(violation, awaited(self.situation, self.document, finding), self.document):

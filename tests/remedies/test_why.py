@@ -15,12 +15,12 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from policies.finding import Asked
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import RULES_BY_REASON
 from tests.oracle import JSON, WorldRefused
 from tests.oracle.worlds import CARDS, PASSING, PRODUCT, ROOM, Draw, draw_bound
-from tests.remedies.asking import KINDS as QUOTA_KINDS
-from tests.remedies.asking import granted
+from tests.remedies.asking import QUOTAS, with_quotas
 from tests.remedies.following import FAILING, IMPERATIVE, edited, identity, seen
 from tests.remedies.situations import NOW, draw_situation, pod_of, released
 from tests.remedies.stored import UNREADY, Cluster, failed_create, path_of, pending
@@ -113,7 +113,11 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
             each.sentence()
             for each in found
             if each.reason.name in same
-            and (not asked or {(ask.kind, ask.path) for ask in each.asks} <= asked)
+            and (
+                not asked
+                or {(ask.kind, ask.path) for change in each.asks for ask in change if isinstance(ask, Asked)}
+                <= asked
+            )
         ]
         return f"the quota denies it: {still[0]}" if still else ""
     if way.asks or way.quota or reason.source is not Source.POLICY:
@@ -178,7 +182,7 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
         if way.quota is not None:
             cluster = released_quota(cluster, way)
         for asked in way.asks:
-            situation = granted(cluster.situation, way.asks) if asked.kind in QUOTA_KINDS else None
+            situation = with_quotas(cluster.situation, way.asks) if asked.kind in QUOTAS else None
             if situation is not None:
                 cluster = replace(cluster, situation=situation)
             elif asked.kind == "Node" and asked.path == "spec.unschedulable":

@@ -74,6 +74,7 @@ def config(
                 labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
             configuration, problems = chosen.configuration, chosen.problems
     except ConfigurationError as error:
+        print_as(output, _without_configuration(error.problems), lambda _screen: None)
         end_with(error.problems, "; the configuration is not valid")
     content = report(configuration, labels, now, (*problems, *path_problems))
     print_as(output, content, lambda screen: _print(screen, content))
@@ -118,6 +119,16 @@ def report(
             for name, spec in configuration.resource_mappings.items()
         ],
         "warnings": list(_quota_warnings(configuration)),
+        "problems": [str(problem) for problem in problems],
+    }
+
+
+def _without_configuration(problems: Iterable[LocatedProblem]) -> dict[str, Any]:
+    """Return the content of `-o json` for documents that are not valid."""
+    lists = ("policies", "namespaces", "classes", "resourceMappings", "warnings")
+    return {
+        "version": None,
+        **{name: [] for name in lists},
         "problems": [str(problem) for problem in problems],
     }
 

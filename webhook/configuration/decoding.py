@@ -49,6 +49,18 @@ def decode(kind: type[T], data: Any, at: Parts, problems: list[Problem], *, stri
     return None if decoder.problems else value
 
 
+def decode_valid(kind: type[T], data: Any, at: Parts, problems: list[Problem]) -> T | None:
+    """Return what of `data` is valid as a `kind`; None if that lacks a required field. The rest is appended to `problems`."""
+    decoder = _Decoder(strict=True)
+    value = decoder.value(kind, data, at)
+    problems.extend(decoder.problems)
+    return None if value is _INVALID else value
+
+
+_INVALID: Any = object()
+"""Stands for a value that cannot be read."""
+
+
 class _Decoder:
     """One walk over plain data; `problems` are in the order of the walk."""
 
@@ -72,20 +84,26 @@ class _Decoder:
             return self._struct(plain, data, at)
         if origin is tuple and arguments[-1] is Ellipsis:
             items = self._of(list, data, at)
-            return tuple(self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
+            if items is None:
+                return _INVALID
+            read = (self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
+            return tuple(each for each in read if each is not _INVALID)
         if origin in {dict, Mapping}:
             members, value_type = self._of(dict, data, at), arguments[1]
-            return {
+            if members is None:
+                return _INVALID
+            values = {
                 self._key(key, at): self.value(value_type, each, (*at, str(key)))
                 for key, each in members.items()
             }
+            return {key: each for key, each in values.items() if each is not _INVALID}
         return data if plain is msgspec.Raw else self._leaf(kind, data, at)
 
-    def _of(self, kind: type[T], data: Any, at: Parts) -> T:
+    def _of(self, kind: type[T], data: Any, at: Parts) -> T | None:
         if isinstance(data, kind):
             return data
         self._problem(at, f"must be {_KINDS[kind]}, not {_describe(data)}")
-        return kind()
+        return None
 
     def _key(self, key: Any, at: Parts) -> str:
         if not isinstance(key, str):
@@ -93,28 +111,30 @@ class _Decoder:
         return str(key)
 
     def _struct(self, kind: type[msgspec.Struct], data: Any, at: Parts) -> Any:
-        before = len(self.problems)
-        members = self._of(dict, data, at)
-        if len(self.problems) > before:
-            return None
+        members, is_complete = self._of(dict, data, at), True
+        if members is None:
+            return _INVALID
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         for key in members if self._strict else ():
             if key not in fields:
                 self._problem((*at, str(key)), f"unknown field{suggestion(str(key), list(fields))}")
         values = {}
         for name, field in fields.items():
-            if name in members:
-                values[field.name] = self.value(field.type, members[name], (*at, name))
+            value = self.value(field.type, members[name], (*at, name)) if name in members else _INVALID
+            if value is not _INVALID:
+                values[field.name] = value
             elif field.required:
-                self._problem((*at, name), REQUIRED)
-        return kind(**values) if len(self.problems) == before else None
+                is_complete = False
+                if name not in members:
+                    self._problem((*at, name), REQUIRED)
+        return kind(**values) if is_complete else _INVALID
 
     def _leaf(self, kind: Any, data: Any, at: Parts) -> Any:
         try:
             return msgspec.convert(data, kind)
         except (msgspec.ValidationError, ValueError, OverflowError) as error:
             self._problem(at, _message(kind, data, str(error)))
-            return None
+            return _INVALID
 
     def _problem(self, at: Parts, message: str) -> None:
         self.problems.append(Problem(at, message))

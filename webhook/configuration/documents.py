@@ -4,25 +4,24 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
-from itertools import chain
 from typing import Any, Self
 
 import msgspec
 
 from policies.gpus import classes
-from policies.gpus.classes import GPUClass, GPUClasses, GPUClassSpec
-from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
+from policies.gpus.classes import GPUClass, GPUClassSpec
+from policies.gpus.resource_mapping import ResourceMappingSpec
 from policies.pods.field_paths import Parts, path_parts
 from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label, is_dns_subdomain
 from policies.policy import LONGEST_HELP, Exemption, Match, Policy, PolicySpec
 from policies.quota import spec as quota
-from policies.quota.spec import LimitsSpec, QuotaSpec
+from policies.quota.spec import QuotaSpec
 from policies.quota.team_spec import TeamSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
-from webhook.configuration.decoding import REQUIRED, Problem, decode, suggestion, unsupported
-from webhook.configuration.schema_paths import Schemas, is_definition, kind_problems, schemas_of
+from webhook.configuration.decoding import REQUIRED, Problem, decode, decode_valid, suggestion, unsupported
+from webhook.configuration.schema_paths import Schemas, is_definition, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKindsSpec
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
@@ -143,9 +142,9 @@ class DocumentSet(msgspec.Struct):
     quotas: dict[str, QuotaSpec] = {}
     teams: dict[str, TeamSpec] = {}
     references: list[tuple[DocumentLocation, Parts, RuleOptions]] = []
-    """The options of rules with their location: they may name classes."""
-    unreadable: set[str] = set()
-    """Kinds with an invalid document: references to these kinds cannot be checked."""
+    """The options of rules, as far as they are valid, with their location: they may name classes."""
+    unreadable: dict[str, list[Any]] = {}
+    """The invalid documents by kind: what they define is not known."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -212,7 +211,7 @@ def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
         read = _read_policy if document.kind == POLICY else _read_spec
         read(document, place, collected, problems)
     if problems and isinstance(place.data, dict):
-        collected.unreadable.add(str(place.data.get("kind")))
+        collected.unreadable.setdefault(str(place.data.get("kind")), []).append(place.data)
     collected.problems.extend(place.problem(problem) for problem in problems)
 
 
@@ -236,11 +235,12 @@ def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
     for field, supported in (("apiVersion", [API_VERSION]), ("kind", list(KINDS))):
         if isinstance(data, dict) and data.get(field) not in supported:
             problems.append(Problem((field,), unsupported(str(data.get(field)), supported)))
-            return None
-    envelope = decode(_Document, data, (), problems)
+            if data.get("kind") not in KINDS:
+                return None
+    envelope = decode_valid(_Document, data, (), problems)
     if envelope is not None:
         problems.extend(_metadata_problems(envelope.kind, envelope.metadata))
-    return None if problems else envelope
+    return envelope
 
 
 def _metadata_problems(kind: str, metadata: _Metadata) -> Iterator[Problem]:
@@ -263,14 +263,13 @@ def _metadata_problems(kind: str, metadata: _Metadata) -> Iterator[Problem]:
 def _read_policy(
     document: Document, place: DocumentLocation, collected: DocumentSet, problems: list[Problem]
 ) -> None:
-    before = len(problems)
     rest = {field: value for field, value in document.spec.items() if field != "rules"}
     spec = decode(PolicySpec, rest, ("spec",), problems)
     rules = _read_rules(document.spec.get("rules", {}), problems)
     at_rules = ((place, ("spec", "rules", rule_id), options) for rule_id, options in rules.items())
     collected.references.extend(at_rules)
     problems.extend(_policy_problems(document.spec))
-    if spec is not None and len(problems) == before:
+    if spec is not None and not problems:
         version = digest(msgspec.json.encode(document.spec, order="sorted").decode())
         spec = msgspec.structs.replace(spec, rules=rules)
         collected.policies[document.name] = Policy(name=document.name, version=version, spec=spec)
@@ -283,17 +282,18 @@ def _read_spec(
     if document.kind == RESOURCE_MAPPING:
         rest = {field: value for field, value in rest.items() if field != WORKLOAD_KINDS}
         _read_workload_kinds(document, collected, problems)
-    spec = decode(SPECS[document.kind], rest, ("spec",), problems)
+    spec = decode_valid(SPECS[document.kind], rest, ("spec",), problems)
     if isinstance(spec, GPUClassSpec):
-        problems.extend(_below((), classes.problems(document.name, spec)))
-        collected.classes[document.name] = GPUClass.of(document.name, spec)
+        problems.extend(_further(below((), classes.problems(document.name, spec)), problems))
+        if not problems:
+            collected.classes[document.name] = GPUClass.of(document.name, spec)
     elif spec is not None:
-        problems.extend(_below(("spec",), spec.problems()))
+        problems.extend(_further(below(("spec",), spec.problems()), problems))
         if isinstance(spec, QuotaSpec):
-            collected.quotas[document.namespace] = spec
+            collected.quotas[document.key[1]] = spec
         elif isinstance(spec, TeamSpec):
             collected.teams[document.name] = spec
-        else:
+        elif not problems:
             collected.resource_mappings[document.name] = spec
 
 
@@ -301,11 +301,21 @@ def _read_workload_kinds(document: Document, collected: DocumentSet, problems: l
     section = {field: value for field, value in document.spec.items() if field == WORKLOAD_KINDS}
     spec = decode(WorkloadKindsSpec, section, ("spec",), problems)
     if spec is not None:
-        problems.extend(_below(("spec",), spec.problems()))
+        problems.extend(below(("spec",), spec.problems()))
         collected.workload_kinds[document.name] = spec.workload_kinds
 
 
-def _below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+def _further(found: Iterable[Problem], known: Iterable[Problem]) -> list[Problem]:
+    """Return the problems that are not at, above or below a value that is invalid already."""
+    wrong = [each.parts for each in known]
+    return [
+        each
+        for each in found
+        if not any(each.parts[: len(parts)] == parts[: len(each.parts)] for parts in wrong)
+    ]
+
+
+def below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:
     """Turn (path below `at`, message) into problems."""
     return (Problem((*at, *path_parts(path)), message) for path, message in found)
 
@@ -319,12 +329,10 @@ def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
         if rule is None:
             problems.append(Problem(at, unknown_rule(str(rule_id))))
             continue
-        options = decode(rule.options, data, at, problems)
+        options = decode_valid(rule.options, data, at, problems)
         if options is not None:
-            wrong = list(_below(at, options.problems()))
-            problems.extend(wrong)
-            if not wrong:
-                rules[rule_id] = options
+            problems.extend(_further(below(at, options.problems()), problems))
+            rules[rule_id] = options
     return rules
 
 
@@ -361,52 +369,11 @@ def _exemption_problems(exemption: Exemption, at: Parts) -> Iterator[Problem]:
 
 
 def _selector_problems(selector: LabelSelector | None, at: Parts) -> Iterator[Problem]:
-    return _below((*at, SELECTOR), selector.problems() if selector is not None else ())
+    return below((*at, SELECTOR), selector.problems() if selector is not None else ())
 
 
 def unknown_rule(rule_id: str) -> str:
     return f'unknown rule "{rule_id}"{suggestion(rule_id, list(RULES_BY_ID))}'
-
-
-def check_references(
-    collected: DocumentSet, gpu_classes: GPUClasses, resource_mapping: ResourceMapping
-) -> None:
-    """Check the names of classes and resources, and paths into objects of other kinds, once all documents have been read."""
-    if CLASS not in collected.unreadable:
-        for place, at, options in collected.references:
-            wrong = _below(at, options.class_problems(gpu_classes))
-            collected.problems.extend(place.problem(problem) for problem in wrong)
-    for name, kinds in collected.workload_kinds.items():
-        place = collected.places[RESOURCE_MAPPING, name]
-        wrong = _below((), kind_problems(kinds, collected.schemas))
-        collected.problems.extend(place.problem(problem) for problem in wrong)
-    limits: Iterator[tuple[tuple[str, str], LimitsSpec]] = chain(
-        (((QUOTA, namespace), spec) for namespace, spec in collected.quotas.items()),
-        (((TEAM, name), spec) for name, spec in collected.teams.items()),
-    )
-    for key, spec in limits:
-        place = collected.places[key]
-        collected.problems.extend(
-            place.problem(problem)
-            for problem, kind in quota_problems(spec, gpu_classes, resource_mapping)
-            if kind not in collected.unreadable
-        )
-
-
-def quota_problems(
-    spec: LimitsSpec, gpu_classes: GPUClasses, resource_mapping: ResourceMapping
-) -> Iterator[tuple[Problem, str]]:
-    """Yield the limits that can never count anything, each with the kind of document that would define its name."""
-    of_budget = spec.budget.by_class if isinstance(spec, QuotaSpec) and spec.budget else ()
-    for at, names in ((("hard", "classes"), spec.hard.classes), (("budget", "byClass"), of_budget)):
-        for name in names:
-            if not gpu_classes.resolve(name):
-                message = f"must be a GPU class or family{gpu_classes.suggestion(name, '; ')}"
-                yield Problem(("spec", *at, name), message), CLASS
-    for name in spec.hard.resources:
-        if resource_mapping.resource(name) is None:
-            message = "must be a GPU resource: nothing else counts for a quota"
-            yield Problem(("spec", "hard", "resources", name), message), RESOURCE_MAPPING
 
 
 def is_pause(value: Any) -> bool:

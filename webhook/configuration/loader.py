@@ -31,7 +31,6 @@ from webhook.configuration.documents import (
     DocumentLocation,
     DocumentSet,
     LocatedProblem,
-    check_references,
     digest,
     documents_in,
     places_in,
@@ -39,6 +38,7 @@ from webhook.configuration.documents import (
     reading,
 )
 from webhook.configuration.files import read_file
+from webhook.configuration.references import check_references
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds, workload_kinds
 
 FILE_LIMIT = 4 * 1024 * 1024

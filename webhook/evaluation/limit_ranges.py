@@ -56,7 +56,8 @@ def naming_limit_ranges(
         if violation.outcome is not Outcome.DENIED:
             return violation
         finding = violation.finding
-        removes = without is not None and (finding.rule, finding.reason) not in denied
+        is_denied_likewise = (finding.rule, finding.reason) in denied
+        removes = not is_denied_likewise if without is not None else None
         explained = default_gpus.explained(finding, defaults, all_of_pod=all_of_pod, removes=removes)
         return replace(violation, finding=explained)
 

@@ -20,13 +20,14 @@ from policies.pods.names import is_dns_subdomain
 
 LONGEST = 2048
 SCHEMES = ("s3", "gs", "hf", "https", "pvc")
+_OF_HUB = "hf://owner/name"
 _USABLE = "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path"
 
 # No spaces or control characters; no `$`, because Kubernetes expands $(NAME) in the values of variables.
 _URI_CHARACTERS = re.compile(r"[A-Za-z0-9!#%&'()*+,./:;=?@\[\]_~-]+")
 _HOST: dict[str, Callable[[str], object]] = {
-    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}").fullmatch,
-    "gs": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}").fullmatch,
+    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}").fullmatch,
+    "gs": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,221}").fullmatch,
     "hf": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*").fullmatch,
     "https": re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?").fullmatch,
     "pvc": is_dns_subdomain,
@@ -95,9 +96,28 @@ def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
     """Return the URI, or its first problem. The value of the problem has no secrets."""
     problem = next(_problems(text), None)
     if problem is not None:
-        return BadAnnotation(MODEL_URI, shown(text), *problem, example="hf://owner/name")
+        meant = _meant(text)
+        if is_uri(meant):
+            return BadAnnotation(MODEL_URI, shown(text), *problem, meant=meant)
+        of_hub = f"hf://{text}"
+        if text.count("/") == 1 and is_uri(of_hub):
+            message, remedy = problem
+            return BadAnnotation(
+                MODEL_URI, shown(text), message, remedy.replace(_OF_HUB, of_hub), example=of_hub
+            )
+        return BadAnnotation(MODEL_URI, shown(text), *problem, example=_OF_HUB)
     scheme, _, rest = text.partition("://")
     return ModelURI(scheme=scheme, host=re.split("[/?#]", rest, maxsplit=1)[0], text=text, shown=shown(text))
+
+
+def is_uri(text: str) -> bool:
+    return next(_problems(text), None) is None
+
+
+def _meant(text: str) -> str:
+    """Return the text with `scheme://`, where its author wrote `scheme:` or `scheme:/`, or capitals."""
+    scheme, separator, rest = text.partition(":")
+    return f"{scheme.lower()}://{rest.lstrip('/')}" if separator else text
 
 
 def _problems(text: str) -> Iterator[tuple[str, str]]:
@@ -126,7 +146,11 @@ def _problems_of_place(scheme: str, rest: str) -> Iterator[tuple[str, str]]:
     host, _, path = plain.partition("/")
     if not _HOST[scheme](host):
         what = {"s3": "bucket", "gs": "bucket", "hf": "owner", "https": "host", "pvc": "claim"}[scheme]
-        yield f"does not name a valid {what}", f"write {scheme}://{what}/…"
+        letters = {
+            "s3": " (3 to 63 letters, digits, . _ and -)",
+            "gs": " (3 to 222 letters, digits, . _ and -)",
+        }
+        yield f"does not name a valid {what}{letters.get(scheme, '')}", f"write {scheme}://{what}/…"
     if scheme == "hf" and not _NAME_AND_REVISION.fullmatch(path):
         yield "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
     if scheme == "https" and path.rpartition("/")[2] == "":

@@ -183,14 +183,21 @@ TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
         True,
         f"{LIMITS}: set nvidia.com/gpu: 0 in resources.limits if it needs no GPU, or wait until tomorrow; {ORIGIN}",
     ),
-    without_them_it_is_denied_likewise=(QUOTA, True, False, f"{LIMITS}: {ORIGIN}; {TO_TAKE}"),
+    without_them_it_is_denied_likewise=(QUOTA, True, False, f"{LIMITS}: {ORIGIN}"),
+    limit_ranges_refuse_it_without_them=(QUOTA, True, None, f"{LIMITS}: {ORIGIN}; {TO_TAKE}"),
     the_denial_asks_already=(
         replace(QUOTA, ask="to grant one"),
         True,
-        False,
+        None,
         f"{LIMITS}: {ORIGIN}; ask the platform team to grant one",
     ),
     the_pod_has_other_gpus=(QUOTA, False, False, f"{LIMITS}: {ORIGIN}"),
+    about_an_amount_that_its_author_wrote=(
+        replace(QUOTA, path="spec.initContainers[0].resources.limits[nvidia.com/gpu]"),
+        True,
+        None,
+        "spec.initContainers[0].resources.limits[nvidia.com/gpu]: must have a quota",
+    ),
     about_another_field=(
         replace(QUOTA, path="spec.nodeName"),
         False,
@@ -198,13 +205,31 @@ TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
         "spec.nodeName: must have a quota",
     ),
 )
-def test_a_denial_names_the_limit_range(finding: Finding, all_of_pod: bool, removes: bool, want: str) -> None:
+def test_a_denial_names_the_limit_range(
+    finding: Finding, all_of_pod: bool, removes: bool | None, want: str
+) -> None:
     limits = namespace_limits([decode_limit_range(json.dumps(GPUS).encode())])
     defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
 
     found = explained(finding, defaults, all_of_pod=all_of_pod, removes=removes)
 
     assert found.sentence() == want
+
+
+def test_a_denial_of_one_of_two_resources_asks_to_take_that_one() -> None:
+    stored = limit_range("gpus", default={GPU: "1", f"{GPU}.shared": "1"})
+    limits = namespace_limits([decode_limit_range(json.dumps(stored).encode())])
+    defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
+    asked = []
+    for path in (LIMITS, LIMITS.replace("/gpu", "/gpu.shared"), "spec"):
+        finding = replace(QUOTA, path=path)
+        asked.append(explained(finding, defaults, all_of_pod=True, removes=None).ask)
+
+    assert asked == [
+        "to take nvidia.com/gpu out of LimitRange gpus",
+        "to take nvidia.com/gpu.shared out of LimitRange gpus",
+        "to take nvidia.com/gpu and nvidia.com/gpu.shared out of LimitRange gpus",
+    ]
 
 
 EACH_GETS_IT = "each container that requests none gets it, also sidecars and init containers"

@@ -2,16 +2,20 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
+from policies.finding import Asked, Change, Edit
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
-from policies.placement.class_advice import alternatives_in_words
-from policies.placement.class_choice import Choice, ClassSelection, choose, label_values
+from policies.placement.class_advice import ANNOTATION_PATH, alternatives_in_words
+from policies.placement.class_choice import REQUIRED_AFFINITY, Choice, ClassSelection, choose, label_values
 from policies.placement.hardware import LabelKeys
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, container, gpu_class, gpu_container, pod, view
 from tests.cases import cases
+from tests.policies.rules.class_pods import affinity
 
 CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
 CLAIMING = container("init", resources={"claims": [{"name": "gpu"}]})
@@ -180,6 +184,66 @@ def test_without_a_usable_class(
     assert (found.none_usable_message, advice.remedy, advice.ask) == want
 
 
+AMD = "amd-mi300x"
+NODES = Asked("Node", value=AMD)
+NAMED = Edit(ANNOTATION_PATH, AMD)
+T4 = {"accelerator": "nvidia-t4"}
+WITHOUT_T4 = Edit("spec.nodeSelector[accelerator]")
+NOT_AMD = affinity("accelerator", "NotIn", AMD)
+ALLOWED = "to allow amd-mi300x in namespace team, and for nodes of it"
+MAY_USE = Asked("GPUPolicy", "spec.rules.gpu-class.allowed[-]", AMD)
+SELECTED = Edit("spec.nodeSelector[accelerator]", AMD)
+WITHOUT_AFFINITY = Edit(REQUIRED_AFFINITY)
+
+
+@cases(
+    ("allowed", "is_placed", "tweaks", "want"),
+    nodes=(AMD, False, {}, ("", (NODES, NAMED))),
+    the_right_to_use_it_too=("nvidia-t4", False, {}, (ALLOWED, (MAY_USE, NODES, NAMED))),
+    of_a_pod_that_pins_itself=(AMD, False, {"nodeSelector": T4}, ("", (NODES, WITHOUT_T4, NAMED))),
+    of_a_pod_that_excludes_it=(AMD, False, NOT_AMD, ("", (NODES, WITHOUT_AFFINITY, NAMED))),
+    of_a_pod_that_the_scheduler_does_not_place=(AMD, True, {}, ("", (NODES, SELECTED))),
+    of_a_pod_with_gpus_of_another_vendor=(
+        AMD,
+        False,
+        {"initContainers": [gpu_container("1", name="init")]},
+        ("", (NODES, Edit("spec.initContainers[0].resources.limits[nvidia.com/gpu]"), NAMED)),
+    ),
+    of_one_that_names_another=(
+        AMD,
+        True,
+        {"annotations": {GPU_CLASS: "nvidia-t4"}, "nodeSelector": T4},
+        ("", (NODES, Edit(ANNOTATION_PATH), SELECTED)),
+    ),
+)
+def test_what_is_asked_for_and_what_the_pod_needs_then(
+    allowed: str, is_placed: bool, tweaks: JSON, want: tuple[str, Change]
+) -> None:
+    found = selection("amd.com/gpu", allowed=(allowed,), nodes=ONLY_T4, is_placed=is_placed)
+    requesting = gpu_container(resource="amd.com/gpu")
+    amounts = {"amd.com/gpu": 1, "nvidia.com/gpu": 1}
+    found = replace(found, pod=view(pod(requesting, **tweaks)), amounts=amounts)
+
+    advice = found.without_usable_class()
+
+    words, change = want
+    assert (advice.ask, advice.asks) == (words or f"for nodes of {AMD}", (change,))
+
+
+def test_nodes_of_a_class_with_fewer_cards_than_the_pod_requests_are_not_asked_for() -> None:
+    """Rule gpu-requests says how many a node of the class has."""
+    of_8 = gpu_class(AMD, AMD, 192, resource="amd.com/gpu", gpus_per_node=8)
+    found = selection("amd.com/gpu", allowed=("amd-*",), nodes=ONLY_T4)
+    asked = [
+        replace(found, gpu_classes=GPUClasses((of_8,)), amounts={"amd.com/gpu": count})
+        .without_usable_class()
+        .asks
+        for count in (8, 9)
+    ]
+
+    assert asked == [((NODES, NAMED),), ()]
+
+
 @cases(
     ("name", "autoscaled", "nodes", "want"),
     there=("nvidia-t4", (), ONLY_T4, True),
@@ -204,7 +268,8 @@ def test_what_may_be_meant() -> None:
 
 
 def test_only_a_few_names_are_listed() -> None:
-    assert [alternatives_in_words("abc"), alternatives_in_words("abcd")] == [
+    assert [alternatives_in_words(names) for names in ("abc", "abcd", "abcde")] == [
         "a or b or c",
-        "a or b or c or 1 more",
+        "a or b or c or d",
+        "a or b or c or 2 more",
     ]

@@ -1,11 +1,12 @@
 """gpu-class: what is denied, what is warned of, and in which words."""
 
 from policies.finding import Severity
+from policies.gpus.classes import GPUClasses
 from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.nodes import NodeFacts
 from policies.rule import Mode, Phase
 from policies.rules.gpu_class import RULE, GPUClassOptions, check
-from tests.builders import CLASSES, JSON, container, context, pod, view
+from tests.builders import CLASSES, JSON, container, context, gpu_class, pod, view
 from tests.cases import cases
 from tests.policies.rules.class_pods import (
     ANY,
@@ -36,6 +37,14 @@ def test_a_list_of_classes_is_a_choice(written: str, options: GPUClassOptions, o
     message = f"set {CLASS}: {offered}; must be one GPU class or family: it cannot be a list"
 
     assert reported(asking(written), options) == [(Severity.DENIAL, annotated(written, message))]
+
+
+def test_where_to_see_the_classes_that_are_not_listed() -> None:
+    many = GPUClasses(gpu_class(f"nvidia-{name}", f"nvidia-{name}", 16) for name in "abcde")
+    (found,) = check(view(asking("zzz")), GPUClassOptions(), context(classes=many))
+
+    assert found.remedy == f"set {CLASS}: nvidia-a or nvidia-b or nvidia-c or 2 more of gpu-admission classes"
+    assert len(found.choices) == len("abc")
 
 
 def must_pin(remedy: str) -> str:
@@ -77,6 +86,7 @@ PINS_ITSELF = (
             "which the pod pins itself (nodeSelector accelerator=nvidia-a100)",
         ),
     ),
+    an_empty_name=(asking(""), T4_ONLY, annotated("", f"{SET_T4}, or remove it; {UNKNOWN}")),
     near_to_a_class_that_the_namespace_may_not_use=(
         asking("A100"),
         T4_ONLY,
@@ -348,7 +358,9 @@ def node_facts(*t4: NodeState) -> NodeFacts:
         asking("nvidia-t4"),
         ANY,
         [],
-        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS} (to uncordon one of them)"],
+        [
+            f"class nvidia-t4: all its nodes are cordoned now, {PENDS} (to uncordon one of them with nvidia.com/gpu)"
+        ],
     ),
     none_of_its_nodes_has_it=(
         asking("nvidia-t4"),

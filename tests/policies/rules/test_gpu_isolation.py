@@ -229,7 +229,7 @@ def test_a_null_is_not_a_value_from_elsewhere() -> None:
 @pytest.mark.parametrize("path", ["/dev/nvidia0", "//dev/./nvidia-uvm/", "/"])
 def test_files_of_the_node_that_lead_to_gpus(path: str) -> None:
     assert [finding.sentence() for finding in findings(mounting(path, gpu_container("1")))] == [
-        f'spec.volumes[0].hostPath.path = "{path}": request nvidia.com/gpu: 1 in resources.limits instead; must '
+        f'spec.volumes[0].hostPath.path = "{path}": remove it, and request GPUs only in resources.limits; must '
         'not lead to GPUs of the node (mounted by container "main"): nothing counts or reserves them; device '
         "plugins and exporters need an exemption in the GPUPolicy"
     ]
@@ -247,8 +247,8 @@ def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
     found = findings(pod(gpu_container("1", volumeMounts=mounts), volumes=volumes))
 
     assert [finding.sentence() for finding in found] == [
-        f'spec.containers[0].volumeMounts[1].mountPath (container "main") = "{path}": request nvidia.com/gpu: '
-        "1 in resources.limits instead; must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves "
+        f'spec.containers[0].volumeMounts[1].mountPath (container "main") = "{path}": remove it, and request '
+        "GPUs only in resources.limits; must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves "
         "them"
     ]
 
@@ -265,7 +265,7 @@ def test_an_annotation_that_names_devices(key: str) -> None:
     found = findings(pod(gpu_container("1"), annotations={"team": "ml", key: "nvidia.com/gpu=all"}))
 
     assert [finding.sentence() for finding in found] == [
-        f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia.com/gpu: 1 in resources.limits instead; '
+        f'metadata.annotations[{key}] = "nvidia.com/gpu=all": remove it, and request GPUs only in resources.limits; '
         "must not name devices of the node: nothing counts or reserves them"
     ]
 

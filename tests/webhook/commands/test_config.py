@@ -354,3 +354,26 @@ def test_what_cannot_be_shown_of_a_cluster(arguments: tuple[str, ...], want: str
     assert result.exit_code == 2
     assert want in result.stderr
     assert result.stdout == ""
+
+
+def test_json_of_documents_that_are_not_valid(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"{HEAD}kind: GPUPolicy\nmetadata: {{name: a}}\nspec: {{x: 1}}\n")
+    shown = config(str(tmp_path), "-o", "json")
+
+    problem = (
+        "a.yaml:4: GPUPolicy/a spec.x: unknown field: must be one of priority, match, pausedUntil, exemptions, "
+        "templates, help, rules"
+    )
+    assert (shown.exit_code, shown.stderr) == (
+        2,
+        f"error: {problem}\n1 problem; the configuration is not valid\n",
+    )
+    assert json.loads(shown.stdout) == {
+        "version": None,
+        "policies": [],
+        "namespaces": [],
+        "classes": [],
+        "resourceMappings": [],
+        "warnings": [],
+        "problems": [problem],
+    }

@@ -249,8 +249,59 @@ def test_problems_in_a_list_have_their_line(tmp_path: Path) -> None:
     write(tmp_path, p=PRINTED.replace("priority: 3}", "prio: 3}").replace("uid: 6f1d", "uuid: 6f1d"))
 
     assert problems_of(tmp_path) == [
-        "p.yaml:14: GPUPolicy/default metadata.uuid: unknown field: must be one of name, namespace, labels, annotations"
+        "p.yaml:14: GPUPolicy/default metadata.uuid: unknown field: must be one of name, namespace, labels, annotations",
+        "p.yaml:15: GPUPolicy/default spec.prio: unknown field; did you mean priority?",
     ]
+
+
+@cases(
+    ("text", "want"),
+    a_class_beside_a_misspelt_option=(
+        policy("{rules: {gpu-class: {default: nvidia-a10O, labelkey: x}}}"),
+        [
+            'spec.rules.gpu-class.default: must be a class or a family, not "nvidia-a10O": did you mean nvidia-a10?',
+            "spec.rules.gpu-class.labelkey: unknown field; did you mean labelKey?",
+        ],
+    ),
+    a_rule_of_options_beside_one_of_the_wrong_type=(
+        policy("{rules: {gpu-requests: {gpusPerNode: 0, maxPerPod: many}}}"),
+        [
+            "spec.rules.gpu-requests.gpusPerNode: must be 1 or more, not 0",
+            'spec.rules.gpu-requests.maxPerPod: must be a whole number or a map, not text "many"',
+        ],
+    ),
+    an_invalid_list_is_not_also_empty=(
+        policy("{rules: {gpu-class: {allowed: nvidia-a100}}}"),
+        ['spec.rules.gpu-class.allowed: must be a list, not text "nvidia-a100"'],
+    ),
+    an_unknown_class_in_a_quota_of_another_name=(
+        f"{HEAD}kind: GPUQuota\nmetadata: {{name: mine, namespace: ml}}\n"
+        "spec: {hard: {gpus: [], classes: {nvidia-a10O: 1}}}\n",
+        [
+            "metadata.name: must be default: a namespace has at most one GPUQuota",
+            "spec.hard.classes.nvidia-a10O: must be a GPU class or family; did you mean nvidia-a10?",
+            "spec.hard.gpus: must be a whole number or text, not a list",
+        ],
+    ),
+    an_api_version_that_does_not_exist=(
+        policy("{x: 1}").replace("v1alpha1", "v1"),
+        [
+            'apiVersion: Unsupported value: "gpu-admission.dev/v1": must be gpu-admission.dev/v1alpha1; did you mean '
+            "gpu-admission.dev/v1alpha1?",
+            "spec.x: unknown field: must be one of priority, match, pausedUntil, exemptions, templates, help, rules",
+        ],
+    ),
+    a_class_that_an_invalid_document_may_define=(
+        policy("{rules: {gpu-class: {default: own-card, allowed: [own-*, none-*]}}}")
+        + "---\n"
+        + gpu_class("{}"),
+        ['spec.rules.gpu-class.allowed[1]: "none-*" matches no class', "spec.memoryGiB: Required value"],
+    ),
+)
+def test_one_problem_hides_no_other(text: str, want: list[str], tmp_path: Path) -> None:
+    write(tmp_path, a=text)
+
+    assert sorted(each.partition(" ")[2].partition(" ")[2] for each in problems_of(tmp_path)) == sorted(want)
 
 
 def test_problems_of_all_files_at_once(tmp_path: Path) -> None:

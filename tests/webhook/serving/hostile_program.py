@@ -70,7 +70,7 @@ SETTLED = 10_000
 """Bodies after which caches are full and memory should no longer grow; half of fewer."""
 SLOW = 2_500
 """Reviews of a usual pod, 0.14 ms each, in whose time of the processor any body must be answered: what grows faster than the
-body takes far longer. On an idle machine the longest workload takes as long as 900, the longest pod 200 (`make bench work`); a
+body takes far longer. On an idle machine the longest workload takes as long as 500, the longest pod 200 (`make bench work`); a
 machine on which others run takes two to three times as long for the same, though not for all of it at once."""
 REPORTED = 20
 """Broken promises in full."""

@@ -98,7 +98,7 @@ def pending(resource: str, advice: str) -> list[str]:
 
 ALL_CORDONED = (
     "class nvidia-a100-80gb: all its nodes are cordoned now, so the pod stays pending; "
-    "or ask the platform team to uncordon one of them [gpu-class]"
+    "or ask the platform team to uncordon one of them with nvidia.com/gpu [gpu-class]"
 )
 CORDONED = f"set {CLASS}: nvidia-t4; {ALL_CORDONED}"
 UNTOLERATED = (
@@ -238,7 +238,7 @@ PINNED = "the pod is pinned to nvidia-a100-80gb (nodeSelector accelerator=nvidia
 @cases(
     ("document", "classes", "autoscaled", "want"),
     any_class_if_the_nodes_are_not_known=(
-        AMD, (), (), [f"{ON_A100}set {CLASS}: amd-mi300x or amd-mi325x or amd-mi350x or 1 more; must be a class with "
+        AMD, (), (), [f"{ON_A100}set {CLASS}: amd-mi300x or amd-mi325x or amd-mi350x or amd-mi355x; must be a class with "
         "amd.com/gpu [gpu-class]"],
     ),
     the_class_with_nodes=(
@@ -252,7 +252,8 @@ PINNED = "the pod is pinned to nvidia-a100-80gb (nodeSelector accelerator=nvidia
     the_resource_that_nodes_have=(
         AMD, ("nvidia-t4",), (),
         [f"{ON_A100}request nvidia.com/gpu: 1; no class with nodes that namespace team may use has amd.com/gpu; or "
-        "ask the platform team for nodes of amd-mi300x or amd-mi325x or amd-mi350x or 1 more [gpu-class]"],
+         "ask the platform team for nodes of amd-mi300x or amd-mi325x or amd-mi350x or amd-mi355x, then "
+         f"set {CLASS}: amd-mi300x or amd-mi325x or amd-mi350x or amd-mi355x [gpu-class]"],
     ),
     one_finding_of_a_slice=(
         SLICE, ("nvidia-t4", "nvidia-h100-94gb"), (),
@@ -357,7 +358,7 @@ def test_a_policy_s_tolerations_count_for_the_classes_that_are_named() -> None:
         on("nvidia-x"),
         [node(H100, cordoned=True), node(L4)],
         "no class that namespace team may use has a node that takes the pod now; ask the platform team for nodes of "
-        "nvidia-h100-80gb",
+        f"nvidia-h100-80gb, then set {CLASS}: nvidia-h100-80gb",
     ),
 )
 def test_where_no_class_takes_the_pod_the_denial_says_what_is_missing(

@@ -72,6 +72,7 @@ def reported(
     a_rule_that_cannot_be_read=(
         Document("GPUPolicy", "other", {"priority": 1, "rules": {"gpu-class": {"default": "cadr", "mode": "warm"}}}),
         [
+            'denial spec.rules.gpu-class.default: must be a class or a family, not "cadr": did you mean card?',
             'denial spec.rules.gpu-class.mode: Unsupported value: "warm": must be one of enforce, warn, audit, disabled; '
             "did you mean warn?"
         ]),

@@ -49,11 +49,11 @@ from webhook.configuration.documents import (
     DocumentLocation,
     DocumentSet,
     LocatedProblem,
-    quota_problems,
     read_document,
 )
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
+from webhook.configuration.references import quota_problems
 from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.kinds import LIMIT_RANGE

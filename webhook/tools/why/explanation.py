@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Asked, Edit, Edits, Finding, Wait
-from webhook.configuration.documents import QUOTA, TEAM
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
@@ -75,13 +74,18 @@ class Way(JsonStruct, frozen=True):
 
 
 def ways_of(finding: Finding) -> tuple[Way, ...]:
-    """Return what a finding says to do. Quotas are raised together; of other things that are asked for, one is enough."""
+    """Return what a finding says to do, of which one is enough."""
     beside = finding.awaits if finding.awaits and finding.awaits.beside_choice else None
     alone = finding.awaits if not beside else None
     edits = (Way(edits=each, quota=beside) for each in finding.choices)
-    raised = tuple(each for each in finding.asks if each.kind in {QUOTA, TEAM})
-    others = (Way(asks=(each,)) for each in finding.asks if each not in raised)
-    return (*edits, *([Way(quota=alone)] if alone else ()), *([Way(asks=raised)] if raised else ()), *others)
+    asked = (
+        Way(
+            edits=tuple(each for each in change if isinstance(each, Edit)),
+            asks=tuple(each for each in change if isinstance(each, Asked)),
+        )
+        for change in finding.asks
+    )
+    return (*edits, *([Way(quota=alone)] if alone else ()), *asked)
 
 
 class Cause(JsonStruct, frozen=True):

@@ -44,7 +44,9 @@ def now(finding: Finding, tried: Try | None) -> Cause:
     if tried is None:
         return cause_of(Source.NODES, finding)
     rests = {edits: rest for edits in finding.choices if (rest := _rest(edits, tried)) is not None}
-    if any(each.path == UNSCHEDULABLE for each in finding.asks) and not _is_enough_to_ask(tried):
+    if any(
+        each.path == UNSCHEDULABLE for change in finding.asks for each in change
+    ) and not _is_enough_to_ask(tried):
         finding = replace(finding, ask="", asks=())
     if not rests and finding.reason.uncovers:
         return cause_of(Source.NODES, finding)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, Asked, Edits, Finding
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
-from policies.placement.class_advice import nodes_of, or_autoscaled
+from policies.placement.class_advice import or_autoscaled
 from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.pods.conditions import has_ended, true_condition
 from policies.quota.ledger.team import team_title
@@ -418,7 +418,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         kinds = situation.other_kinds if classes else {}
         remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds else ""
         remedy += adds or f"ask {situation.contact} for nodes{or_autoscaled(classes)}"
-        ways = ways or tuple(Way(asks=(each,)) for each in nodes_of(situation.classes) or (Asked("Node"),))
+        asked = [Asked("Node", value=name) for name in situation.classes] or [Asked("Node")]
+        ways = ways or tuple(Way(asks=(each,)) for each in asked)
         ways = (*(Way(edits=each) for each in kinds.values()), *ways)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return

@@ -50,6 +50,7 @@ NO_SOURCE = (
     "is not from a supported source",
     "write s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path",
 )
+LETTERS = "letters, digits, . _ and -"
 NO_MODEL = "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
 NO_FILE = "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
 NO_CHARACTER = (
@@ -61,15 +62,18 @@ NO_CHARACTER = (
 @cases(
     ("text", "want"),
     empty=("", NO_SOURCE),
-    no_scheme=("models/llama", NO_SOURCE),
+    no_scheme=("models", NO_SOURCE),
     ftp=("ftp://h/m", NO_SOURCE),
-    upper_case=("S3://models/m", NO_SOURCE),
     plain_http=(
         "http://h/m",
         ("is plain http, over which anyone on the way can replace the model", "use https://"),
     ),
-    no_bucket=("s3:///m", ("does not name a valid bucket", "write s3://bucket/…")),
-    no_bucket_of_google=("gs:///m", ("does not name a valid bucket", "write gs://bucket/…")),
+    no_bucket=("s3:///m", (f"does not name a valid bucket (3 to 63 {LETTERS})", "write s3://bucket/…")),
+    a_short_bucket=("s3://m/x", (f"does not name a valid bucket (3 to 63 {LETTERS})", "write s3://bucket/…")),
+    no_bucket_of_google=(
+        "gs:///m",
+        (f"does not name a valid bucket (3 to 222 {LETTERS})", "write gs://bucket/…"),
+    ),
     no_owner=("hf:///m", ("does not name a valid owner", "write hf://owner/…")),
     no_host=("https:///m", ("does not name a valid host", "write https://host/…")),
     claim_name=("pvc://Claim/m", ("does not name a valid claim", "write pvc://claim/…")),
@@ -96,6 +100,24 @@ NO_CHARACTER = (
 )
 def test_unusable(text: str, want: tuple[str, str]) -> None:
     assert parse_model_uri(text) == BadAnnotation(MODEL_URI, shown(text), *want, example="hf://owner/name")
+
+
+@cases(
+    ("text", "meant"),
+    without_slashes=("hf:meta-llama/Llama-3.1-8B", "hf://meta-llama/Llama-3.1-8B"),
+    with_one_slash=("pvc:/models/llama", "pvc://models/llama"),
+    in_capitals=("S3://models/m", "s3://models/m"),
+)
+def test_what_a_slip_in_the_scheme_means(text: str, meant: str) -> None:
+    assert parse_model_uri(text) == BadAnnotation(MODEL_URI, text, *NO_SOURCE, meant=meant)
+
+
+def test_a_name_of_the_hub_is_an_example() -> None:
+    message, remedy = NO_SOURCE
+    remedy = remedy.replace("hf://owner/name", "hf://meta-llama/Llama")
+    bad = BadAnnotation(MODEL_URI, "meta-llama/Llama", message, remedy, example="hf://meta-llama/Llama")
+
+    assert parse_model_uri("meta-llama/Llama") == bad
 
 
 @cases(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from policies.pods.pod import Pod
 from tests.corpus import CORPUS
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.tools.check.manifests import read_manifests
+from webhook.tools.check.manifests import Manifest, read_manifests
 from webhook.tools.check.offline import PodResult, Run
 
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"the corpus is not at {CORPUS}")
@@ -50,11 +51,15 @@ def configuration(folder: Path, default: str) -> Configuration:
     return load_directory(folder)
 
 
+@cache
+def corpus() -> list[Manifest]:
+    return read_manifests([str(CORPUS)], recursive=True).manifests
+
+
 def pods(folder: Path, default: str) -> Iterator[tuple[str, Pod, PodResult]]:
     """Yield every pod of the corpus, after its file, and what becomes of it."""
-    cache, now = DecisionCache(configuration(folder, default)), datetime.now(UTC)
-    manifests = read_manifests([str(CORPUS)], recursive=True).manifests
-    for manifest, found in zip(manifests, Run(manifests, cache, now, None).results(), strict=True):
+    decisions, now = DecisionCache(configuration(folder, default)), datetime.now(UTC)
+    for manifest, found in zip(corpus(), Run(corpus(), decisions, now, None).results(), strict=True):
         for (_, pod), result in zip(manifest.pods, found.pods, strict=True):
             yield manifest.file, pod, result
 
