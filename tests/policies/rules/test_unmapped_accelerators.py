@@ -124,8 +124,8 @@ def test_a_resource_that_shows_all_cards_of_the_node(name: str) -> None:
     [found] = check(view(asking(name)), GPUIsolationOptions(), context(resource_mapping=BUILT_IN))
 
     assert found.sentence() == (
-        f'spec.containers[0].resources.limits[{name}] (container "main"): request nvidia.com/gpu: 1 in '
-        "resources.limits instead; must not be requested: it shows the container all GPUs of the node, and nothing counts "
+        f'spec.containers[0].resources.limits[{name}] (container "main"): remove it, and request GPUs only in '
+        "resources.limits; must not be requested: it shows the container all GPUs of the node, and nothing counts "
         "or reserves them; monitors need an exemption in the GPUPolicy"
     )
     assert (found.severity, found.is_example) == (Severity.DENIAL, True)
