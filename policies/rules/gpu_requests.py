@@ -190,6 +190,7 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
 
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
+    whole_card = context.resource_mapping.whole_card
     if quantity is None:
         yield amount.finding(INVALID_QUANTITY, "must be a quantity that Kubernetes can count", amount=1)
     elif quantity.nano < 0:
@@ -201,7 +202,8 @@ def number_findings(amount: Amount, availability: Availability, context: Context
         yield TOO_LARGE.finding(amount)
     elif not quantity.is_whole:
         yield not_whole(amount, quantity, availability, context)
-    elif resource.measure in _PERCENTAGES and quantity > Quantity(100 * NANO):
+    elif resource.measure in _PERCENTAGES and quantity > Quantity(100 * NANO) and whole_card(resource.name):
+        # Without a resource that counts the cards, 200 percent are two of them.
         yield OVER_100_PERCENT.finding(amount)
 
 

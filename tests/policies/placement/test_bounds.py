@@ -1,5 +1,7 @@
 """gpu-requests: the most of a resource by number, by name, by class, and what a node of the class has."""
 
+import pytest
+
 from policies.finding import Edit, Finding
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.rule import RuleOptions
@@ -8,6 +10,7 @@ from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import CLASSES, JSON, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.rules.requests import GPU, resources, sentences
+from webhook.configuration.loader import load_directory
 
 LIMITS = {"*": 2, "nvidia-a100-80gb": 4}
 PER_CONTAINER, PER_POD = GPURequestsOptions(max_per_container=LIMITS), GPURequestsOptions(max_per_pod=LIMITS)
@@ -234,6 +237,36 @@ def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOpti
 
     assert len(found) == len(want)
     assert all(part in sentence for part, sentence in zip(want, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "is_too_much"),
+    [
+        ("koordinator.sh/gpu", 200, False),
+        ("koordinator.sh/gpu-core", 200, False),
+        ("tencent.com/vcuda-core", 200, False),
+        ("baidu.com/cgpu_core", 800, False),
+        ("huawei.com/npu-core", 200, False),
+        ("nvidia.com/gpucores", 200, True),
+        ("amd.com/gpucores", 200, True),
+        ("hygon.com/dcucores", 101, True),
+        ("huawei.com/Ascend910B3-core", 101, True),
+        ("cambricon.com/mlu370.smlu.vcore", 101, True),
+        ("metax-tech.com/vcore", 101, True),
+        ("iluvatar.ai/BI-V100.vCore", 101, True),
+        ("enflame.com/vgcu-percentage", 101, True),
+    ],
+)
+def test_percent_are_of_several_cards_where_no_resource_counts_them(
+    resource: str, amount: int, is_too_much: bool
+) -> None:
+    mapping = load_directory(None).resource_mapping
+    document = view(asking(amount, resource))
+
+    found = list(check(document, GPURequestsOptions(), context(resource_mapping=mapping)))
+
+    message = "must be at most 100 percent of a GPU"
+    assert [each.message for each in found] == ([message] if is_too_much else [])
 
 
 QUARTERS = gpu_class("quarters", "a100", 40, equivalents={"nvidia.com/gpu": "1/4"})
