@@ -88,7 +88,9 @@ RESOURCE_MAPPING = ResourceMapping(
                 ResourcePattern(pattern="nvidia.com/mig-*.shared", measure=Measure.SHARES),
                 ResourcePattern(pattern="nvidia.com/mig-*", measure=Measure.SLICES),
                 ResourcePattern(pattern="nvidia.com/gpumem", measure=Measure.MEMORY_MIB),
-                ResourcePattern(pattern="nvidia.com/gpucores", measure=Measure.CORE_PERCENT),
+                ResourcePattern(
+                    pattern="nvidia.com/gpucores", measure=Measure.CORE_PERCENT, resource="nvidia.com/gpu"
+                ),
                 ResourcePattern(pattern="amd.com/gpu", measure=Measure.DEVICES),
                 ResourcePattern(pattern="aws.amazon.com/neuroncore", measure=Measure.CORES),
                 ResourcePattern(pattern="volcano.sh/vgpu-number", measure=Measure.SHARES),

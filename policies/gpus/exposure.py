@@ -5,6 +5,7 @@ process only chooses among the devices of its container.
 """
 
 import re
+from fnmatch import translate
 
 from policies.gpus.vendors import HIDING, VENDORS, from_all_vendors
 from policies.pods.names import cleaned_path
@@ -16,6 +17,13 @@ DOCKER_RESOURCE = "DOCKER_RESOURCE_"
 
 GPU_STACK_PATHS = ("/var/lib/kubelet/device-plugins/", "/var/lib/kubelet/pod-resources/")
 """Device plugins register in the first; exporters read the second. The variable in their images shows them all GPUs."""
+
+VIEWS = (
+    *from_all_vendors(lambda vendor: vendor.views),
+    # GPUStack's, for its own sidecars (its documentation, Accelerator Requests)
+    "device.gpustack.ai/*",
+)
+"""Globs of resources whose unit shows all cards of a node, and reserves none."""
 
 _OF_VENDORS = from_all_vendors(lambda vendor: vendor.node_paths)
 NODE_PATHS = (
@@ -61,6 +69,7 @@ DEVICE_KEYS = ("*cdi.k8s.io*", "*devices.nri.io*", "devices.crio.io*", "io.kuber
 """Globs over keys that match all of these annotations, and some others."""
 
 _OTHER_ROOT, _DEVICE_ANNOTATIONS = re.compile(OTHER_ROOT), re.compile(DEVICE_ANNOTATIONS)
+_VIEWS = re.compile("|".join(map(translate, VIEWS)))
 
 
 def shows_devices(variable: str) -> bool:
@@ -77,6 +86,11 @@ def may_set_devices(prefix: str) -> bool:
     """Whether a variable with this prefix (of envFrom) may show devices."""
     names = (*VISIBLE_DEVICES, DOCKER_RESOURCE)
     return prefix.startswith(DOCKER_RESOURCE) or any(name.startswith(prefix) for name in names)
+
+
+def shows_all_cards(resource: str) -> bool:
+    """Whether a unit of the resource shows all cards of a node, for monitoring."""
+    return _VIEWS.fullmatch(resource) is not None
 
 
 def leads_to_gpus(path: str) -> bool:

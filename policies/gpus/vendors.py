@@ -253,7 +253,7 @@ VENDORS = (
             # HAMi's names, and those of its own plugin (k8s-hcu-device-plugin, README): slots of a card, MiB, percent
             *_names(_SHARES, "hygon.com/dcunum", "hygon.com/hcunum"),
             *_names(_MIB, "hygon.com/dcumem", "hygon.com/hcumem"),
-            *_names(_CORE_PERCENT, "hygon.com/dcucores", "hygon.com/hcucores"),
+            *_names(_CORE_PERCENT, "hygon.com/dcucores", "hygon.com/hcucores", card="hygon.com/dcu"),
             # Parts cut beforehand: hcu-share-8c-4g, hcu-mig-1g-16gb
             *_names(_SHARES, "hygon.com/hcu-share-*", "hygon.com/hcu-mig-*", card="hygon.com/hcu"),
             *_names(_SHARES, "hygon.com/dcu-share-*", "hygon.com/dcu-mig-*", card="hygon.com/dcu"),
@@ -279,7 +279,7 @@ VENDORS = (
             # Percent, or units of 256 MiB (HAMi's documentation, userguide/cambricon-device): as GiB they count too much,
             # never too little.
             *_names(Measure.MEMORY_GIB, "cambricon.com/*.smlu.vmemory"),
-            *_names(_CORE_PERCENT, "cambricon.com/*.smlu.vcore"),
+            *_names(_CORE_PERCENT, "cambricon.com/*.smlu.vcore", card="cambricon.com/mlu"),
             # env-share, and partitions (mlu370.mim-2m.8gb)
             *_names(_SHARES, "cambricon.com/vmlu", "cambricon.com/*.share", "cambricon.com/*gb"),
             # Counts the cards, whatever the nodes offer.
@@ -295,7 +295,7 @@ VENDORS = (
         resources=(
             # HAMi: amounts beside a card
             *_names(_MIB, "huawei.com/Ascend*-memory"),
-            *_names(_CORE_PERCENT, "huawei.com/Ascend*-core"),
+            *_names(_CORE_PERCENT, "huawei.com/Ascend*-core", card="huawei.com/npu"),
             # MindCluster (ascend-device-plugin/pkg/common/constants.go): vNPUs of n cores (Ascend310P-4c.3cpu.ndvpp)
             *_names(_SHARES, "huawei.com/Ascend*c", "huawei.com/Ascend*cpu"),
             *_names(_SHARES, "huawei.com/Ascend*g", "huawei.com/Ascend*dvpp"),
@@ -319,7 +319,7 @@ VENDORS = (
         resources=(
             *_names(_DEVICES, "metax-tech.com/gpu"),
             *_names(_SHARES, "metax-tech.com/sgpu"),
-            *_names(_CORE_PERCENT, "metax-tech.com/vcore"),
+            *_names(_CORE_PERCENT, "metax-tech.com/vcore", card="metax-tech.com/gpu"),
             # A bare number is GiB (HAMi, pkg/device/metax/sdevice.go); with a unit it exceeds a card, and counts as one.
             *_names(Measure.MEMORY_GIB, "metax-tech.com/vmemory"),
             *_gpustack("metax-tech.com/gpu"),
@@ -331,7 +331,7 @@ VENDORS = (
     Vendor(  # Iluvatar
         resources=(
             *_names(_SHARES, "iluvatar.ai/*vgpu", "iluvatar.ai/vgpu"),
-            *_names(_CORE_PERCENT, "iluvatar.ai/vcuda-core", "iluvatar.ai/*.vCore"),
+            *_names(_CORE_PERCENT, "iluvatar.ai/vcuda-core", "iluvatar.ai/*.vCore", card="iluvatar.ai/gpu"),
             # Units of 256 MiB (HAMi's docs/iluvatar-gpu-support.md), which no measure has: as GiB they count too much, never too
             # little.
             *_names(Measure.MEMORY_GIB, "iluvatar.ai/vcuda-memory", "iluvatar.ai/*.vMem"),
@@ -352,11 +352,11 @@ VENDORS = (
     Vendor(  # Enflame
         resources=(
             *_names(_SHARES, "enflame.com/vgcu", "enflame.com/shared-gcu", "enflame.com/drs-gcu"),
-            *_names(Measure.MEMORY_PERCENT, "enflame.com/vgcu-percentage"),
+            *_names(Measure.MEMORY_PERCENT, "enflame.com/vgcu-percentage", card="enflame.com/gcu"),
             # In MiB (HAMi's documentation, userguide/enflame-device) or GiB (Enflame's GCUShare). Taken for GiB, an amount in MiB
             # exceeds the memory of a card, and so counts as one card.
             *_names(Measure.MEMORY_GIB, "enflame.com/gcu-memory"),
-            *_names(_CORE_PERCENT, "enflame.com/gcu-core"),
+            *_names(_CORE_PERCENT, "enflame.com/gcu-core", card="enflame.com/gcu"),
             # What a node has in all (GCUShare, pkg/consts/const.go)
             *_names(_NOTHING, "enflame.com/gcu-count", "enflame.com/gcu-*-capacity"),
             *_others("enflame.com"),
@@ -369,7 +369,7 @@ VENDORS = (
             # sgpu-memory is in units of 512 MiB (HAMi's documentation, userguide/mthreads-device): as GiB it counts too much. The
             # others are sixteenths of a card's compute.
             *_names(Measure.MEMORY_GIB, "mthreads.com/sgpu-memory"),
-            *_names(_CORE_PERCENT, "mthreads.com/sgpu-*"),
+            *_names(_CORE_PERCENT, "mthreads.com/sgpu-*", card="mthreads.com/gpu"),
             *_gpustack("mthreads.com/gpu"),
             *_others("mthreads.com"),
         ),

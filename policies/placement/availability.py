@@ -17,7 +17,7 @@ import msgspec
 from policies.finding import Edit, Edits, Reason, Severity, together
 from policies.gpus.amount import NAME
 from policies.gpus.cards import vendor
-from policies.gpus.classes import GPUClass, GPUClasses
+from policies.gpus.classes import GPUClass, GPUClasses, parse_share
 from policies.gpus.resource_limits import ResourceLimits, limit_of
 from policies.gpus.resource_mapping import (
     IMPLICIT_DEVICE_CLASS,
@@ -47,6 +47,8 @@ NO_NODE = Reason("NoNode", "no node can take the pod now, and none can be create
 
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
+_SHARED_SUFFIX = ".shared"
+"""What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
 _MAX_COMPARED = 8
 """Slices of one pod for which the remedy names similar profiles. Each search takes 0.4 ms."""
 _COUNT_SUFFIX = ".count"
@@ -289,6 +291,18 @@ class Availability:
             return None
         why = ": a pod runs on one node, and the largest machines have no more"
         return _exceeds_node(resource, limit, why, Severity.WARNING)
+
+    def is_time_sliced(self, resource: GPUResource) -> bool:
+        """Whether several units are no more of a card: by the name, or if each class that the pod can get says so of its cards.
+
+        Cards of other vendors that are less than one are partitions, of which several are more.
+        """
+        name = resource.name
+        if resource.measure is not Measure.DEVICES or name not in self._gpu_classes.equivalents:
+            return resource.measure is Measure.SHARES and name.endswith(_SHARED_SUFFIX)
+        with_resource = [each for each in self._recommended if each.resource == name]
+        shares = [parse_share(each.equivalents.get(name, 1)) for each in with_resource]
+        return bool(shares) and max(shares) < 1 and vendor(name) == vendor(NVIDIA_GPU)
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping

@@ -5,16 +5,18 @@ to a container that requested none (k8s-device-plugin#61, also with `nvidia.com/
 the image's own value applies then: so `void` is written out. Beside a request, too, the pod's own value wins: the kubelet
 appends it to the variables of the device plugin (`GenerateRunContainerOptions`).
 
-Reads:   requests for GPUs, variables, mounts, hostPath volumes, annotations, privileged containers, tolerations.
+Reads:   requests for GPUs and unmapped accelerators, variables, mounts, hostPath volumes, annotations, privileged containers,
+         tolerations.
 Adds:    NVIDIA_VISIBLE_DEVICES=void to each container that requests no GPU and does not set the variable; not to the one that
-         a fraction scheduler serves, whose variable it sets, nor in pods of device plugins and exporters.
+         a fraction scheduler serves, whose variable it sets, nor to one that requests an accelerator by a name that no mapping
+         has, nor in pods of device plugins and exporters.
 Denies:  values that show GPUs (of NVIDIA_VISIBLE_DEVICES and those of other vendors), also beside a request; files of the node
-         that lead to GPUs; mounts and annotations that name devices.
+         that lead to GPUs; mounts and annotations that name devices; resources that show all cards of the node.
 Warns:   of variables beside a request, or where a fraction scheduler serves, whose values are elsewhere, of privileged
-         containers in pods for GPU nodes, of pods that go to GPU nodes without requesting a GPU.
+         containers in pods for GPU nodes, of pods that go to GPU nodes without requesting a GPU, of unmapped accelerators.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -24,6 +26,7 @@ from policies.finding import Edit, Edits, Finding, Reason, Severity, together
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.unmapped import is_unmapped_accelerator, other_resources
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.field_paths import annotation_path
@@ -38,6 +41,9 @@ DEVICE_VARIABLE = Reason(
 )
 EXPOSED_GPUS = Reason("ExposedGPUs", "a container reaches GPUs that it does not request")
 PRIVILEGED_CONTAINER = Reason("PrivilegedContainer", "a privileged container on a GPU node sees all GPUs")
+UNMAPPED_RESOURCE = Reason(
+    "UnmappedResource", "a container requests an accelerator that no GPUResourceMapping has"
+)
 TOLERATES_GPU_TAINT = Reason("ToleratesGPUTaint", "a pod without GPUs tolerates the taint of GPU nodes")
 
 ID = "gpu-isolation"
@@ -62,6 +68,12 @@ LEADS_TO_GPUS = (
     '"): nothing counts or reserves them; device plugins and exporters need an exemption in the GPUPolicy',
 )
 ANNOTATED = "must not name devices of the node: nothing counts or reserves them"
+VIEW = (
+    "must not be requested: it shows the container all GPUs of the node, and nothing counts or reserves them; monitors need "
+    "an exemption in the GPUPolicy"
+)
+UNMAPPED = "should be in a GPUResourceMapping: it is an accelerator by its name, and no quota counts it"
+MAP_IT = "to add {{pattern: {}, measure: devices}} to its spec.resources (measure: nothing if it is not one)".format
 PRIVILEGED = (
     "should be false: a privileged container sees every device of the node, also the GPUs of other pods"
 )
@@ -88,9 +100,24 @@ def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> 
             container = place.container
             is_set = any(variable.name == VARIABLE for variable in container.env or ())
             has_gpu = container.name == served or context.resource_mapping.container_requests_gpus(container)
-            if not is_set and not has_gpu:
+            if not is_set and not has_gpu and not any(unmapped(patch.pod, [place], context)):
                 patch.add_env(place, VARIABLE, VOID)
     yield from ()
+
+
+def unmapped(
+    pod: Pod, places: Iterable[ContainerPlace], context: Context
+) -> Iterator[tuple[str, ContainerPlace]]:
+    """Yield the names by which containers request accelerators that no mapping has, and that some node may have.
+
+    A kubelet ignores such a resource if its node lacks it, which no scheduler prevents with a nodeName.
+    """
+    mapping = context.resource_mapping
+    for place in () if pod.spec.node_name else places:
+        for name in other_resources(place.container, mapping):
+            there = context.nodes.resources if context.nodes is not None else ()
+            if (not there or name in there) and is_unmapped_accelerator(name, mapping):
+                yield name, place
 
 
 def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
@@ -104,7 +131,20 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
             yield _exposed(
                 path=path, value=value, message=ANNOTATED, **_request_instead(pod, context, Edit(path))
             )
-    requests_gpu = context.resource_mapping.pod_requests_gpus(pod)
+    having_others = [each for each in pod.places if other_resources(each.container, context.resource_mapping)]
+    yield from views(pod, having_others, context)
+    accelerators = dict(reversed(tuple(unmapped(pod, having_others, context))))
+    for name, place in reversed(accelerators.items()):
+        # Of a misspelt name, rule ineffective-fields says which is meant.
+        if context.resource_mapping.misspelt(name) is None:
+            yield _warning(
+                reason=UNMAPPED_RESOURCE,
+                path=place.amount_paths(name)[0],
+                container=place.container.name,
+                message=UNMAPPED,
+                ask=MAP_IT(name),
+            )
+    requests_gpu = bool(accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
@@ -191,6 +231,21 @@ def mounts(pod: Pod, context: Context) -> Iterator[Finding]:
             )
 
 
+def views(pod: Pod, places: Iterable[ContainerPlace], context: Context) -> Iterator[Finding]:
+    """Deny resources that show all cards of the node, such as those for monitoring."""
+    for place in places:
+        for name in other_resources(place.container, context.resource_mapping):
+            if exposure.shows_all_cards(name):
+                paths = place.amount_paths(name)
+                yield _exposed(
+                    path=paths[0],
+                    container=place.container.name,
+                    message=VIEW,
+                    **_request_instead(pod, context, *map(Edit, paths), of=place),
+                    is_example=True,  # as of agents and exporters
+                )
+
+
 def _requesting(place: ContainerPlace) -> Edits:
     return (Edit(f"{place.path}.resources.limits[{NVIDIA_GPU}]", 1),)
 
@@ -267,7 +322,7 @@ def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
 
 RULE = Rule(
     id=ID,
-    reasons=(DEVICE_VARIABLE, EXPOSED_GPUS, PRIVILEGED_CONTAINER, TOLERATES_GPU_TAINT),
+    reasons=(DEVICE_VARIABLE, EXPOSED_GPUS, PRIVILEGED_CONTAINER, TOLERATES_GPU_TAINT, UNMAPPED_RESOURCE),
     summary="containers that ask for no GPU see none",
     options=GPUIsolationOptions,
     mutate=mutate,

@@ -81,9 +81,6 @@ ID = "gpu-requests"
 
 VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
-SHARED_SUFFIX = ".shared"
-"""What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
-
 MAX_GPUS_PER_NODE = 16
 """The largest machines have 16: DGX-2 and HGX-2, p2.16xlarge of AWS, a2-megagpu-16g of Google; most have 8. A GB200 NVL72 is 18
 nodes of 4."""
@@ -193,6 +190,7 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
 
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
+    whole_card = context.resource_mapping.whole_card
     if quantity is None:
         yield amount.finding(INVALID_QUANTITY, "must be a quantity that Kubernetes can count", amount=1)
     elif quantity.nano < 0:
@@ -204,7 +202,8 @@ def number_findings(amount: Amount, availability: Availability, context: Context
         yield TOO_LARGE.finding(amount)
     elif not quantity.is_whole:
         yield not_whole(amount, quantity, availability, context)
-    elif resource.measure in _PERCENTAGES and quantity > Quantity(100 * NANO):
+    elif resource.measure in _PERCENTAGES and quantity > Quantity(100 * NANO) and whole_card(resource.name):
+        # Without a resource that counts the cards, 200 percent are two of them.
         yield OVER_100_PERCENT.finding(amount)
 
 
@@ -258,7 +257,7 @@ def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
     for complaint in (bounds.check_container(resource, count), bounds.check_resource(resource, count)):
         if complaint is not None:
             yield amount.finding(*complaint)
-    if resource.measure is Measure.SHARES and resource.name.endswith(SHARED_SUFFIX) and count > 1:
+    if count > 1 and bounds.availability.is_time_sliced(resource):
         yield amount.finding(
             SEVERAL_SLICES,
             "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",

@@ -139,7 +139,7 @@ def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": request nvidia.com/gpu: 1 in resources.limits'
     assert want in first["message"]
     assert '(mounted by container "peek"): nothing counts or reserves them' in second["message"]
-    assert f'(container "peek") = "{LIST}": request nvidia' in third["message"]
+    assert f'(container "peek") = "{LIST}": remove it, and request' in third["message"]
 
 
 def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
@@ -171,7 +171,7 @@ def test_an_annotation_that_names_devices_may_not_be_added_later(plane: ControlP
     changed, _ = plane.client().patch(path, {"metadata": {"annotations": {"team": "web"}}})
 
     assert (refused, changed) == (403, 200)
-    assert f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia' in answer["message"]
+    assert f'metadata.annotations[{key}] = "nvidia.com/gpu=all": remove it, and request' in answer["message"]
 
 
 def test_an_annotation_from_before_is_left_alone(plane: ControlPlane) -> None:

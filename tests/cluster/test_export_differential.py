@@ -50,6 +50,7 @@ COUNTED = ("by policy", "at most 100 percent")
 RESOURCES = """
 nvidia.com/gpu nvidia.com/gpu nvidia.com/gpu nvidia.com/gpu nvidia.com/mig-1g.10gb nvidia.com/gpucores amd.com/gpu
 aws.amazon.com/neuroncore deviceclass.resource.kubernetes.io/big gpu.intel.com/i915_monitoring gpu.intel.com/i915 rdma/hca
+squat.ai/gpu acme.io/npu3-cores acme.io/output
 """.split()  # noqa: SIM905
 AMOUNTS = ["0", "1", "1", "1", "2", "3", "4", "5", "1k", "2000m", "150"]
 VALUES = ["void", "none", "", "all", "0", None, "x" * 130]
@@ -72,6 +73,7 @@ ISOLATED = (
     "lead to GPUs",
     "list of GPUs",
     "name devices",
+    "shows the container all GPUs",
 )
 NAMES_DEVICES = "cdi.k8s.io/gpus nvidia.cdi.k8s.io/container.c0 example.com/cdi.k8s.io devices.nri.io".split()  # noqa: SIM905
 TOLERATIONS = [

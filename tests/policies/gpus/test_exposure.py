@@ -29,7 +29,8 @@ WAYS = """
 /proc/self/task/1/ /proc/1/root /proc/1/root/dev/nvidia0 /dev/nvidia0 //dev/./nvidia-uvm/ /dev/dri/card0 /dev/char /dev/char/195:0
 /dev / /run/nvidia/driver /var/run/nvidia/driver/dev/nvidia0 /run/nvidia /var/lib/kubelet/device-plugins/kubelet.sock
 /var/lib/kubelet/pod-resources /var/lib /run/containerd/containerd.sock /var/run/containerd /var/run/crio/crio.sock
-/var/run/docker.sock /run /etc/cdi /var/run/cdi/nvidia.yaml /tmp/../dev/nvidia0
+/var/run/docker.sock /run /etc/cdi /var/run/cdi/nvidia.yaml /tmp/../dev/nvidia0 /dev/rbln0 /dev/rsd0 /dev/iluvatar0 /dev/itrctl
+/dev/gcu0 /dev/biren/card_0 /dev/qaic_aic100_0 /dev/tenstorrent/0 /dev/hailo0 /dev/dxrt0 /dev/aries0 /etc/vdev/docker
 """
 
 

@@ -1,13 +1,16 @@
 """gpu-requests: the most of a resource by number, by name, by class, and what a node of the class has."""
 
+import pytest
+
 from policies.finding import Edit, Finding
-from policies.gpus.classes import GPUClasses
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import CLASSES, JSON, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.rules.requests import GPU, resources, sentences
+from webhook.configuration.loader import load_directory
 
 LIMITS = {"*": 2, "nvidia-a100-80gb": 4}
 PER_CONTAINER, PER_POD = GPURequestsOptions(max_per_container=LIMITS), GPURequestsOptions(max_per_pod=LIMITS)
@@ -234,3 +237,63 @@ def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOpti
 
     assert len(found) == len(want)
     assert all(part in sentence for part, sentence in zip(want, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "is_too_much"),
+    [
+        ("koordinator.sh/gpu", 200, False),
+        ("koordinator.sh/gpu-core", 200, False),
+        ("tencent.com/vcuda-core", 200, False),
+        ("baidu.com/cgpu_core", 800, False),
+        ("huawei.com/npu-core", 200, False),
+        ("nvidia.com/gpucores", 200, True),
+        ("amd.com/gpucores", 200, True),
+        ("hygon.com/dcucores", 101, True),
+        ("huawei.com/Ascend910B3-core", 101, True),
+        ("cambricon.com/mlu370.smlu.vcore", 101, True),
+        ("metax-tech.com/vcore", 101, True),
+        ("iluvatar.ai/BI-V100.vCore", 101, True),
+        ("enflame.com/vgcu-percentage", 101, True),
+    ],
+)
+def test_percent_are_of_several_cards_where_no_resource_counts_them(
+    resource: str, amount: int, is_too_much: bool
+) -> None:
+    mapping = load_directory(None).resource_mapping
+    document = view(asking(amount, resource))
+
+    found = list(check(document, GPURequestsOptions(), context(resource_mapping=mapping)))
+
+    message = "must be at most 100 percent of a GPU"
+    assert [each.message for each in found] == ([message] if is_too_much else [])
+
+
+QUARTERS = gpu_class("quarters", "a100", 40, equivalents={"nvidia.com/gpu": "1/4"})
+SEVERAL_SHARES = (
+    "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them"
+)
+WHOLE = gpu_class("whole", "a100", 40)
+PARTITIONS = gpu_class(
+    "partitions", "mi300x", 192, resource="amd.com/gpu", equivalents={"amd.com/gpu": "1/8"}
+)
+
+
+@cases(
+    ("document", "classes", "warned"),
+    by_name=(asking(10, "nvidia.com/gpu.shared"), (WHOLE,), "10"),
+    by_class=(asking(8, gpu_class="quarters"), (QUARTERS, WHOLE), "8"),
+    of_each_class_that_the_pod_can_get=(asking(8), (QUARTERS,), "8"),
+    one_share=(asking(1, gpu_class="quarters"), (QUARTERS,), ""),
+    whole_cards=(asking(8, gpu_class="whole"), (QUARTERS, WHOLE), ""),
+    perhaps_whole_cards=(asking(8), (QUARTERS, WHOLE), ""),
+    partitions_of_which_several_are_more=(asking(8, "amd.com/gpu", "partitions"), (PARTITIONS,), ""),
+)
+def test_several_shares_are_no_more_of_a_card(
+    document: JSON, classes: tuple[GPUClass, ...], warned: str
+) -> None:
+    found = findings(document, GPURequestsOptions(), GPUClasses(classes))
+
+    assert [(each.value, each.message, each.advice.rpartition(": ")[2]) for each in found] == (
+        [(warned, SEVERAL_SHARES, "1")] if warned else []
+    )

@@ -26,6 +26,9 @@ example.com/node-group gpuType agentpool kubernetes.azure.com/agentpool doks.dig
 lke.linode.com/pool-id aliyun.accelerator/nvidia_name machine.cluster.vke.volcengine.com/gpu-name amd.com/gpu.family
 beta.amd.com/gpu.family.AI gpu.intel.com/family gpu.nvidia.com/vram skypilot.co/accelerator nvidia.com/mig.capable
 feature.node.kubernetes.io/pci-0302_10de_2330.present kubernetes.io/hostname
+amd.com/compute-memory-partition amd.com/compute-partitioning-supported tpu.google.com/topology servertype
+node.kubernetes.io/npu.chip.name hygon.com/hcu.name metax-tech.com/gpu.product rebellions.ai/npu.product
+furiosa.ai/npu.family alibabacloud.com/gpu-model-series alibabacloud.com/gpu-card-model ibm.com/spyre.product
 """
 
 
@@ -62,11 +65,34 @@ def test_a_choice_in_words(spec: JSON, want: str) -> None:
     assert chosen(spec) == want
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "nvidia.com/use-gputype",
+        "nvidia.com/nouse-gpuuuid",
+        "amd.com/use-gputype",
+        "amd.com/nouse-gpu-uuid",
+        "aws.amazon.com/use-neuron-uuid",
+        "baidu.com/use-gpuuuid",
+        "cambricon.com/nouse-mlutype",
+        "hygon.com/use-dcutype",
+        "virtual-kubelet.io/gpu-type",
+        "k8s.aliyun.com/eci-use-specs",
+        "eks.tke.cloud.tencent.com/gpu-type",
+        "salad.com/gpu-classes",
+    ],
+)
+def test_an_annotation_that_chooses_hardware(key: str) -> None:
+    assert chosen({"annotations": {key: "A100"}}) == f"annotation {key}"
+
+
 CHOOSE_NONE = """
 nvidia.com/gpu.present nvidia.com/gpu.deploy.device-plugin feature.node.kubernetes.io/pci-10de.present
 feature.node.kubernetes.io/pci-0302_10de.present kubernetes.azure.com/accelerator doks.digitalocean.com/gpu-brand
 karpenter.k8s.aws/instance-gpu-manufacturer kubernetes.io/os topology.kubernetes.io/zone karpenter.sh/capacity-type
-cloud.google.com/gke-spot nvidia.com/cuda.driver.major team
+cloud.google.com/gke-spot nvidia.com/cuda.driver.major nvidia.com/cuda.runtime-version.full team
+amd.com/gpu.driver-version amd.com/gpu.firmware hygon.com/hcu.driver_version metax-tech.com/gpu.installed
+rebellions.ai/npu.present furiosa.ai/driver.version ibm.com/spyre.present
 """
 
 

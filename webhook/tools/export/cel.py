@@ -114,13 +114,13 @@ def is_gpu_name(
             groups[tuple(each for each in unwanted if _may_overlap(each, candidate))].append(candidate)
     ways: list[str] = []
     for exceptions, group in groups.items():
-        condition = _any_pattern(name, group)
-        unless = f"!({_any_pattern(name, exceptions)})"
+        condition = any_pattern(name, group)
+        unless = f"!({any_pattern(name, exceptions)})"
         ways.append(f"({unless} &&\n ({condition}))" if exceptions else condition)
     return " ||\n".join(ways) or "false"
 
 
-def _any_pattern(name: str, patterns: Iterable[ResourcePattern]) -> str:
+def any_pattern(name: str, patterns: Iterable[ResourcePattern]) -> str:
     plain = [pattern.pattern for pattern in patterns if "*" not in pattern.pattern]
     # Here a * stands for one or more characters, unlike in globs.
     regexes = [escaped(each.pattern).replace(r"\*", ".+") for each in patterns if "*" in each.pattern]
@@ -139,27 +139,36 @@ def _may_overlap(one: ResourcePattern, other: ResourcePattern) -> bool:
 
 
 def gpus_variable(containers: str, resource_mapping: ResourceMapping) -> Named:
-    """Return the variable `gpus`: the names of GPU resources that the containers name.
+    """Return the variable `gpus`: the names of GPU resources that the containers name."""
+    is_gpu = indented(is_gpu_name("name", resource_mapping), 2)
+    return "gpus", f"{resource_names(containers)}.filter(name,\n  {is_gpu})"
+
+
+def resource_names(containers: str) -> str:
+    """Return the list of the names of all resources in the containers.
 
     This CEL cannot flatten lists, so names are joined and split again.
     """
     names = "c.?resources[?kind].orValue({}).map(name, name).join(' ')"
     return (
-        "gpus",
-        f"({containers}).map(c, ['limits', 'requests'].map(kind,\n  {names}).join(' ')).join(' ').split(' ').filter(name,\n"
-        f"  {indented(is_gpu_name('name', resource_mapping), 2)})",
+        f"({containers}).map(c, ['limits', 'requests'].map(kind,\n  {names}).join(' ')).join(' ').split(' ')"
     )
 
 
-REQUESTS_GPUS = """\
-(c.?resources.?claims.orValue([]).size() > 0 ||
- ['limits', 'requests'].exists(kind, c.?resources[?kind].orValue({}).exists(name, amount,
-   name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()) &&
-   quantity(amount).isGreaterThan(quantity('0')))))"""
-"""Whether the container `c` requests a GPU (see `gpus_variable`), or uses a ResourceClaim, whose devices CEL cannot look up.
+def requests(names: str) -> str:
+    """Return whether the container `c` requests one of these resources, or uses a ResourceClaim.
 
-Of a resource, the limit counts where there is one.
-"""
+    CEL cannot look up the devices of a claim. Of a resource, the limit counts where there is one.
+    """
+    return f"""\
+(c.?resources.?claims.orValue([]).size() > 0 ||
+ ['limits', 'requests'].exists(kind, c.?resources[?kind].orValue({{}}).exists(name, amount,
+   name in {names} && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()) &&
+   quantity(amount).isGreaterThan(quantity('0')))))"""
+
+
+REQUESTS_GPUS = requests("variables.gpus")
+"""Whether the container `c` requests a GPU (see `gpus_variable`)."""
 
 
 def is_fraction_pod(resource_mapping: ResourceMapping) -> str:

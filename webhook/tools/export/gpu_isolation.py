@@ -7,6 +7,7 @@ CEL variables with names of containers:
 
     requesting         list: they request GPUs
     fractionContainer  string: the one that a fraction scheduler serves, or ''
+    unmapped           list: names of accelerators that no GPUResourceMapping has
     exempt             list: they do not get `void`
     existing           list: ephemeral containers of oldObject, which the API server forbids to change
 """
@@ -15,12 +16,13 @@ from collections.abc import Iterable, Iterator
 
 from policies.finding import Severity
 from policies.gpus import exposure
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.gpus.unmapped import ACCELERATOR
 from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
 from webhook.tools.export import cel
-from webhook.tools.export.cel import CONTAINERS, LISTS, NOT_A_MIRROR_POD, POD, REQUESTS_GPUS, Named
+from webhook.tools.export.cel import CONTAINERS, LISTS, NOT_A_MIRROR_POD, POD, Named
 from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Fragment
 from webhook.workloads.creators import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 
@@ -32,7 +34,7 @@ _NEW_EPHEMERAL_CONTAINERS = (
 
 def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Iterator[Fragment]:
     """Yield the fragments; `gpu_taints` are the taints of GPU nodes, as tolerations."""
-    requesting = f"({CONTAINERS}).filter(c,\n  {cel.indented(REQUESTS_GPUS, 2)}).map(c, c.?name.orValue(''))"
+    requesting = _requesting("variables.gpus")
     having_gpus = (
         cel.gpus_variable(CONTAINERS, resource_mapping),
         ("requesting", requesting),
@@ -43,7 +45,14 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         part="gpu-isolation.void",
         description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
         conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK),
-        variables=(*having_gpus, ("exempt", "variables.requesting + [variables.fractionContainer]")),
+        variables=(
+            *having_gpus,
+            _unmapped(resource_mapping),
+            (
+                "exempt",
+                f"variables.requesting + [variables.fractionContainer] +\n{_requesting('variables.unmapped')}",
+            ),
+        ),
         patch=" +\n".join(_void_patch(name) for name in LISTS),
     )
     yield Fragment(
@@ -64,6 +73,7 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
                 *map(_device_list_findings, LISTS),
                 _host_path_findings(CONTAINERS),
                 _annotation_findings(),
+                *map(_view_findings, LISTS),
             )
         ),
     )
@@ -107,6 +117,24 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         findings=" +\n".join(
             (*map(_value_from_warnings, LISTS), *map(_privileged_warnings, LISTS), _TOLERATION_WARNING)
         ),
+    )
+
+
+def _requesting(names: str) -> str:
+    """Return the names of the containers that request more than 0 of one of these resources, or use a ResourceClaim."""
+    return f"({CONTAINERS}).filter(c,\n  {cel.indented(cel.requests(names), 2)}).map(c, c.?name.orValue(''))"
+
+
+def _unmapped(resource_mapping: ResourceMapping) -> Named:
+    """Return the variable `unmapped`, empty in a pod with a nodeName (`gpu_isolation.unmapped`).
+
+    It may have names of the mapping, too, but none that is nothing: of GPUs, a request counts anyway.
+    """
+    nothing = [each for each in resource_mapping.patterns if each.measure is Measure.NOTHING]
+    is_one = f"name.lowerAscii().matches(r'{ACCELERATOR}') && name.contains('/') &&\n  !({cel.any_pattern('name', nothing)})"
+    return (
+        "unmapped",
+        f"{POD}.spec.?nodeName.orValue('') != '' ? [] :\n{cel.resource_names(CONTAINERS)}.filter(name,\n  {is_one})",
     )
 
 
@@ -171,6 +199,22 @@ _NOT_OF_THE_GPU_STACK: Named = (
   [{_canonical("v.?hostPath.?path.orValue('')")}].exists(p,
     {cel.texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
 )
+
+
+def _view_findings(containers: str) -> str:
+    # The API server has refused requests without a limit.
+    finding = cel.sentence(
+        f"'spec.{containers}[' + string(i) + '].resources.limits[' + name + ']'",
+        cel.text(rule.VIEW),
+        rule.ID,
+        container="c.name",
+        remedy=cel.text(rule.REQUEST_INSTEAD),
+    )
+    findings = f"""\
+c.?resources.?limits.orValue({{}}).transformList(name, amount,
+    ({cel.fits("name", exposure.VIEWS)}) && quantity(amount).isGreaterThan(quantity('0')),
+    {finding})"""
+    return cel.sentence_per_container(containers, "c.?resources.hasValue()", findings)
 
 
 def _device_list_findings(containers: str) -> str:

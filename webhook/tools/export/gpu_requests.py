@@ -52,7 +52,12 @@ def _variables(
         "variables.gpus.transformList(i, name, i == variables.gpus.indexOf(name) && (\n"
         f"  {cel.indented(counted, 2)}), name)",
     )
-    percentages = cel.is_gpu_name("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
+    percentages = cel.is_gpu_name(
+        "name",
+        resource_mapping,
+        # Where no other resource counts the cards, 200 percent are two of them.
+        lambda pattern: pattern.measure in PERCENTAGES and pattern.resource is not None,
+    )
     yield "percentages", f"variables.gpus.filter(name,\n  {cel.indented(percentages, 2)})"
     per_container = _limit(options.max_per_container, gpu_classes)
     yield "wrongAmounts", " +\n".join(_amounts(each, per_container) for each in LISTS)
