@@ -203,12 +203,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         """Return the decision on a new pod with those choices of warnings for which the quota has room now.
 
-        Equal pods share a decision, and each meets another usage. A pod of a controller has no author who reads the answer: for it
-        no ledger is read.
+        Equal pods share a decision; each meets another usage. Nobody reads the answer to a controller: no ledger is read for it.
         """
-        has_author = self.tries_choices and phase is not Phase.TEMPLATE and pod.metadata.controller is None
-        is_tried = has_author and may_exceed(decision)
-        ledger = self._ledger(decision.policy) if is_tried else None
+        by_controller = pod.metadata is not None and pod.metadata.controller is not None
+        is_tried = self.tries_choices and phase is not Phase.TEMPLATE and may_exceed(decision)
+        ledger = self._ledger(decision.policy) if is_tried and not by_controller else None
         if ledger is None:
             return decision
         quota = ReadOnlyQuota(ledger, self.configuration)
