@@ -182,6 +182,10 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             named = [read(msgspec.Raw(msgspec.json.encode(node))) for node in self.nodes]
             facts = node_facts(keys, ((each.labels, each.state) for each in named), self.pools)
         ledger = self.quota.ledger(in_force) if self.quota else None
+        if ledger and self.is_unused:
+            ledger = replace(
+                ledger, used=None, class_catalogue=None, revisions=Revisions()
+            )  # a scan counts none
         limits = namespace_limits(decode_limit_range(msgspec.json.encode(each)) for each in self.limit_ranges)
         return Evaluator(
             cache=DecisionCache(in_force),

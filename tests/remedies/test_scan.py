@@ -48,7 +48,8 @@ def test_what_scan_says_to_do_is_true(tmp_path: Path, seeds: range) -> None:
                 subject = Subject(situation, document)
             except WorldRefused:
                 continue
-            stored = {**document, "metadata": {**document["metadata"], "uid": "u"}}
+            reviewed = situation.reviewed(document)
+            stored = {**reviewed, "metadata": {**reviewed["metadata"], "uid": "u"}}
             of, plural = KINDS.get(document["kind"], ("", "pods"))
             path = f"/apis/{of}/v1/{plural}" if of else "/api/v1/pods"
             lists: JSON = {f"/apis/{group}/v1/{each}": [] for group, each in KINDS.values()}
