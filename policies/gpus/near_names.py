@@ -22,8 +22,8 @@ FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
 _QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
 _SLICE = re.compile(r"/mig[._-]?([1-7])g[._-]?([0-9]{1,4})g(?:b([a-z0-9.-]*))?$", re.IGNORECASE)
 """The name of a MIG slice, also without its dash, dot or b."""
-_AMOUNT = re.compile(r"\s*[=:]\s*[0-9]*$")
-"""An amount that became part of the name: `nvidia.com/gpu=1`."""
+_AMOUNT = re.compile(r"(?<!\s)\s*[=:]\s*[0-9]*$")
+"""An amount that became part of the name: `nvidia.com/gpu=1`. Of many spaces only the first is tried: the time is linear."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 

@@ -1,4 +1,4 @@
-"""What of a LimitRange the API server refuses, as far as it is about GPUs.
+"""Names and amounts of GPU resources in a LimitRange that the API server refuses.
 
 After `ValidateLimitRange` in pkg/apis/core/validation/validation.go of k8s.io/kubernetes v1.36.3, which sees the defaults.
 """
@@ -9,7 +9,7 @@ from functools import partial
 from policies.finding import LIMIT_RANGE_REFUSES, Edit, Finding, either, together
 from policies.gpus.default_gpus import ID
 from policies.gpus.near_names import REFUSED
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
 from policies.pods.limit_ranger import RATIO
 from policies.pods.limit_ranges import LimitRange, LimitRangeItem
 from policies.pods.names import is_resource_name
@@ -53,7 +53,7 @@ def _of_resource(
     written = {field: amounts[name] for field, amounts in _fields(own).items() if name in amounts}
     amounts = {field: amounts[name] for field, amounts in _fields(item).items() if name in amounts}
     values = {field: quantity for field, amount in amounts.items() if (quantity := readable(amount))}
-    at = {field: f"{path}.{field}[{name}]" for field in amounts}
+    at = {field: f"{path}.{field}[{name}]" for field in {**amounts, **written}}
     if not is_resource_name(name):
         meant = mapping.misspelt(name)
         renamed = [Edit(f"{path}.{field}[{meant}]", amount) for field, amount in written.items() if meant]
@@ -65,7 +65,10 @@ def _of_resource(
         )
         return
     pair, words = _too_large(values), "must be at most"
-    if {"default", "defaultRequest"} <= values.keys() and values["default"] != values["defaultRequest"]:
+    # By its domain the API server takes a resource of DRA for one of its own, which may be overcommitted (`IsOvercommitAllowed`).
+    is_extended = not name.startswith(IMPLICIT_DEVICE_CLASS)
+    differ = {"default", "defaultRequest"} <= values.keys() and values["default"] != values["defaultRequest"]
+    if is_extended and differ:
         pair, words = ("defaultRequest", "default"), "must equal"
         pair = pair if "defaultRequest" in written else pair[::-1]
     if pair is not None:

@@ -73,9 +73,14 @@ def _device_classes(card: str, *patterns: str) -> tuple[DeviceClassPattern, ...]
 
 def _others(domain: str, card: str | None = None) -> tuple[ResourcePattern, ...]:
     """Every other name of the domain is a device, unless its last word is memory, cores or percent of one."""
+
+    def ending_with(*words: str) -> tuple[str, ...]:
+        # As words of their own: `gpu-highmem` is a device that somebody renamed.
+        return tuple(f"{domain}/{before}{word}" for word in words for before in ("*-", "*.", "*_", "v"))
+
     return (
-        *_names(_MIB, f"{domain}/*memory", f"{domain}/*mem", card=card),
-        *_names(_CORE_PERCENT, f"{domain}/*cores", f"{domain}/*core", card=card),
+        *_names(_MIB, f"{domain}/*memory", *ending_with("mem"), card=card),
+        *_names(_CORE_PERCENT, *ending_with("cores", "core"), card=card),
         *_names(Measure.MEMORY_PERCENT, f"{domain}/*percentage", f"{domain}/*ratio", card=card),
         *_names(_DEVICES, f"{domain}/*", card=card),
     )

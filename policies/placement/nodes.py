@@ -60,6 +60,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pools: tuple[NodeOffer, ...] = ()
     states: Mapping[Labels, frozenset[NodeState]] = {}
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
+    on_cordoned_nodes: frozenset[str] = frozenset()
+    """Names of the extended resources of cordoned nodes."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -177,14 +179,23 @@ def node_facts(
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
     states, is_known = defaultdict[Labels, set[NodeState]](set), True
+    cordoned: set[str] = set()
     startup_taints = {(taint.key, taint.effect) for pool in pools for taint in pool.startup_taints}
     for labels, state in nodes:
         of_labels = states[labels]
         is_known = is_known and state is not None
         if state is not None and state.is_schedulable:
             of_labels.add(_once_started(state, startup_taints))
+        elif state is not None:
+            cordoned |= state.resources
     known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
-    return NodeFacts(keys=keys, label_sets=frozenset(states), pools=pools, states=known)
+    return NodeFacts(
+        keys=keys,
+        label_sets=frozenset(states),
+        pools=pools,
+        states=known,
+        on_cordoned_nodes=frozenset(cordoned),
+    )
 
 
 def _once_started(state: NodeState, startup: Collection[tuple[str | None, str | None]]) -> NodeState:

@@ -4,7 +4,7 @@ The API server calls mutating webhooks before it validates a pod, so lists can h
 apply before all rules and under every policy. Real pods are far below them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -86,6 +86,9 @@ def _pod_excesses(pod: Pod) -> list[Finding]:
     excesses = _list_excesses("spec", spec, _POD_LIMITS)
     if spec.resources is not None:
         excesses += _list_excesses("spec.resources", spec.resources, _RESOURCE_LIMITS)
+        excesses += _name_excesses(
+            "spec.resources", (*(spec.resources.limits or ()), *(spec.resources.requests or ()))
+        )
     preferred = [each.preference for each in pod.node_affinity.preferred or () if each.preference]
     for name, terms in (("required", pod.required_terms), ("preferred", preferred)):
         path = f"spec.affinity.nodeAffinity.{name}DuringSchedulingIgnoredDuringExecution"
@@ -109,6 +112,10 @@ def _term_excesses(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding
     ]
 
 
+def _name_excesses(path: str, names: Iterable[str]) -> list[Finding]:
+    return _excess(path, max(map(len, names), default=0), LONGEST_NAME, "characters in a name")
+
+
 def _container_excesses(pod: Pod) -> list[Finding]:
     excesses: list[Finding] = []
     amounts = 0
@@ -119,7 +126,5 @@ def _container_excesses(pod: Pod) -> list[Finding]:
             excesses += _list_excesses(f"{place.path}.resources", container.resources, _RESOURCE_LIMITS)
             names = [*container.limits, *container.requests]
             amounts += len(names)
-            longest = max(map(len, names), default=0)
-            if longest > LONGEST_NAME:
-                excesses += _excess(f"{place.path}.resources", longest, LONGEST_NAME, "characters in a name")
+            excesses += _name_excesses(f"{place.path}.resources", names)
     return excesses + _excess("spec", amounts, MAX_AMOUNTS, "amounts of resources in all containers")

@@ -12,9 +12,9 @@ from typing import Any
 from policies.pods.field_paths import value_at
 
 _MOST = 10_000
+"""Maximum of a number that is read, of replicas or GPUs."""
 _OWN_BUNDLES = {"resources_per_bundle", "placement_group_config"}
 """Fields of `llm_configs` that say what the replicas need instead, such as parts of GPUs."""
-"""Maximum of a number that is read, of replicas or GPUs."""
 
 
 def served_gpus(config: Any) -> Fraction:

@@ -110,13 +110,17 @@ def unmapped(
 ) -> Iterator[tuple[str, ContainerPlace]]:
     """Yield the names by which containers request accelerators that no mapping has, and that some node may have.
 
+    A cordoned node has what it had: the pod may wait for it, and keeps its variables then.
     A kubelet ignores such a resource if its node lacks it, which no scheduler prevents with a nodeName.
     """
     mapping = context.resource_mapping
     for place in () if pod.spec.node_name else places:
         for name in other_resources(place.container, mapping):
-            there = context.nodes.resources if context.nodes is not None else ()
-            if (not there or name in there) and is_unmapped_accelerator(name, mapping):
+            nodes = context.nodes
+            is_possible = (
+                nodes is None or not nodes.resources or name in nodes.resources | nodes.on_cordoned_nodes
+            )
+            if is_possible and is_unmapped_accelerator(name, mapping):
                 yield name, place
 
 

@@ -252,7 +252,7 @@ def _label(key: str, value: str, meant: str, annotations: Collection[str]) -> Fi
 
 
 def _moved(path: str, annotation: str, value: str, existing: Collection[str]) -> tuple[Edit, ...]:
-    """Return the edits that move the value at the path to the annotation. If that is `present`, the value is removed."""
+    """Return the edits that move the value at the path to the annotation. If that is `existing`, the value is removed."""
     is_moved = annotation and annotation not in existing
     return (Edit(path), *((Edit(annotation_path(annotation), value),) if is_moved else ()))
 

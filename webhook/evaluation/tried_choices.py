@@ -48,7 +48,7 @@ def with_tried_choices(
         return decision
     try:
         text = msgspec.json.encode(pod)
-        most = min(MAX_TRIED, MOST_BYTES // len(text), MOST_AMOUNTS // (extended_resources(pod) or 1))
+        most = most_trials(pod, len(text))
         needed = min(FEW, len({edits for each in tried for edits in each.finding.choices}))
         trials = _Trials(decision, pod, text, most, phases_of) if most >= max(needed, 1) else None
     except msgspec.MsgspecError:
@@ -71,6 +71,11 @@ def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...
     if choices is None or choices == finding.choices:
         return violation
     return replace(violation, finding=replace(finding, choices=choices, remedy=""))
+
+
+def most_trials(pod: Pod, length: int) -> int:
+    """Return how many edited pods of one decision may be tried. `length`: of the pod in JSON."""
+    return min(MAX_TRIED, MOST_BYTES // length, MOST_AMOUNTS // (_extended_resources(pod) or 1))
 
 
 def denials_with(edits: Edits, pod: Pod, phases_of: PhasesOf) -> list[Finding]:
@@ -153,7 +158,7 @@ class _Trials:
         return self._after[edits]
 
 
-def extended_resources(pod: Pod) -> int:
+def _extended_resources(pod: Pod) -> int:
     amounts = ({**place.container.limits, **place.container.requests} for place in pod.places)
     return sum("/" in name for each in amounts for name in each)
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Edits, Finding, in_words, together
 from policies.pods.pod import Pod
 from policies.quota.shortage import WAIT_UNTIL_FREE
 from webhook.evaluation.decision import Decision, Outcome, Violation
-from webhook.evaluation.tried_choices import MOST_AMOUNTS, PhasesOf, denials_with, extended_resources
+from webhook.evaluation.tried_choices import PhasesOf, denials_with, most_trials
 
 MAX_TRIED = 16
 """Choices of one decision that are tried; each takes some 0.5 ms. The others are not offered."""
@@ -25,12 +26,15 @@ def with_choices_that_fit(decision: Decision, pod: Pod, phases_of: PhasesOf) -> 
 
     phases_of: finds also what the quota denies now. A pod that it denies as it is hears from the quota what to do.
     """
-    if denials_with((), pod, phases_of):
+    try:
+        most = min(MAX_TRIED, most_trials(pod, len(msgspec.json.encode(pod))))
+    except msgspec.MsgspecError:
+        return decision  # a hostile pod
+    if most == 0 or denials_with((), pod, phases_of):
         return decision
     tried = dict.fromkeys(
         edits for each in decision.violations if _is_tried(each) for edits in each.finding.choices
     )
-    most = min(MAX_TRIED, MOST_AMOUNTS // (extended_resources(pod) or 1))
     denials = {edits: denials_with(edits, pod, phases_of) for edits in islice(tried, most)}
     return replace(decision, violations=tuple(_fitted(each, denials) for each in decision.violations))
 

@@ -152,7 +152,8 @@ class ReviewQuota(msgspec.Struct, dict=True):
         if self.enforcer.batcher.no_quota.holds(self.namespace):
             return None
         try:
-            ledger = self.enforcer.batcher.ledger(self.namespace, self.deadline)
+            # Advice takes at most half of the time: the decision needs the rest.
+            ledger = self.enforcer.batcher.ledger(self.namespace, (monotonic() + self.deadline) / 2)
         except LedgerError:
             return None
         if ledger and ledger.spending and ledger.spending.end <= time() * 1000:

@@ -23,7 +23,7 @@ _DIGITS = 9
 
 
 def pod_count(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> PodCount:
-    """Return the number of pods that the object `data` creates from the template at `at`, a place on the path of `form`."""
+    """Return the number of pods that the object `data` creates from the template at `at`, a place on the path of `pod_path`."""
     if workload_kind.templates_only or any(_stops(workload_kind, pod_path, data, at)):
         return _NONE
     scales = pod_path.most and (

@@ -19,8 +19,8 @@ NAMES = {
         birentech.com/gpu vastaitech.com/va rebellions.ai/ATOM rebellions.ai/npu furiosa.ai/rngd furiosa.ai/warboy
         beta.furiosa.ai/npu tenstorrent.com/n150 tenstorrent.com/chip qualcomm.com/qaic alibabacloud.com/ppu aliyun.com/ppu
         ibm.com/spyre ibm.com/spyre_pf ibm.com/spyre_pf_0000_1a_00 mobilint.com/npu deepx.ai/dx-m1 hailo.ai/h8 hailo.ai/npu
-        lynxi.com/HP280 microsoft.com/directx directx.microsoft.com/display directx.microsoft.com/compute coral.ai/tpu
-        google.com/edgetpu volcano.sh/gpu-number aliyun.com/gpu thundercompute.com/gpu thundercompute.com/gpu-a100
+        lynxi.com/HP280 microsoft.com/directx directx.microsoft.com/display directx.microsoft.com/compute
+        volcano.sh/gpu-number aliyun.com/gpu thundercompute.com/gpu thundercompute.com/gpu-a100
         alibabacloud.com/gpu-count nvidia.com/a100 nvidia.com/GA102GL_A10 nvidia.com/GH100_H100_SXM5_80GB
         nvidia.com/A40-2B nvidia.com/A16-4A""",
     Measure.CORES: "aws.amazon.com/neuroncore cloud-tpus.google.com/v2 sambanova.ai/rdu-tile",
@@ -34,7 +34,7 @@ NAMES = {
         metax-tech.com/sgpu mthreads.com/vgpu kunlunxin.com/vxpu enflame.com/vgcu enflame.com/shared-gcu
         birentech.com/1-2-gpu birentech.com/1-4-gpu furiosa.ai/rngd-2core.12gb alibabacloud.com/ppu-1 ibm.com/spyre_vf
         baidu.com/cgpu baidu.com/a100_80g_cgpu volcano.sh/vgpu-number koordinator.sh/gpu.shared k8s.amazonaws.com/vgpu
-        deepomatic.com/shared-gpu nvshare.com/gpu woolyai.com/gpu squat.ai/dri squat.ai/dri-render devic.es/dri-render""",
+        deepomatic.com/shared-gpu nvshare.com/gpu woolyai.com/gpu""",
     Measure.SLICES: "nvidia.com/mig-1g.5gb nvidia.com/gpu.partitioned.mig-1g.10gb instaslice.redhat.com/mig-1g.5gb",
     Measure.MEMORY_GIB: """
         aliyun.com/gpu-mem alibabacloud.com/gpu-mem iluvatar.ai/BI-V100.vMem iluvatar.ai/vcuda-memory enflame.com/gcu-memory
@@ -78,7 +78,6 @@ CARDS = {
     "intel.com/gaudi": "habana.ai/gaudi",
     "aws.amazon.com": "aws.amazon.com/neuron",
     "cloud-tpus.google.com": "google.com/tpu",
-    "google.com/edgetpu": "coral.ai/tpu",
     "thundercompute.com": "thundercompute.com/gpu",
     "aliyun.com/ppu": "alibabacloud.com/ppu",
     "alibabacloud.com/ppu-1": "alibabacloud.com/ppu",
@@ -135,6 +134,16 @@ def test_only_free_names_are_decided_by_the_domain_alone(built_in: ResourceMappi
     names = {name for names in NAMES.values() for name in names.split()} - {"example.com/npu"}
 
     assert {name for name in names if not precise.knows(name)} == set(ANY_NAME.split())
+
+
+@pytest.mark.parametrize(
+    "name", ["nvidia.com/gpu-highmem", "amd.com/mi300x-highmem", "nvidia.com/a100-tensorcore"]
+)
+def test_a_device_that_somebody_renamed(built_in: ResourceMapping, name: str) -> None:
+    found = built_in.resource(name)
+
+    assert found is not None
+    assert found.measure is Measure.DEVICES
 
 
 AMOUNTS = ("x-memory", "vmem", "x-cores", "vcore", "x-percentage", "memory-ratio")

@@ -78,6 +78,11 @@ def test_amounts_that_the_api_server_refuses(
     none_by_default=({"max": 8, "default": 0}, "Container", GPU),
     of_cpu=({"default": 2, "defaultRequest": 1}, "Container", "cpu"),
     unreadable=({"default": "x", "defaultRequest": 1}, "Container", GPU),
+    of_claims_which_it_lets_be_overcommitted=(
+        {"default": 4, "defaultRequest": 1},
+        "Container",
+        "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+    ),
 )
 def test_amounts_that_it_takes_or_others_report(amounts: JSON, kind: str, resource: str) -> None:
     assert list(refused_amounts(limit_range(amounts, kind, resource), MAPPING)) == []
@@ -91,6 +96,14 @@ def test_a_name_that_it_refuses() -> None:
     at = "spec.limits[0].{}[{}]".format
     removed = Edit(at("max", "gpu")), Edit(at("default", "gpu"))
     assert found.fix == (*removed, Edit(at("max", GPU), 2), Edit(at("default", GPU), 1))
+
+
+def test_a_name_after_more_than_are_read() -> None:
+    default = {**{f"example.com/r{number}": 1 for number in range(200)}, "gpu": 1}
+    item = {"type": "Container", "default": default}
+    document = decode_limit_range(msgspec.json.encode({"spec": {"limits": [item]}}))
+
+    assert [each.path for each in refused_amounts(document, MAPPING)] == ["spec.limits[0].default[gpu]"]
 
 
 def test_a_misspelt_name_that_it_takes() -> None:

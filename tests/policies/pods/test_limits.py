@@ -45,6 +45,10 @@ LONG_NAME = "nvidia.com/" + "a" * 307
         pod(gpu_container(resource=LONG_NAME)),
         "spec.containers[0].resources: must have at most 317 characters in a name, not 318 [limits]",
     ),
+    the_name_of_a_resource_of_the_pod=(
+        pod(gpu_container(), resources={"limits": {LONG_NAME: "1"}}),
+        "spec.resources: must have at most 317 characters in a name, not 318 [limits]",
+    ),
     the_name_of_a_container=(
         pod(container("c" * 400)),
         "spec.containers[0].name: must have at most 317 characters, not 400 [limits]",

@@ -58,6 +58,17 @@ def test_letters_within_a_word_mean_nothing(name: str) -> None:
     nodes_unknown=(None, {}, False),
     a_node_has_it=(nodes_with("acme.io/gpu", "nvidia.com/gpu"), {}, False),
     no_node_has_it=(nodes_with("nvidia.com/gpu"), {}, True),
+    a_cordoned_node_has_it=(
+        node_facts(
+            (),
+            [
+                ((), NodeState(resources=frozenset({"nvidia.com/gpu"}))),
+                ((), NodeState(is_schedulable=False, resources=frozenset({"acme.io/gpu"}))),
+            ],
+        ),
+        {},
+        False,
+    ),
     a_pool_may_bring_it=(nodes_with("nvidia.com/gpu", pools=(NodeOffer({}, pool="burst"),)), {}, False),
     on_a_node_by_name_where_no_scheduler_checks=(None, {"nodeName": "gpu-1"}, True),
 )

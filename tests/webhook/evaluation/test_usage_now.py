@@ -103,6 +103,22 @@ def test_each_of_equal_pods_meets_the_usage_of_its_time() -> None:
     ]
 
 
+def test_a_pod_with_too_many_resources_for_trials_keeps_its_choices() -> None:
+    many = {f"example.com/r{number}": "1" for number in range(200)}
+    finding = Finding(
+        reason=TOO_LARGE,
+        message="must have another color",
+        severity=Severity.WARNING,
+        choices=either(Edit("spec.nodeSelector[color]", "red")),
+    )
+    decision = Decision.of_findings(
+        CACHE.configuration.policies.for_namespace("team"), [finding], Mode.ENFORCE
+    )
+    long = view(pod({"name": "main", "resources": {"limits": many}}))
+
+    assert with_choices_that_fit(decision, long, lambda _: ()) == decision
+
+
 def test_choices_that_cannot_be_tried_are_not_offered() -> None:
     choices = either(*(Edit("spec.nodeSelector[color]", str(number)) for number in range(MAX_TRIED + 1)))
     finding = Finding(
