@@ -191,8 +191,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: relative to the pod (`spec.containers[0]…`). value: the value of the field; decimal: the same amount as a
       decimal number, if the value has a suffix (0.5 for "500m").
     message: what must hold and why.
-    choices: edits of the object, each choice of which removes the finding alone, and brings no other. is_example: only the author
-      knows the right value, so nothing may write it unasked.
+    choices: alternatives. Each is a set of edits that removes the finding by itself, and causes no other one. is_example: only
+      the author knows the right value, so nothing may write it unasked.
     awaits: what removes the finding if it is awaited.
     remedy: choices and wait in words; "" if the edits say it. ask: what the people who run the cluster can do, as an infinitive
       ("to raise spec.hard.gpus"); asks: the same as data, each change of which removes the finding alone.

@@ -1,7 +1,8 @@
 """Mapping of resource names, annotations and device classes to GPUs, and the meaning of their amounts.
 
 Its sources are `GPUResourceMapping` documents, the DeviceClasses of the cluster (`device_classes`), and a built-in document.
-A pattern is a name with at most one `*`. The first matching pattern decides.
+A pattern is a name with at most one `*`, which stands for one or more characters: `x*` does not match `x`. The first matching
+pattern decides.
 """
 
 import re
@@ -21,7 +22,7 @@ from policies.pods.pod import Container, ContainerPlace, Pod, Strict
 from policies.pods.quantity import Quantity, readable
 
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the resource names that the API server turns into DRA claims. It does not check their amounts."""
+"""Prefix of the names for which the scheduler makes DRA claims (KEP-5004). The API server does not check their amounts."""
 
 NVIDIA_GPU = "nvidia.com/gpu"
 """The default resource of whole cards."""

@@ -61,7 +61,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     states: Mapping[Labels, frozenset[NodeState]] = {}
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
     on_cordoned_nodes: frozenset[str] = frozenset()
-    """Names of the extended resources of cordoned nodes."""
+    """Names of the extended resources that only cordoned nodes have."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -188,6 +188,7 @@ def node_facts(
             of_labels.add(_once_started(state, startup_taints))
         elif state is not None:
             cordoned |= state.resources
+    cordoned -= {name for distinct in states.values() for state in distinct for name in state.resources}
     known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
     return NodeFacts(
         keys=keys,

@@ -67,6 +67,8 @@ def _pinning(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> Pinning | N
     if terms and all(words for _, words in alternatives):
         allowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
         because += (word for _, words in alternatives for word in words)
+        if not alternatives:
+            because.append("required node affinity, of which no term matches a node")
         injected.append(False)
     if not allowed:
         return None
@@ -196,8 +198,8 @@ class CandidateClasses(msgspec.Struct, frozen=True):
 def candidate_classes(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> CandidateClasses:
     """Return the class of the pod's node if it is known, or else the classes to which the pod is pinned.
 
-    `nodeName` takes precedence over constraints, which a scheduler alone reads. If `nodes` lacks label keys of the GPUClasses,
-    all nodes count as unknown.
+    `nodeName` takes precedence over constraints: the pod gets this node, or its kubelet rejects it. If `nodes` lacks label keys
+    of the GPUClasses, all nodes count as unknown.
     """
     references, name = named_nodes(pod), pod.spec.node_name
     known = nodes if nodes.keys >= gpu_classes.label_keys and TOO_MANY not in references else NO_NODES

@@ -52,7 +52,7 @@ DISRUPTION_ANNOTATIONS = (DO_NOT_DISRUPT, SAFE_TO_EVICT)
 """Annotations of others that a rule adds: Karpenter and the cluster autoscaler read them."""
 
 INJECTED = DOMAIN + "injected"
-"""Written by the webhook for people to read. `policies.pods.injected` reads it on updates. No creation depends on it."""
+"""Written by the webhook for people. `policies.pods.injected` reads it on updates. On a creation only words depend on it."""
 
 
 SECONDS, MIB, BYTES = "seconds", "MiB", "bytes"

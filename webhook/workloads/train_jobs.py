@@ -21,11 +21,11 @@ def runtime_of(data: Any) -> tuple[str, str]:
 
 
 def with_runtime(data: Any, runtime: Any) -> Any:
-    """Return a TrainJob that states what its runtime states in its place."""
+    """Return the TrainJob with the nodes, processes and resources of its runtime where it does not state its own."""
     policy, own = value_at(runtime, ("spec", "mlPolicy")) or {}, value_at(data, ("spec", "trainer")) or {}
     if not (isinstance(policy, dict) and isinstance(own, dict) and isinstance(data.get("spec"), dict)):
         return data
-    # Of mpi, 1 means one for each GPU, since v2.1.
+    # mpi, since v2.1: the default 1 means one process for each GPU, so it states no number.
     of_mpi = value_at(policy, ("mpi", "numProcPerNode"))
     stated = {
         "numNodes": policy.get("numNodes") or 1,
@@ -34,7 +34,7 @@ def with_runtime(data: Any, runtime: Any) -> Any:
     }
     trainer = {**{key: value for key, value in stated.items() if value is not None}, **own}
     if not policy.keys() & {"torch", "mpi"}:
-        trainer.pop("numProcPerNode", None)  # what it means, each of the others says itself
+        trainer.pop("numProcPerNode", None)  # of other frameworks, the runtime's own policy says it
     return with_value(data, ("spec", "trainer"), trainer)
 
 

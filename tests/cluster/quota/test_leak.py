@@ -114,7 +114,7 @@ def test_phantoms_of_a_deployment_that_a_native_quota_refuses(controller: Comman
     assert eventually(lambda: is_settled(team), seconds=SETTLED_WITHIN), (live(team), team.ledger_object())
 
     assert status == 403, refused
-    held_until = r"requested 8 GPUs, 0 of 8 used, 8 being created \(until \d\d:\d\d:\d\dZ\)"
+    held_until = r"requested 8 GPUs, 0 of 8 used, 8 being created \(until \d\d:\d\d(:\d\d)? UTC\)"
     assert re.search(held_until, refused["message"]), refused["message"]
     assert shown == 8
     assert admitted_after is not None

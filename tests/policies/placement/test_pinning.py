@@ -68,7 +68,10 @@ IN_80_OR_T4 = (ACCELERATOR, "In", "nvidia-a100-80gb", "nvidia-t4")
         "alternatives": (requiring([IN_T4], [IN_A100]), ([*A100, "nvidia-t4"], T4_AFFINITY, A100_AFFINITY)),
         "one-alternative-leaves-all-open": (requiring([IN_T4], [IN_ZONE]), None),
         "empty-terms": (requiring({}, [IN_T4], {"matchExpressions": None}), (["nvidia-t4"], T4_AFFINITY)),
-        "nothing-but-an-empty-term": (requiring({}), ([],)),
+        "nothing-but-an-empty-term": (
+            requiring({}),
+            ([], "required node affinity, of which no term matches a node"),
+        ),
         "unknown-value-among-them": (requiring([(ACCELERATOR, "In", "nvidia-t4", "unknown")]), None),
         "in-of-nothing": (requiring([(ACCELERATOR, "In")]), None),
         "not-in": (requiring([(ACCELERATOR, "NotIn", "nvidia-t4")]), None),
