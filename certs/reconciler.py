@@ -139,7 +139,7 @@ class CertificateReconciler:
             else:
                 remembered = [self.last_state.authority.certificate] if self.last_state else []
                 # If another than a reconciler replaced the Secret (a backup), servers may still present leaves of other
-                # authorities. A caBundle that has its authority lacks only those that a rotation dropped.
+                # authorities. A caBundle with this state's authority lacks only those that a rotation dropped.
                 own = state.authority.certificate
                 behind = [each for each in configurations if own not in _authorities([each])]
                 return adopt(state, [*remembered, *_authorities(behind)], now)

@@ -261,7 +261,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         `spec.containers[0].… (container "main") = "500m" (0.5): set …; must …; or ask … [gpu-requests]`
         """
         text, advice = self.message, self.advice
-        if advice.endswith("?"):
+        if advice.endswith("?"):  # `did you mean x?` ends a sentence: the next needs a subject
             is_predicate = text.startswith(("must ", "should "))
             text = f"{advice} The value {text}" if is_predicate else f"{advice} {text[:1].upper()}{text[1:]}"
         elif advice:

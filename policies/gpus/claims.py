@@ -58,6 +58,7 @@ class ResourceClaim(View, frozen=True):
 
 class ResourceClaimTemplate(View, frozen=True):
     metadata: Metadata | None = None
+    # Its spec has metadata and spec, as a claim has.
     spec: ResourceClaim | None = None
 
 

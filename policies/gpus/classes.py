@@ -32,7 +32,7 @@ Problem = tuple[str, str]
 """Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and the message."""
 
 SEVENTHS = 7
-"""MIG divides the compute of a card into sevenths. An A30 has four of them."""
+"""MIG divides the compute of a card into sevenths. Of an A30, which has four, the share of memory is larger (`mig_weight`)."""
 
 _MIG_PROFILE = re.compile(
     r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"

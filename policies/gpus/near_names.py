@@ -87,6 +87,6 @@ def _is_one_slip(written: str, meant: str) -> bool:
     one, other = written[start:], meant[start:]
     end = len(commonprefix([one[::-1], other[::-1]]))
     one, other = one[: len(one) - end], other[: len(other) - end]
-    is_letter = all(len(part) < len("ab") and not part.isdigit() for part in (one, other))
+    is_letter = all(len(part) <= 1 and not part.isdigit() for part in (one, other))
     is_swap = len(one) == len("ab") and one == other[::-1]
     return is_letter or is_swap

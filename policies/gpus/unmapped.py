@@ -10,7 +10,10 @@ ACCELERATOR = (
     r"(^|[^a-z])([a-z]?gpu|v?cuda|rocm|[dh]cu|v?npu|(edge)?tpu|v?xpu|v?gcu|[vs]?mlu|ppu|ipu|lpu|rdu|hpu|accel|accelerator|"
     r"gaudi|neuron|ascend|davinci|qaic|dri|directx|tensor)(s|num|mem|memory|cores?|devices?)?([^a-z]|$)"
 )
-"""Fits a name in small letters with a word that means an accelerator, as device plugins name theirs; not `output`."""
+"""Fits a name in small letters with a word that means an accelerator, as device plugins name theirs.
+
+The word stands alone: `output` contains tpu, and does not fit.
+"""
 
 _ACCELERATOR = re.compile(ACCELERATOR)
 

@@ -41,7 +41,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
       device), MIG (a process sees only one of two slices), Intel and TPUs (the unit depends on the node).
     visible_devices: variables by which the container runtime shows devices, from its sources.
     hiding: values of these variables that show no device. Findings suggest the last one.
-    node_paths: beginnings of the paths of devices and drivers on a node. A directory ends with a slash.
+    node_paths: beginnings of the paths of devices and drivers on a node, compared after a slash is added to the path. One that
+      ends with a slash is this file or directory, and what is below it.
     views: resources whose unit shows all cards of a node and reserves none. `resources` have them as nothing.
     hardware_labels: globs of node labels by which pods choose hardware (`LabelKeys`).
     other_labels: globs of other node labels.
@@ -325,7 +326,7 @@ VENDORS = (
             *_names(_DEVICES, "metax-tech.com/gpu"),
             *_names(_SHARES, "metax-tech.com/sgpu"),
             *_names(_CORE_PERCENT, "metax-tech.com/vcore", card="metax-tech.com/gpu"),
-            # A bare number is GiB (HAMi, pkg/device/metax/sdevice.go); with a unit it exceeds a card, and counts as one.
+            # A bare number is GiB (HAMi, pkg/device/metax/sdevice.go). With a unit it is more than any card has: one card.
             *_names(Measure.MEMORY_GIB, "metax-tech.com/vmemory"),
             *_gpustack("metax-tech.com/gpu"),
             *_others("metax-tech.com"),

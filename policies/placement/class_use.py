@@ -1,4 +1,7 @@
-"""Which classes a namespace may use, which an autoscaler adds, and what they offer: other rules read this of gpu-class, too."""
+"""Options of rule gpu-class that other rules read, too, and what a class offers.
+
+The options say which classes a namespace may use, and which an autoscaler adds.
+"""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase

@@ -1,4 +1,4 @@
-"""Node labels and annotations by which a pod chooses its hardware itself, and the node labels that the webhook keeps for that.
+"""Labels and annotations by which a pod chooses its hardware itself, and the labels of nodes that the webhook remembers for that.
 
 The webhook must not choose a class for a pod that chooses its hardware, because it could contradict the pod's own choice.
 """
@@ -186,6 +186,6 @@ def known_keys(class_keys: frozenset[str], hardware_globs: Iterable[str]) -> Lab
     They are the label keys of GPUClasses, keys that describe hardware, and ALWAYS_KEPT. The hostname is excluded, because with
     it every node would have its own label set.
     """
-    # An excluded key chooses no hardware, but a pod may require it all the same.
+    # Exclusions say what chooses no hardware. A pod may require such a label all the same.
     included = (glob for glob in dict.fromkeys(hardware_globs) if not glob.startswith(EXCEPT))
     return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *included, *ALWAYS_KEPT))

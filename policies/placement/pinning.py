@@ -103,7 +103,7 @@ def classes_of_node(labels: Mapping[str, str], gpu_classes: GPUClasses) -> froze
     """
     keys = gpu_classes.label_keys & labels.keys()
     by_label = [names for key in keys if (names := classes_of_label(key, labels[key], gpu_classes))]
-    return frozenset.intersection(*by_label) or frozenset.union(*by_label) if by_label else frozenset()
+    return (frozenset.intersection(*by_label) or frozenset.union(*by_label)) if by_label else frozenset()
 
 
 def _of_label(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -> frozenset[str]:

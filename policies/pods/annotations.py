@@ -39,7 +39,7 @@ READ_BY = {
     MODEL_LOAD_SECONDS: "readiness-delay",
     **dict.fromkeys((MODEL_URI, MODEL_PATH, MODEL_CACHE_CLAIM), "model-warming"),
 }
-"""The rule without which an annotation has no effect."""
+"""The only rule that reads an annotation: it has no effect if that is off. Several rules read the others."""
 
 CANARY = DOMAIN + "canary"
 """Only on dry runs: the webhook adds CANARY_ANSWER. The rules do the same as without it."""
@@ -97,11 +97,15 @@ class BadAnnotation(msgspec.Struct, frozen=True):
         )
 
 
+_MOST_DIGITS = 13
+"""Of a number that is read."""
+
+
 def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAnnotation:
     """Return the annotation's value as a whole number from 1 to `maximum`."""
     digits = text.strip()
     # int() accepts unicode digits, `1_0`, and thousands of digits.
-    is_short_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(10**12))
+    is_short_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     if is_short_number and 1 <= int(digits) <= maximum:
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"

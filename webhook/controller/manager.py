@@ -47,6 +47,7 @@ class Manager:
         self, api: ApiClient, elector: LeaderElector, informers: SharedInformers, metrics: ControllerMetrics
     ) -> None:
         self._elector, self.informers, self._metrics = elector, informers, metrics
+        # A group rests after a write, so that one count shows many pods.
         self.queue = WorkQueue(self._group_of, rest=COUNTED_SECONDS)
         self.events = EventQueue(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
         self._parts: dict[str, Body] = {}

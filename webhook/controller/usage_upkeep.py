@@ -1,4 +1,7 @@
-"""Has the counters follow budgets, and removes counters and published catalogues that no ledger names any more."""
+"""Starts and stops the counting over time that budgets need.
+
+Removes counters and published catalogues that no ledger names any more.
+"""
 
 import logging
 from math import inf
@@ -17,7 +20,7 @@ FOLLOW_SECONDS = 5.0
 
 
 class UsageUpkeep:
-    """Runs in followers, too. Only the leader writes the published catalogues, which needs the ledger objects alone."""
+    """Runs in followers, too. Only the leader removes published catalogues. For that, only the ledger objects must be listed."""
 
     PERIOD_SECONDS = 0.5
 

@@ -40,7 +40,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             now=now,
             deadline=deadline,
             facts=self.facts(deadline),
-            quota_of=lambda _namespace: quota,
+            quota_of=lambda _namespace: quota,  # a review has one namespace
             answer_holds=quota.still_holds if quota else lambda: True,
             queues=quota.queues if quota and not request.dry_run else None,
         )

@@ -44,12 +44,14 @@ def review_pod(review: Review) -> ReviewResult:
     cache = evaluator.cache
     by_daemonset = made_by_daemonset(pod, request)
     submitted = pod
+    # None of lets_wait: the quota denies nothing here, so a gate does no harm.
     has_unwanted_gate = before is None and waits(pod) and evaluator.lets_wait(policy) is False
     if has_unwanted_gate and phase is Phase.MUTATE:
         pod = without_gate(pod)
     is_cached = memoryview(request.object).nbytes <= LONGEST_CACHED
     fingerprint = cache.fingerprints.of(pod) if is_cached else None
-    decision = oversize = evaluator.too_long(policy, pod, before)
+    oversize = evaluator.too_long(policy, pod, before)
+    decision = oversize
     if decision is None:
         if phase is Phase.VALIDATE:
             check_uid_and_name(request, pod.metadata)
@@ -72,9 +74,10 @@ def review_pod(review: Review) -> ReviewResult:
         if phase is Phase.MUTATE:
             decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
-            line = Line.LIFTS if review.by_controller else Line.BEHIND
             if before is None:
                 line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
+            else:
+                line = Line.LIFTS if review.by_controller else Line.BEHIND
             nodes = evaluator.facts.named_nodes()
             demands = cache.demands(pod, fingerprint) if is_cached and before is None else None
             demand = quota_request_for_pod(

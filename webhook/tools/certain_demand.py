@@ -23,6 +23,7 @@ def certain_demand(
         reader.demand_of_pod(unbound, each, NO_NODES)
         for each in (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE)
     )
+    # MostExpensive has an amount for each possible class. If all are equal, so is `gpus` on any of them.
     if len({amount for key, amount in on_any.items() if key.startswith(CLASSES)}) <= 1:
         return demand
     return {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}

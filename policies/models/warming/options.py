@@ -20,14 +20,16 @@ _HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 _ENDPOINT = re.compile(rf"https?://{_HOST}(/[a-z0-9._~/-]*)?", re.IGNORECASE)
 _PLAIN_HTTP = re.compile("http:", re.IGNORECASE)
 
-_SECRET_NAME = re.compile(r"token|secret|passw|credential|(access|account|api|private)_?key", re.IGNORECASE)
+_SENSITIVE_VARIABLE = re.compile(
+    r"token|secret|passw|credential|(access|account|api|private)_?key", re.IGNORECASE
+)
 _PASSWORD_OF_URL = re.compile(r"://[^/@:]*:[^/@]+@")
-_NO_SECRET = re.compile(r"[/$].*|.{0,7}", re.DOTALL)
+_HARMLESS_VALUE = re.compile(r"[/$].*|.{0,7}", re.DOTALL)
 """Values that cannot be secrets: paths, references to other variables, and short values such as switches and numbers."""
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _HOST_PATTERN = re.compile(_HOST, re.IGNORECASE)
-_WITH_SECRET = ("s3", "gs", "hf", "https")
+_SCHEMES_WITH_SECRET = ("s3", "gs", "hf", "https")
 _URL = "URL such as https://storage.example.com"
 
 
@@ -42,7 +44,8 @@ class _Field(NamedTuple):
 _FIELDS = (
     _Field("image", "image", _IMAGE.fullmatch, "image name", SCHEMES),
     _Field("endpoint", "endpoint", _ENDPOINT.fullmatch, _URL, ("s3", "gs", "hf")),
-    _Field("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", _WITH_SECRET),
+    _Field("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", _SCHEMES_WITH_SECRET),
+    # Only gs reads it, but elsewhere its default would be reported as without effect.
     _Field("credentials_key", "credentialsKey", is_data_key, "key of a Secret", SCHEMES),
     _Field("hosts", "hosts", _HOST_PATTERN.fullmatch, "host such as models.example.com", ("https",)),
 )
@@ -106,7 +109,9 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     def plain_secrets(self) -> Iterator[str]:
         """Yield the names of variables whose value is probably a secret."""
         for name, value in self.env.items():
-            is_named_so = _SECRET_NAME.search(name) is not None and _NO_SECRET.fullmatch(value) is None
+            is_named_so = (
+                _SENSITIVE_VARIABLE.search(name) is not None and _HARMLESS_VALUE.fullmatch(value) is None
+            )
             if is_named_so or _PASSWORD_OF_URL.search(value):
                 yield name
 
@@ -124,7 +129,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class FetchResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits and requests of the init container. They are not added to the requests of the pod: the larger one counts."""
+    """Limits and requests of the init container. Of these and the sum of the app containers, Kubernetes counts the larger."""
 
     cpu: int | str = "1"
     memory: int | str = "1Gi"

@@ -43,7 +43,7 @@ def node_fits(
 ) -> tuple[NodeFit, ...]:
     """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first.
 
-    startup_taints: of all node pools.
+    startup_taints: the startupTaints of all NodePools of Karpenter, which go by themselves.
     """
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
@@ -102,8 +102,9 @@ def _taints(
     pod: Pod, node: GPUNode, which: str, startup_taints: Collection[Toleration]
 ) -> Iterator[Obstacle]:
     for taint in filter(is_hard, node.taints):
-        is_said = not node.takes_pods and (taint.key or "").startswith(OF_CONDITIONS)
-        if is_said or any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
+        # `is not Ready` and `is cordoned` are obstacles of their own.
+        repeats_condition = not node.takes_pods and (taint.key or "").startswith(OF_CONDITIONS)
+        if repeats_condition or any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
             continue
         text = f"has the taint {describe_toleration(taint)}"
         if is_lasting(taint, startup_taints):
@@ -168,7 +169,7 @@ def _is_known(key: str, node: GPUNode) -> bool:
 
 
 def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
-    """Whether a node matches one of the alternatives (`k8s.io/component-helpers` `scheduling/corev1/nodeaffinity`)."""
+    """Whether a node matches the term, as far as its labels are known (component-helpers `scheduling/corev1/nodeaffinity`)."""
     labels = (
         (frozenset((node.labels[each.key],)) if each.key in node.labels else ABSENT, each)
         for each in term.match_expressions or ()
