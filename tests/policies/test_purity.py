@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from threading import get_ident
 from typing import Any
 
 import msgspec
@@ -50,10 +51,12 @@ CONTEXT = context(
 )
 
 _calls: list[str] | None = None
+_caller = 0
+"""The thread whose calls count: those that other tests left behind have calls of their own."""
 
 
 def _listen(event: str, _arguments: object) -> None:
-    if _calls is not None and event.startswith(OUTSIDE):
+    if _calls is not None and get_ident() == _caller and event.startswith(OUTSIDE):
         _calls.append(event)
 
 
@@ -63,9 +66,9 @@ sys.addaudithook(_listen)
 @contextmanager
 def calls_outside() -> Iterator[list[str]]:
     """Yield the calls that reach beyond the process: files, sockets, processes, threads, waits."""
-    global _calls  # noqa: PLW0603 - an audit hook stays for good
+    global _calls, _caller  # noqa: PLW0603 - an audit hook stays for good
     found: list[str] = []
-    _calls = found
+    _calls, _caller = found, get_ident()
     try:
         yield found
     finally:

@@ -120,6 +120,17 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
         f"nvidia-a100-80gb; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
         "needs 19.6 GiB by rule of thumb; gpu-admission.dev/model-family or gpu-admission.dev/model-layers states it exactly",
     ),
+    pinned_by_two_containers=(
+        pod(
+            gpu_container(name="a"),
+            gpu_container(name="b"),
+            annotations={MODEL + "params": "34b"},
+            nodeSelector={"accelerator": "nvidia-t4"},
+        ),
+        GPUClassOptions(allowed=("nvidia-t4", "nvidia-a100")),
+        f'{PARAMS} = "34b": set nodeSelector accelerator: nvidia-a100-80gb; should fit on nvidia-t4 (16.0 GiB usable): '
+        "the weights of 34b bf16 serving take 63.4 GiB over 2 GPUs = 31.7 GiB each; 8 GPUs of 16 GiB would do",
+    ),
     requested_what_cannot_hold_the_weights=(
         modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
         ANY,

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN
+from webhook import version
 from webhook.commands import main
 from webhook.version import VERSION
 
@@ -101,3 +102,9 @@ def test_without_a_cluster_it_shows_the_client(tmp_path: Path, form: tuple[str, 
     assert result.stdout == want if not form else yaml.safe_load(result.stdout) == yaml.safe_load(want)
     assert result.stderr == f"error: kubeconfig {tmp_path / 'none'}: No such file or directory\n"
     assert result.exit_code == 2
+
+
+def test_a_build_without_git_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version, "PACKAGE", tmp_path / "webhook")
+
+    assert version.commit() == "not recorded: built without Git and without GPU_ADMISSION_COMMIT"
