@@ -44,8 +44,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     node_paths: beginnings of the paths of devices and drivers on a node, compared after a slash is added to the path. One that
       ends with a slash is this file or directory, and what is below it.
     views: resources whose unit shows all cards of a node and reserves none. `resources` have them as nothing.
-    hardware_labels: globs of node labels by which pods choose hardware (`LabelKeys`).
-    other_labels: globs of other node labels.
+    hardware_labels: globs of node labels by which pods choose hardware (`LabelKeys`). other_labels: globs of others.
     product_labels, memory_mib_labels, memory_gb_labels: node labels with the product, and the memory of one card in MiB or as
       `192G`.
     """

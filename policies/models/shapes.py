@@ -14,7 +14,7 @@ import msgspec
 LARGEST_COUNT = 10**9
 """Maximum of every number except the number of parameters. It keeps the arithmetic short."""
 LEAST_PARAMS = 10**6
-"""A smaller number without a unit is an error: whoever writes 70 means 70b."""
+"""A smaller number without a unit is an error: 70 means 70b."""
 LARGEST_PARAMS = 10**15
 """Far more than any model has."""
 

@@ -15,7 +15,6 @@ from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
-    MAX_NAMES_LISTED,
     ClassAdvice,
     about_annotation,
     alternatives_in_words,
@@ -264,8 +263,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def of_list(self, text: str, names: Collection[str]) -> list[str]:
         """Return the classes and families of a list that the pod can use, or else all `names`. Empty for one name."""
-        parts = [each.strip() for each in text.split(",")][:MAX_NAMES_LISTED]
-        own = [each for each in parts if not set(self.usable()).isdisjoint(self.gpu_classes.resolve(each))]
+        parts, usable = listed([each.strip() for each in text.split(",")]), set(self.usable())
+        own = [each for each in parts if not usable.isdisjoint(self.gpu_classes.resolve(each))]
         return (own or [*names]) if len(parts) > 1 else []
 
     def why_not(self, name: str) -> str:

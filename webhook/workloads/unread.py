@@ -1,4 +1,4 @@
-"""Warns of what nothing reads: GPUs in objects of unknown kinds, and GPUs, annotations and fields in the wrong place of a pod."""
+"""Warns of GPUs in objects of unknown kinds, and of GPUs, annotations and fields in the wrong place of a pod."""
 
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches

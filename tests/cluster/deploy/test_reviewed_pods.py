@@ -25,7 +25,7 @@ RESOURCE_MAPPING = ResourceMapping(
         ),
     )
 )
-"""The built-in mapping, and one with the keys that the chart was told."""
+"""The built-in mapping, and one with the keys of the chart's values."""
 GPU, CPU = {"nvidia.com/gpu": "1"}, {"cpu": "1", "memory": "1Gi"}
 Part = dict[str, Any]
 """Fields of a pod: `annotations`, and of its spec."""
