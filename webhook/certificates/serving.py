@@ -78,7 +78,8 @@ class SecretCertificate:
         self._file = PrivateFile()
         self._file.write(*_temporary(clock()))
         self._served: PEMPair | None = None
-        self._problem = f"waiting for the Secret {name}"
+        self._missing = f"waiting for the Secret {name}"
+        self._problem = self._missing
         self._last_read: ClusterRead | None = None
         self._was_ready = False
         self.certificate = self.key = self._file.path
@@ -128,7 +129,7 @@ class SecretCertificate:
         hosts = tuple(dict.fromkeys(host for each in configurations for host in each.hosts))
         published = observe(before.published if before else None, bundles, hosts, now)
         if stored is None:
-            self._problem = f"waiting for the Secret {self.name}" if self._served is None else ""
+            self._problem = self._missing if self._served is None else ""
         else:
             self._problem = self._load(stored.content.data, published, now)
         untrusted = self._served is not None and bool(_untrusted(self._served, configurations, now))

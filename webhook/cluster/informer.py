@@ -265,8 +265,7 @@ class Informer(MergedCollection[K]):
             if not self._list_is_due:
                 return
             everything, self._is_listing = not self._is_listing, True
-        name = f"list {self.resource.plural}"
-        thread(name, partial(self._list, everything=everything), stopping).start()
+        thread(f"list {self.resource.plural}", partial(self._list, everything=everything), stopping).start()
 
     @property
     def _list_is_due(self) -> bool:

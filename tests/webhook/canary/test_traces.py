@@ -111,6 +111,13 @@ def test_a_mark_is_read_as_it_was_written() -> None:
     assert read_canary_traces([mark.text()], "fedcba9876543210") == []
 
 
+def test_a_mark_says_whether_the_patch_of_the_earlier_call_was_there() -> None:
+    mark = CanaryTrace(nonce=NONCE, phase=VALIDATE)
+
+    assert " patched=no " in mark.text()
+    assert " patched=yes " in msgspec.structs.replace(mark, patched=True).text()
+
+
 def test_what_matters_of_a_mark_survives_the_cutting_of_long_warnings() -> None:
     rules = tuple(bound.rule.id for bound in load_directory(None).policies.for_namespace("x").bound_rules)
     mark = CanaryTrace(nonce=NONCE, phase=VALIDATE, patched=True, enforces=rules, replica="x" * 253)
