@@ -275,6 +275,18 @@ def assert_on_an_l4(cluster: Changes) -> None:
     assert cluster.used("classes/nvidia-l4") == 1
 
 
+def test_a_claim_is_found_by_the_name_of_its_reservation() -> None:
+    cluster = Changes()
+    cluster.a_claim_is_there("a1", "", 1)
+    reserved = quota_ledger(
+        Reservation("new", {"gpus": Fraction(1)}, name="resourceclaims/claim-a"), hard=HARD
+    )
+
+    _, _, found = cluster.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, reserved)
+
+    assert {uid: each.name for uid, each in found.items()} == {"claim-a1": "resourceclaims/claim-a"}
+
+
 def test_a_deleted_node_is_forgotten_with_its_last_pod() -> None:
     cluster = with_a_pod_on_a_t4()
     cluster.a_pod_is_there("b1", ONE, SELECTS_X, "Pending", "", "", late=False)

@@ -61,6 +61,21 @@ def test_the_stored_pod_results(stored: JSON, dry_run: bool) -> None:
     assert answer.audit_annotations["injected-by"] == "gpu-toleration"
 
 
+def test_a_warning_about_the_value_that_stays_names_the_pod() -> None:
+    served = by_policy({"rules": {"readiness-delay": {"mode": "enforce", "modelLoadSeconds": 60}}})
+    probed = authored()
+    probed["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 80}, "initialDelaySeconds": 5}
+    created = served.mutate(request(probed), monotonic() + 10)
+    before = jsonpatch.apply_patch(probed, msgspec.json.decode(created.patch or b""))
+
+    answer = update(served, before, probed)
+
+    assert answer.warnings == (
+        'pod ml-training/trainer: spec.containers[0].readinessProbe.initialDelaySeconds = "5": stays 72: '
+        "it was raised when the pod was created, and cannot be changed since [readiness-delay]",
+    )
+
+
 @cases(
     ("managed", "is_restored"),
     its_author=([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}], True),
