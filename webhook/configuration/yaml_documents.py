@@ -261,7 +261,9 @@ def is_text(plain: str) -> bool:
 def _scalar_tag(value: str) -> str:
     if value[:1] in "+-.0123456789" and value:
         number = _number(value)
-        return f"{_TAG}{'str' if number is None else 'int' if isinstance(number, int) else 'float'}"
+        if number is not None:
+            return f"{_TAG}int" if isinstance(number, int) else f"{_TAG}float"
+        return f"{_TAG}str"
     if value in {"", "~", "null", "Null", "NULL"}:
         return f"{_TAG}null"
     if _BOOLEAN.fullmatch(value):
