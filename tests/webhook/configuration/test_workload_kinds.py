@@ -92,6 +92,11 @@ def test_kinds_change_the_version_but_not_the_digest_of_the_mapping(tmp_path: Pa
         "".join(ROW.replace("TrainingJob", f"Job{number}") for number in range(501)),
         ["spec.workloadKinds: must have at most 500 items"],
     ),
+    more_paths_than_are_read=(
+        "  - {group: example.com, kind: T, pods: [%s]}\n"
+        % ", ".join(f"{{path: a{number}}}" for number in range(33)),
+        ["spec.workloadKinds[0].pods: must have at most 32 items"],
+    ),
     unknown_field=(
         "  - {group: example.com, kind: T, pod: []}\n",
         ["spec.workloadKinds[0].pod: unknown field; did you mean pods?"],
