@@ -93,8 +93,7 @@ def test_kinds_change_the_version_but_not_the_digest_of_the_mapping(tmp_path: Pa
         ["spec.workloadKinds: must have at most 500 items"],
     ),
     more_paths_than_are_read=(
-        "  - {group: example.com, kind: T, pods: [%s]}\n"
-        % ", ".join(f"{{path: a{number}}}" for number in range(33)),
+        f"  - {{group: example.com, kind: T, pods: [{', '.join(f'{{path: a{number}}}' for number in range(33))}]}}\n",
         ["spec.workloadKinds[0].pods: must have at most 32 items"],
     ),
     unknown_field=(
