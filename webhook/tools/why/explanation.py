@@ -47,12 +47,12 @@ class Source(Enum):
 class Awaited(Enum):
     """What lets a pod run once it comes."""
 
-    READY = "a Ready node"
-    TAINT_GONE = "the end of a taint"
-    NODE = "another node"
-    ROOM = "room on a node"
-    END_OF_POD = "the end of a pod"
-    TURN = "its turn in the line"
+    READY = "nodeReady"
+    TAINT_GONE = "taintRemoved"
+    NODE = "nodeAdded"
+    ROOM = "roomOnNode"
+    END_OF_POD = "podEnded"
+    TURN = "turnInLine"
 
 
 class Way(JsonStruct, frozen=True):
