@@ -137,6 +137,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return (
             nodes is not None
             and bool(values)
+            and not nodes.chosen_otherwise(self.pod, self.label_key, values)
             and nodes.takes(self.put_on(classes), self.amounts, self.label_key, values)
         )
 
@@ -307,6 +308,18 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """How the pod itself chooses its hardware, in words, or None."""
         return chosen_hardware(self.pod, self.hardware, self.label_key)
 
+    def chooses_others_than(self, choice: Choice) -> str:
+        """Return in words by which label of its own the pod chooses nodes of other classes; "" without one."""
+        if self.nodes is None or any(map(self.is_autoscaled, choice.classes)):
+            return ""
+        return self.nodes.chosen_otherwise(self.pod, self.label_key, choice.label_values(self.label_key))
+
+    @property
+    def without_default(self) -> str | None:
+        """How the pod itself keeps the default of the policy out, in words; "" or None if it does not."""
+        default = _default(self)
+        return self.chosen_hardware or (self.chooses_others_than(default) if default else None)
+
     def can_be_default(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
         # A MIG profile of the class is of its vendor.
@@ -328,7 +341,8 @@ def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool
         return _by_annotation(selection, selection.pod.annotations[GPU_CLASS])
     if is_pinned or not (need or selection.default) or selection.has_claims or selection.chosen_hardware:
         return None
-    return (_fitting(selection, need) if need else None) or _default(selection)
+    guess = (_fitting(selection, need) if need else None) or _default(selection)
+    return None if isinstance(guess, Choice) and selection.chooses_others_than(guess) else guess
 
 
 def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:

@@ -100,6 +100,14 @@ HARDWARE = (
     "*gpu[-_]product",
     "*gpu[-_]type",
     "*gpuType",
+    # What the cards of a node are together, by labels that platforms define themselves
+    "*accelerator[-_]count",
+    "*gpu[-_]count",
+    "*gpuCount",
+    "*gpu[-_]family",
+    "*gpu[-_]mem",
+    "*gpu[-_]memory*",
+    "*gpuMemory",
     # One node
     "kubernetes.io/hostname",
 )

@@ -56,6 +56,8 @@ class NamedNode(msgspec.Struct, frozen=True):
     namespace: str = ""
     state: NodeState | None = None
     """None if only the metadata was read."""
+    other_labels: tuple[str, ...] = ()
+    """As `key=value`: of a node with extended resources, if its state was read, those that `labels` leaves out."""
 
     @property
     def references(self) -> frozenset[NodeReference]:

@@ -12,7 +12,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import Labels, NodeState
+from policies.placement.named_nodes import Labels, NamedNode, NodeState
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod, Toleration
 
@@ -62,6 +62,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
     on_cordoned_nodes: frozenset[str] = frozenset()
     """Names of the extended resources that only cordoned nodes have."""
+    by_other_label: Mapping[str, frozenset[Labels]] = {}
+    """By labels outside `keys`, as `key=value`: the label sets of the nodes with extended resources that have it."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -140,6 +142,38 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if is_selected and (not terms or any(_meets_all(offer, term) for term in alternatives)):
                 yield offer
 
+    def chosen_otherwise(self, pod: Pod, key: str, values: Sequence[str]) -> str:
+        """Return in words by which label outside `keys` the pod excludes the nodes with one of `values` of label `key`.
+
+        "" without one. A label that no node and no pool has excludes nothing: nodes may get it.
+        """
+        terms = [term for term in pod.required_terms if not term.is_empty]
+        if not values or self._has_too_many_requirements(pod):
+            return ""
+        for each, value in pod.node_selector.items():
+            if self._is_elsewhere(each, (value,), key, values):
+                return f"nodeSelector {each}={value}"
+        excluding = [
+            [
+                each.key
+                for each in term.match_expressions or ()
+                if each.operator == "In" and self._is_elsewhere(each.key, each.values or (), key, values)
+            ]
+            for term in terms
+        ]
+        return f"node affinity on {excluding[0][0]}" if excluding and all(excluding) else ""
+
+    def _is_elsewhere(self, label: str, wanted: Sequence[str], key: str, values: Sequence[str]) -> bool:
+        """Whether nodes or pools have the label, but none with a wanted value of it has one of `values` of label `key`."""
+        if label in self.keys:
+            return False
+        having = [labels for each in wanted for labels in self.by_other_label.get(f"{label}={each}", ())]
+        pools = [each for each in self.pools if meets(each.values(label), "In", frozenset(wanted))]
+        return (label in self._other_keys or any(label in pool.labels for pool in self.pools)) and not (
+            any((key, value) in labels for labels in having for value in values)
+            or any(meets(pool.values(key), "In", frozenset(values)) for pool in pools)
+        )
+
     def _has_too_many_requirements(self, pod: Pod) -> bool:
         count = sum(1 + len(term.match_expressions or ()) for term in pod.required_terms)
         offers = len(self.label_sets) + len(self.pools)
@@ -158,6 +192,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return chain(*(self._by_label.get((key, value), ()) for value in values), self.pools)
 
     @cached_property
+    def _other_keys(self) -> frozenset[str]:
+        return frozenset(label.partition("=")[0] for label in self.by_other_label)
+
+    @cached_property
     def _nodes(self) -> tuple[NodeOffer, ...]:
         return tuple(
             NodeOffer({key: frozenset((value,)) for key, value in labels}, states=self.states.get(labels))
@@ -174,8 +212,20 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return offers
 
 
+def by_other_label(nodes: Iterable[NamedNode]) -> dict[str, frozenset[Labels]]:
+    """Return the label sets of the nodes by each of their other labels."""
+    having = defaultdict[str, set[Labels]](set)
+    for node in nodes:
+        for label in node.other_labels:
+            having[label].add(node.labels)
+    return {label: frozenset(labels) for label, labels in having.items()}
+
+
 def node_facts(
-    keys: Container[str], nodes: Iterable[tuple[Labels, NodeState | None]], pools: tuple[NodeOffer, ...] = ()
+    keys: Container[str],
+    nodes: Iterable[tuple[Labels, NodeState | None]],
+    pools: tuple[NodeOffer, ...] = (),
+    by_other_label: Mapping[str, frozenset[Labels]] = {},
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
     states, is_known = defaultdict[Labels, set[NodeState]](set), True
@@ -196,6 +246,7 @@ def node_facts(
         pools=pools,
         states=known,
         on_cordoned_nodes=frozenset(cordoned),
+        by_other_label=by_other_label,
     )
 
 

@@ -398,8 +398,8 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
         message = selection.none_usable_message
     else:
         message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
-        if case.choice is None and options.default and selection.chosen_hardware:
-            message += f" ({selection.chosen_hardware} keeps the default {options.default} out)"
+        if case.choice is None and options.default and (why := selection.without_default):
+            message += f" ({why} keeps the default {options.default} out)"
     advice = case.with_usable_class()._asdict()
     yield Finding(reason=CLASS_NOT_ALLOWED, path="spec", message=message, **advice)
 

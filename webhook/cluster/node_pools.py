@@ -1,7 +1,6 @@
 """The node pools of Karpenter: which nodes it can make."""
 
-from collections.abc import Container, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import msgspec
 
@@ -43,15 +42,15 @@ _LABELS = msgspec.json.Decoder(dict[str, str] | None)
 _TAINTS = msgspec.json.Decoder(tuple[Toleration, ...] | None)
 
 
-def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodeOffer]:
+def node_pools(api: ApiClient) -> Iterator[NodeOffer]:
     """Yield Karpenter's pools; none where it is not installed. Raises `errors.ApiError`."""
     version = api.served_version(KARPENTER, VERSIONS)
     if version is not None:
         resource = Resource(f"/apis/{KARPENTER}/{version}", "nodepools")
-        yield from api.list(resource.path(), partial(_node_pool, keys)).items
+        yield from api.list(resource.path(), _node_pool).items
 
 
-def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
+def _node_pool(document: msgspec.Raw) -> NodeOffer:
     name = decode_metadata(document).name
     metadata, spec = (fields_of(document, "spec", "template", part) for part in ("metadata", "spec"))
     labels: dict[str, frozenset[str] | None] = {POOL_LABEL: frozenset((name,))}
@@ -64,5 +63,4 @@ def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
     taints, startup = (
         _TAINTS.decode(spec.get(field, b"null")) or () for field in ("taints", "startupTaints")
     )
-    known = {key: values for key, values in labels.items() if key in keys}
-    return NodeOffer(known, OPEN, name, startup, taints=taints)
+    return NodeOffer(labels, OPEN, name, startup, taints=taints)

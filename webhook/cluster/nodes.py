@@ -1,6 +1,7 @@
 """Nodes in informers: names, the labels by which pods and GPU classes select them, and which pods they take."""
 
 from collections.abc import Callable, Container
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -106,4 +107,11 @@ def _named_node(
         hostname=metadata.name if hostname == metadata.name else hostname,
         labels=interned.setdefault(labels, labels),
         state=state,
+        other_labels=_other_labels(metadata, keys) if state is not None and state.resources else (),
     )
+
+
+def _other_labels(metadata: ObjectMeta, keys: Container[str]) -> tuple[str, ...]:
+    """Return the labels outside `keys`. The texts are interned, because most nodes have most of them in common."""
+    of_many = ((key, value) for key, value in metadata.sorted_labels if key != HOSTNAME and key not in keys)
+    return tuple(intern(f"{key}={value}") for key, value in of_many)

@@ -1,8 +1,8 @@
 """The nodes of the cluster, for `policies.placement`.
 
 Of each node, the watch keeps the labels by which classes select nodes and pods choose hardware, the taints, whether it is
-cordoned, and the names of its extended resources. The status updates of kubelets do not change these. Equal values share memory.
-Karpenter's NodePools are listed once a minute, if the API server serves them.
+cordoned, and the names of its extended resources; with such resources, all labels. The status updates of kubelets do not change
+these. Equal values share memory. Karpenter's NodePools are listed once a minute, if the API server serves them.
 
 While something is not known, `facts` returns None, so that no warning is wrong. `index` then has no nodes, so that no demand is
 too small.
@@ -17,7 +17,7 @@ import msgspec
 
 from policies.placement.hardware import LabelKeys
 from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
+from policies.placement.nodes import NodeFacts, NodeOffer, by_other_label, node_facts
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer
@@ -74,7 +74,7 @@ class NodeWatch:
     def _read_pools(self, keys: LabelKeys) -> None:
         self._pools_read = monotonic()
         try:
-            self._pools = keys, tuple(node_pools(self._api, keys))
+            self._pools = keys, tuple(node_pools(self._api))
         except (errors.ApiError, msgspec.MsgspecError) as error:
             self._pools = None
             log.warning("classes without nodes cannot be warned about: node pools: %s", error)
@@ -100,7 +100,7 @@ class _Nodes:
             # Equal nodes share their labels and state, so only the few different pairs are hashed here.
             distinct = {(id(node.labels), id(node.state)): node for node in self.informer.all()}
             pairs = ((node.labels, node.state) for node in distinct.values())
-            facts = node_facts(self.keys, pairs, pools)
+            facts = node_facts(self.keys, pairs, pools, by_other_label(self.informer.all()))
             # Equal facts are kept: they cache what they derive, and decisions are remembered with them.
             known = known if facts == known else facts
             self._seen = changes, pools, known
@@ -108,5 +108,10 @@ class _Nodes:
 
     def _changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
         self.index.replace(before, after)
-        if before is None or after is None or (before.labels, before.state) != (after.labels, after.state):
+        if _seen_of(before) != _seen_of(after):
             self._changes += 1
+
+
+def _seen_of(node: NamedNode | None) -> object:
+    """Return what the facts depend on."""
+    return node and (node.labels, node.state, node.other_labels)

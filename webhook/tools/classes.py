@@ -109,7 +109,7 @@ def read_classes(
     nodes = reader.class_nodes(configuration, now, old_too=True)
     keys = keys_to_know(configuration)
     right = "list nodepools.karpenter.sh"
-    pools = () if config else reader.attempt(right, lambda: tuple(node_pools(api, keys))) or ()
+    pools = () if config else reader.attempt(right, lambda: tuple(node_pools(api))) or ()
     return list_classes(
         configuration,
         namespace,

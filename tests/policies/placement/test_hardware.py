@@ -29,6 +29,7 @@ feature.node.kubernetes.io/pci-0302_10de_2330.present kubernetes.io/hostname
 amd.com/compute-memory-partition amd.com/compute-partitioning-supported tpu.google.com/topology servertype
 node.kubernetes.io/npu.chip.name hygon.com/hcu.name metax-tech.com/gpu.product rebellions.ai/npu.product
 furiosa.ai/npu.family alibabacloud.com/gpu-model-series alibabacloud.com/gpu-card-model ibm.com/spyre.product
+gpu-count example.com/gpu_count gpuCount accelerator-count gpu_memory gpu-memory-gb gpu-mem gpuMemory gpu-family
 """
 
 

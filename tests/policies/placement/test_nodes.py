@@ -156,3 +156,32 @@ def test_the_resources_of_schedulable_nodes(other: NodeState | None, want: set[s
     assert facts.resources == want
     assert found == (want or None)
     assert facts.label_sets == {T4, UNLABELLED}
+
+
+OTHER = {"count=1": frozenset({T4}), "count=4": frozenset({UNLABELLED, ()}), "team=ml": frozenset({T4, ()})}
+POOLS = (
+    NodeOffer({"accelerator": frozenset({"nvidia-l4"}), "rack": frozenset({"b"})}, ("karpenter.",), "l4"),
+    NodeOffer({"accelerator": frozenset({"nvidia-t4"}), "rack": frozenset({"a"})}, pool="t4"),
+)
+
+
+@cases(
+    ("spec", "want"),
+    a_count_of_other_nodes=({"nodeSelector": {"count": "4"}}, "nodeSelector count=4"),
+    a_count_of_its_nodes=({"nodeSelector": {"count": "1"}}, ""),
+    a_label_of_its_nodes_and_others=({"nodeSelector": {"team": "ml"}}, ""),
+    a_value_that_no_node_has=({"nodeSelector": {"count": "2"}}, "nodeSelector count=2"),
+    a_label_that_no_node_has=({"nodeSelector": {"later": "yes"}}, ""),
+    a_label_of_another_pool=({"nodeSelector": {"rack": "b"}}, "nodeSelector rack=b"),
+    a_label_of_its_pool=({"nodeSelector": {"rack": "a"}}, ""),
+    a_label_that_a_pool_may_have=({"nodeSelector": {"karpenter.sh/capacity-type": "spot"}}, ""),
+    by_affinity=(requiring([("count", "In", "4", "8")]), "node affinity on count"),
+    of_its_nodes_by_affinity=(requiring([("count", "In", "1", "4")]), ""),
+    one_of_two_terms=(requiring([("count", "In", "4")], [("team", "In", "ml")]), ""),
+    all_terms=(requiring([("count", "In", "4")], [("rack", "In", "b")]), "node affinity on count"),
+    without_a_value=(requiring([("count", "NotIn", "1")]), ""),
+)
+def test_a_label_outside_the_keys_that_only_nodes_of_other_classes_have(spec: JSON, want: str) -> None:
+    facts = NodeFacts(keys=KEYS, label_sets=frozenset({T4, UNLABELLED}), pools=POOLS, by_other_label=OTHER)
+
+    assert facts.chosen_otherwise(view(pod(gpu_container(), **spec)), "accelerator", ["nvidia-t4"]) == want

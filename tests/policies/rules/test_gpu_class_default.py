@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from policies.finding import Severity
 from policies.gpus.classes import GPUClasses, NodeLabel
+from policies.placement.named_nodes import NodeState
+from policies.placement.nodes import node_facts
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
@@ -155,6 +157,60 @@ def test_what_is_not_allowed_stays_refused(spec: JSON, why: str) -> None:
             f"ml-training may not use every class{why}",
         )
     ]
+
+
+T4, L4 = (("accelerator", "nvidia-t4"),), (("accelerator", "nvidia-l4"),)
+USABLE = NodeState(resources=frozenset({"nvidia.com/gpu"}))
+NODES = node_facts(
+    CATALOGUE.label_keys,
+    [(T4, USABLE), (L4, USABLE)],
+    by_other_label={"cards=1": frozenset({T4}), "cards=4": frozenset({L4}), "team=ml": frozenset({T4, L4})},
+)
+
+
+@cases(
+    ("spec", "options", "want"),
+    cards_of_other_nodes=(selecting("cards", "4"), DEFAULT, None),
+    by_affinity=(affine(builders.REQUIRED, "cards", "In", "4"), DEFAULT, None),
+    cards_of_its_nodes=(selecting("cards", "1"), DEFAULT, "nvidia-t4"),
+    a_label_of_all=(selecting("team", "ml"), DEFAULT, "nvidia-t4"),
+    nodes_that_are_made_on_demand=(
+        selecting("cards", "4"),
+        GPUClassOptions(default="nvidia-t4", autoscaled_classes=("nvidia-t4",)),
+        "nvidia-t4",
+    ),
+)
+def test_a_label_of_other_gpu_nodes_chooses_hardware(
+    spec: JSON, options: GPUClassOptions, want: str | None
+) -> None:
+    assert added(asking(**spec), options, nodes=NODES) == want
+    assert reported(asking(**spec), options, nodes=NODES) == []
+
+
+def test_no_estimate_beside_a_label_of_other_gpu_nodes() -> None:
+    document = asking(annotations={PARAMS: "3b"}, **selecting("cards", "4"))
+
+    assert added(document, GPUClassOptions()) == "nvidia-t4"
+    assert added(document, GPUClassOptions(), nodes=NODES) is None
+
+
+@cases(
+    ("allowed", "want"),
+    its_class=(
+        "nvidia-l4",
+        "spec: set gpu-admission.dev/gpu-class: nvidia-l4; must pin the pod to a GPU class: namespace ml-training may not use "
+        "every class (nodeSelector cards=4 keeps the default nvidia-t4 out)",
+    ),
+    another_class=(
+        "nvidia-t4",
+        "spec: no class that namespace ml-training may use has a node that takes the pod now; ask the platform team for "
+        "nodes of nvidia-t4, then set gpu-admission.dev/gpu-class: nvidia-t4",
+    ),
+)
+def test_a_label_of_other_gpu_nodes_where_classes_are_restricted(allowed: str, want: str) -> None:
+    options = GPUClassOptions(default="nvidia-t4", allowed=(allowed, "nvidia-t4"))
+
+    assert reported(asking(**selecting("cards", "4")), options, nodes=NODES) == [(Severity.DENIAL, want)]
 
 
 OTHERS = """

@@ -166,6 +166,19 @@ def test_labels_that_choose_hardware_are_known_and_names_of_nodes_are_not(tmp_pa
     assert {key for labels in facts.label_sets for key, _ in labels} == known
 
 
+def test_all_labels_of_nodes_with_extended_resources_are_known(tmp_path: Path) -> None:
+    labels = {"accelerator": "t4", "cards": "4", HOSTNAME: "a"}
+    there = {**node("a", **labels), "status": {"capacity": GPUS}}
+    cluster = Collections(nodes=[there, node("b", cards="0")])
+    with watching(tmp_path, cluster) as (watch, _):
+        facts = eventually(watch.facts)
+        assert facts
+        assert facts.by_other_label == {"cards=4": frozenset({(("accelerator", "t4"),)})}
+        changed = {**node("a", **{**labels, "cards": "8"}), "status": {"capacity": GPUS}}
+        cluster.events["nodes"].append(event(changed, 6))
+        assert eventually(lambda: (found := watch.facts()) and "cards=8" in found.by_other_label)
+
+
 def test_a_change_of_labels_is_known_at_once(tmp_path: Path) -> None:
     cluster = Collections(nodes=[node("a", accelerator="t4")])
     with watching(tmp_path, cluster) as (watch, _):
@@ -253,7 +266,7 @@ def requirements(*found: tuple[str, str, list[str]]) -> dict[str, Any]:
     any_value=(requirements(("accelerator", "Exists", [])), {"accelerator": None, **POOL}),
     a_label_of_the_provider=(
         requirements((INSTANCE, "In", ["t4"]), ("karpenter.sh/capacity-type", "In", ["spot"])),
-        {INSTANCE: frozenset({"t4"}), **POOL},
+        {INSTANCE: frozenset({"t4"}), "karpenter.sh/capacity-type": frozenset({"spot"}), **POOL},
     ),
     a_pool_that_says_nothing_makes_any_machine=({}, POOL),
 )

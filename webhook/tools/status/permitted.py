@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from policies.gpus.device_classes import DeviceClass
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts, node_facts
+from policies.placement.nodes import NodeFacts, by_other_label, node_facts
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogue
@@ -130,7 +130,7 @@ class Permitted:
         keys = keys_to_know(configuration)
         read = partial(self.api.list, WHOLE_NODES.path(), state_reader(keys))
         listed = self.attempt(LIST_NODES, read)
-        pools = self.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api, keys)))
+        pools = self.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api)))
         if listed is None:
             published = self._instead_of_nodes(now) if now else None
             if published is None or pools is None or (now and published.is_old(now)):
@@ -139,7 +139,8 @@ class Permitted:
         index = NodeIndex(keys.names, listed.items)
         if pools is None:
             return None, index
-        return node_facts(keys, ((item.labels, item.state) for item in listed.items), pools), index
+        seen = ((item.labels, item.state) for item in listed.items)
+        return node_facts(keys, seen, pools, by_other_label(listed.items)), index
 
     def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
         """Return the policy of the namespace; None where the caller may not read policies or labels."""

@@ -193,14 +193,14 @@ def _node_facts(cluster: InstalledCluster, keys: frozenset[str]) -> NodeFacts:
         tuple(sorted((key, value) for key, value in node.labels.items() if key in keys))
         for node in cluster.nodes
     )
-    return node_facts(keys, ((labels, None) for labels in labelled), tuple(node_pools(cluster.api, keys)))
+    return node_facts(keys, ((labels, None) for labels in labelled), tuple(node_pools(cluster.api)))
 
 
 def _classes_of_node_pools(cluster: InstalledCluster) -> set[str]:
     classes = cluster.configuration.classes
     return {
         name
-        for pool in node_pools(cluster.api, classes.label_keys)
+        for pool in node_pools(cluster.api)
         for key, values in pool.labels.items()
         for value in values or ()
         for name in classes_of_label(key, value, classes)
