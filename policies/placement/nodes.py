@@ -62,8 +62,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
     on_cordoned_nodes: frozenset[str] = frozenset()
     """Names of the extended resources that only cordoned nodes have."""
-    by_other_label: Mapping[str, frozenset[Labels]] = {}
-    """By labels outside `keys`, as `key=value`: the label sets of the nodes with extended resources that have it."""
+    with_other_labels: tuple[tuple[Labels, tuple[str, ...]], ...] = ()
+    """Of each node with extended resources: its label set, and its labels outside `keys` as `key=value`."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -167,7 +167,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether nodes or pools have the label, but none with a wanted value of it has one of `values` of label `key`."""
         if label in self.keys:
             return False
-        having = [labels for each in wanted for labels in self.by_other_label.get(f"{label}={each}", ())]
+        having = [labels for each in wanted for labels in self._by_other_label.get(f"{label}={each}", ())]
         pools = [each for each in self.pools if meets(each.values(label), "In", frozenset(wanted))]
         return (label in self._other_keys or any(label in pool.labels for pool in self.pools)) and not (
             any((key, value) in labels for labels in having for value in values)
@@ -192,8 +192,17 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return chain(*(self._by_label.get((key, value), ()) for value in values), self.pools)
 
     @cached_property
+    def _by_other_label(self) -> Mapping[str, frozenset[Labels]]:
+        """By labels outside `keys`, as `key=value`: the label sets of the nodes that have it."""
+        having = defaultdict[str, set[Labels]](set)
+        for labels, others in self.with_other_labels:
+            for label in others:
+                having[label].add(labels)
+        return {label: frozenset(sets) for label, sets in having.items()}
+
+    @cached_property
     def _other_keys(self) -> frozenset[str]:
-        return frozenset(label.partition("=")[0] for label in self.by_other_label)
+        return frozenset(label.partition("=")[0] for label in self._by_other_label)
 
     @cached_property
     def _nodes(self) -> tuple[NodeOffer, ...]:
@@ -212,20 +221,16 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return offers
 
 
-def by_other_label(nodes: Iterable[NamedNode]) -> dict[str, frozenset[Labels]]:
-    """Return the label sets of the nodes by each of their other labels."""
-    having = defaultdict[str, set[Labels]](set)
-    for node in nodes:
-        for label in node.other_labels:
-            having[label].add(node.labels)
-    return {label: frozenset(labels) for label, labels in having.items()}
+def with_other_labels(nodes: Iterable[NamedNode]) -> tuple[tuple[Labels, tuple[str, ...]], ...]:
+    """Return the label set and the other labels of each node that has any."""
+    return tuple((node.labels, node.other_labels) for node in nodes if node.other_labels)
 
 
 def node_facts(
     keys: Container[str],
     nodes: Iterable[tuple[Labels, NodeState | None]],
     pools: tuple[NodeOffer, ...] = (),
-    by_other_label: Mapping[str, frozenset[Labels]] = {},
+    with_other_labels: tuple[tuple[Labels, tuple[str, ...]], ...] = (),
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
     states, is_known = defaultdict[Labels, set[NodeState]](set), True
@@ -246,7 +251,7 @@ def node_facts(
         pools=pools,
         states=known,
         on_cordoned_nodes=frozenset(cordoned),
-        by_other_label=by_other_label,
+        with_other_labels=with_other_labels,
     )
 
 

@@ -158,7 +158,7 @@ def test_the_resources_of_schedulable_nodes(other: NodeState | None, want: set[s
     assert facts.label_sets == {T4, UNLABELLED}
 
 
-OTHER = {"count=1": frozenset({T4}), "count=4": frozenset({UNLABELLED, ()}), "team=ml": frozenset({T4, ()})}
+OTHER = ((T4, ("count=1", "team=ml")), (UNLABELLED, ("count=4",)), ((), ("count=4", "team=ml")))
 POOLS = (
     NodeOffer({"accelerator": frozenset({"nvidia-l4"}), "rack": frozenset({"b"})}, ("karpenter.",), "l4"),
     NodeOffer({"accelerator": frozenset({"nvidia-t4"}), "rack": frozenset({"a"})}, pool="t4"),
@@ -182,6 +182,6 @@ POOLS = (
     without_a_value=(requiring([("count", "NotIn", "1")]), ""),
 )
 def test_a_label_outside_the_keys_that_only_nodes_of_other_classes_have(spec: JSON, want: str) -> None:
-    facts = NodeFacts(keys=KEYS, label_sets=frozenset({T4, UNLABELLED}), pools=POOLS, by_other_label=OTHER)
+    facts = NodeFacts(keys=KEYS, label_sets=frozenset({T4, UNLABELLED}), pools=POOLS, with_other_labels=OTHER)
 
     assert facts.chosen_otherwise(view(pod(gpu_container(), **spec)), "accelerator", ["nvidia-t4"]) == want

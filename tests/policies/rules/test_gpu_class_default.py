@@ -164,7 +164,7 @@ USABLE = NodeState(resources=frozenset({"nvidia.com/gpu"}))
 NODES = node_facts(
     CATALOGUE.label_keys,
     [(T4, USABLE), (L4, USABLE)],
-    by_other_label={"cards=1": frozenset({T4}), "cards=4": frozenset({L4}), "team=ml": frozenset({T4, L4})},
+    with_other_labels=((T4, ("cards=1", "team=ml")), (L4, ("cards=4", "team=ml"))),
 )
 
 

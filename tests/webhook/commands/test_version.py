@@ -108,3 +108,11 @@ def test_a_build_without_git_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(version, "PACKAGE", tmp_path / "webhook")
 
     assert version.commit() == "not recorded: built without Git and without GPU_ADMISSION_COMMIT"
+
+
+def test_the_option_says_version_and_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.commands.commit", lambda: "c0ffee")
+
+    assert (
+        CliRunner().invoke(main, ["--version"]).output == f"gpu-admission, version {VERSION}, commit c0ffee\n"
+    )

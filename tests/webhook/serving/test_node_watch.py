@@ -173,10 +173,10 @@ def test_all_labels_of_nodes_with_extended_resources_are_known(tmp_path: Path) -
     with watching(tmp_path, cluster) as (watch, _):
         facts = eventually(watch.facts)
         assert facts
-        assert facts.by_other_label == {"cards=4": frozenset({(("accelerator", "t4"),)})}
+        assert facts.with_other_labels == (((("accelerator", "t4"),), ("cards=4",)),)
         changed = {**node("a", **{**labels, "cards": "8"}), "status": {"capacity": GPUS}}
         cluster.events["nodes"].append(event(changed, 6))
-        assert eventually(lambda: (found := watch.facts()) and "cards=8" in found.by_other_label)
+        assert eventually(lambda: (found := watch.facts()) and found.with_other_labels[0][1] == ("cards=8",))
 
 
 def test_a_change_of_labels_is_known_at_once(tmp_path: Path) -> None:
