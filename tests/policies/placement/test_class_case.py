@@ -128,6 +128,16 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
     ),
     the_label_they_have=(ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
     family=(asking("nvidia-a100"), [A100], ANY, pending(f"{SET} nvidia-a100-80gb", "nvidia-a100")),
+    no_node_with_the_label_of_the_family=(
+        selecting("nvidia-a100"),
+        [],
+        ANY,
+        [
+            "class nvidia-a100-40gb or nvidia-a100-80gb: no node matches nodeSelector accelerator=nvidia-a100, so the pod "
+            "stays pending; ask the platform team for nodes of nvidia-a100-40gb or nvidia-a100-80gb with "
+            "accelerator=nvidia-a100"
+        ],
+    ),
     nodes_labelled_by_the_family_are_reached_by_its_name=(
         asking(A100_80),
         [A100_BY_FAMILY, T4],

@@ -439,3 +439,19 @@ def test_what_no_node_has_together_is_left_to_gpu_toleration() -> None:
     document = pod(container(resources={"limits": limits}), annotations={CLASS: "nvidia-t4"})
 
     assert reported(document, nodes=node_facts(FREE, slices)) == []
+
+
+def test_what_only_nodes_of_other_classes_have_together() -> None:
+    both = NodeState(resources=frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared"}))
+    states = {
+        (("accelerator", "nvidia-l4"),): frozenset({both}),
+        (("accelerator", "nvidia-t4"),): frozenset({FREE}),
+    }
+    nodes = NodeFacts(keys=CLASSES.label_keys, label_sets=frozenset(states), states=states)
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpu.shared": 1}
+    document = pod(container(resources={"limits": limits}), annotations={CLASS: "nvidia-t4"})
+
+    assert [sentence for _, sentence in reported(document, nodes=nodes)] == [
+        "class nvidia-t4: no schedulable node of it has nvidia.com/gpu and nvidia.com/gpu.shared together now, so the pod "
+        "stays pending"
+    ]

@@ -303,6 +303,15 @@ def having(amount: int) -> NodeState:
             "stays pending"
         ],
     ),
+    either_of_two_constraints_is_in_the_way=(
+        gpu_pod(nodeSelector={"zone": "0"}, affinity=node_affinity([("zone", "In", "1")])),
+        [with_gpus(), with_gpus()],
+        {},
+        [
+            "spec: remove nodeSelector zone=0 or the required node affinity; no schedulable node that the pod selects has "
+            "nvidia.com/gpu now, so the pod stays pending"
+        ],
+    ),
     two_constraints_are_in_the_way=(
         gpu_pod(nodeSelector={"zone": "1"}, affinity=node_affinity([("zone", "In", "1")])),
         [with_gpus(), NodeState()],

@@ -324,6 +324,19 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
         "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
         "refuses or drops it",
     ),
+    a_template_beside_the_spec_of_a_deployment=(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "template": {"spec": {"containers": [gpu_container()]}},
+        },
+        "template.spec: write its fields into spec.template.spec; is not a field of a Deployment: the API server "
+        "refuses or drops it",
+    ),
+    a_deployment_without_containers=(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {}}}},
+        "containers: must list containers: the API server refuses a Deployment without them",
+    ),
     init_containers_of_a_cronjob=(
         written("CronJob", spec={"jobTemplate": {"spec": {"initContainers": [{}]}}}),
         "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
