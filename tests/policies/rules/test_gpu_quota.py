@@ -334,6 +334,17 @@ def test_a_pod_that_exceeds_a_quota_of_one_resource() -> None:
     ]
 
 
+def test_a_pod_of_two_containers_that_exceeds_the_quota() -> None:
+    made = view(pod(gpu_container(3, name="a"), gpu_container(3, name="b")))
+
+    ledger = quota_ledger(hard={"gpus": Fraction(4)}, used=None)
+
+    assert said(workload(WorkloadPods("spec.template", made, PodCount(running=1), made)), ledger) == [
+        "spec.template: request 4 GPUs or fewer; a pod needs 6 GPUs, which can never fit: the GPUQuota of ml-training grants "
+        "4 in all; or ask the platform team to raise spec.hard.gpus"
+    ]
+
+
 @cases(
     ("requests", "hard", "want"),
     just_fits=([exactly(GPU, count=4)], {"gpus": "4"}, []),
