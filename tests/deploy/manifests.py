@@ -86,7 +86,7 @@ def workload_rules() -> str:
     """Return a rule for each API group of the built-in kinds of workloads, installed or not."""
     resources: dict[str, list[str]] = defaultdict(list)
     for kind in load_directory(None).workload_kinds.values():
-        if kind.pods and not kind.cluster_scoped and kind.group not in KUBERNETES:
+        if not kind.has_no_gpus and not kind.cluster_scoped and kind.group not in KUBERNETES:
             resources[kind.group].append(kind.plural)
     rule = '- {{apiGroups: [{}], apiVersions: ["*"], resources: [{}], operations: [CREATE, UPDATE], scope: Namespaced}}\n'
     rules = (rule.format(group, ", ".join(names)) for group, names in resources.items())

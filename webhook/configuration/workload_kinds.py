@@ -124,6 +124,7 @@ class PodPath(_Row, frozen=True):
     """A path to pods, and their number.
 
     containers: fields with containers, or lists of them, outside the list of containers (podSpec, amounts).
+    bases: by a field in `containers`, the field with what those containers have where they state nothing else (podSpec).
     defaults: paths of specs that supply absent tolerations, nodeSelector, affinity and volumes, in this order.
     claims: path of a list of claims (DRA) that the pods refer to (resources).
     replicas: factors of the number of pods at one time; if empty, one pod.
@@ -136,6 +137,7 @@ class PodPath(_Row, frozen=True):
     path: str
     form: PodForm = PodForm.TEMPLATE
     containers: tuple[str, ...] = ()
+    bases: dict[str, str] = {}
     defaults: tuple[str, ...] = ()
     gpus: tuple[GPUAmount, ...] = ()
     claims: str = ""
@@ -192,6 +194,8 @@ class WorkloadKind(_Row, frozen=True):
     deadline: path of the seconds after which it ends its pods.
     staged: path → value with which its pods start in stages. Then they leave the line for quota one by one. `*` is any value.
     together: path of the number of pods of the whole object that must run together before any of them works.
+    quotas: paths of maps that become spec.hard of ResourceQuotas.
+    repeats: paths of GPUs that its pods request elsewhere in the object, or that none of them gets.
     """
 
     group: str
@@ -206,6 +210,13 @@ class WorkloadKind(_Row, frozen=True):
     staged: dict[str, str] = {}
     together: str = ""
     pods: tuple[PodPath, ...] = ()
+    quotas: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
+
+    @property
+    def has_no_gpus(self) -> bool:
+        """Whether its objects have neither pods nor quotas."""
+        return not (self.pods or self.quotas)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -231,6 +242,8 @@ class WorkloadKind(_Row, frozen=True):
         paths = {"together": self.together, "deadline": self.deadline}
         paths |= {f"stopped[{path}]": path for path in self.stopped}
         paths |= {f"staged[{path}]": path for path in self.staged}
+        for field, listed in (("quotas", self.quotas), ("repeats", self.repeats)):
+            paths |= {f"{field}[{index}]": path for index, path in enumerate(listed)}
         return {field: path for field, path in paths.items() if path}
 
     def problems(self) -> Iterator[tuple[str, str]]:

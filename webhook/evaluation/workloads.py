@@ -32,7 +32,7 @@ from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gangs import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.serve_config import serve_config
-from webhook.workloads.unread import unread_containers, unread_gpus
+from webhook.workloads.unread import quota_findings, unread_gpus
 
 MAX_TRIED = 4
 """Templates of one object of which the choices of findings are tried."""
@@ -86,16 +86,10 @@ def evaluate_workload(
     if by.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MOST_BYTES:
         tried = partial(templates_of, by.trial(), policy, key)
         advice = [_with_admitted_pods(each, pods, data, tried) for each in advice]
-    mapping = configuration.resource_mapping
-    if workload_kind is None:
-        advice.append(
-            Decision.of_findings(
-                policy, unread_gpus(*key, data, mapping, configuration.workload_kinds), Mode.WARN
-            )
-        )
-    else:
-        unread = unread_containers(workload_kind, data, [place.at for place, _ in places], mapping)
-        advice.append(Decision.of_findings(policy, unread, Mode.WARN))
+    mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
+    unread = unread_gpus(*key, data, places, mapping, kinds)
+    quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
+    advice.append(Decision.of_findings(policy, (*unread, *quotas), Mode.WARN))
     return pods, advice
 
 

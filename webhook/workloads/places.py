@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from policies.pods.field_paths import Parts, field_path, path_parts, with_value
+from policies.pods.field_paths import Parts, field_path, path_parts, value_at, with_value
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import PodCount
@@ -17,6 +17,7 @@ from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind, WorkloadKinds, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.workloads.counts import bound, first_value, follow, pod_count, values, with_gang_sizes
+from webhook.workloads.gpu_amounts import PARAMETERS
 from webhook.workloads.owners import owner_of_template
 
 MAX_PLACES = 100
@@ -30,8 +31,8 @@ _SHORTEST_PATCH = 64
 """A shorter patch counts as this many characters, because each patch takes some time."""
 
 _DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
-_PARAMETERS = ("{{", "${")
-"""How the parameters of Argo and Katib begin. `check` knows more placeholders (`tools.check.placeholders`)."""
+_RESOURCES = ("resources", "computeResources")
+_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _CONTAINER_LISTS = ("containers", "initContainers")
 
 _FIRST = ("spec", "containers", 0)
@@ -271,14 +272,38 @@ def _of_spec(pod_path: PodPath, at: Parts, data: dict[str, Any]) -> PodData | No
     for at_member, member in members:
         here: Parts = ("spec", "containers", len(containers))
         origins[here] = (*at, *at_member)
-        container = {"name": str(at_member[0]), **member}
-        # A Tekton v1 step names its resources `computeResources`.
-        if isinstance(container.get("computeResources"), dict):
-            container["resources"] = container.pop("computeResources")
-            origins[*here, "resources"] = (*at, *at_member, "computeResources")
+        container, below = _with_base({"name": str(at_member[0]), **member}, at_member, pod_path, data)
+        origins |= {(*here, *inner): (*at, *outer) for inner, outer in below.items()}
         containers.append(container)
     spec = {**data, "containers": [_container_without_parameters(container) for container in containers]}
     return {"metadata": data.get("metadata"), "spec": spec}, origins
+
+
+def _with_base(
+    member: dict[str, Any], at: Parts, pod_path: PodPath, data: Any
+) -> tuple[dict[str, Any], Origins]:
+    """Return a container with what its base has, and the origins of resources that are not in `resources` of the container.
+
+    A step of Tekton v1 names its resources `computeResources`, and merges those of the stepTemplate.
+    """
+    way = steps(pod_path.bases.get(str(at[0]), ""))
+    base = value_at(data, way) if way else None
+    base = base if isinstance(base, dict) else {}
+    if not (base or "computeResources" in member):
+        return member, {}
+    merged: dict[str, Any] = {}
+    origins: Origins = {("resources",): (*at, "computeResources")} if "computeResources" in member else {}
+    for holder, here in ((base, way), (member, at)):
+        for field in _RESOURCES:
+            resources = holder.get(field)
+            for kind, amounts in resources.items() if isinstance(resources, dict) else ():
+                if not isinstance(amounts, dict):
+                    merged[kind] = amounts
+                    continue
+                merged[kind] = {**merged.get(kind, {}), **amounts}
+                origins |= {("resources", kind, name): (*here, field, kind, name) for name in amounts}
+    container = {key: value for key, value in {**base, **member}.items() if key not in _RESOURCES}
+    return {**container, "resources": merged}, origins
 
 
 def _members(pod_path: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
@@ -380,9 +405,16 @@ def _resources_without_parameters(resources: dict[str, Any]) -> dict[str, Any]:
     changed = dict(resources)
     for name, member in resources.items():
         if isinstance(member, dict):
-            kept = {key: value for key, value in member.items() if "/" in key or not _is_parameter(value)}
+            kept = {
+                key: value for key, value in member.items() if not (_is_parameter(value) and _is_native(key))
+            }
             changed[name] = {key: _quantity_without_parameters(value) for key, value in kept.items()}
     return changed
+
+
+def _is_native(key: str) -> bool:
+    """Whether it is a resource of Kubernetes itself; another name, with a domain or misspelt, is one of devices."""
+    return key in _NATIVE or key.startswith("hugepages-")
 
 
 def _quantity_without_parameters(value: Any) -> Any:
@@ -390,4 +422,4 @@ def _quantity_without_parameters(value: Any) -> Any:
 
 
 def _is_parameter(value: Any) -> bool:
-    return isinstance(value, str) and any(mark in value for mark in _PARAMETERS)
+    return isinstance(value, str) and any(mark in value for mark in PARAMETERS)

@@ -1,32 +1,31 @@
 """Warns of GPUs in objects of unknown kinds, and of GPUs, annotations and fields in the wrong place of a pod."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from functools import partial
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 import msgspec
 
-from policies.finding import UNREAD_GPUS, Edit, Finding, Json, Severity, together
+from policies.finding import UNREAD_GPUS, Edit, Finding, Json, Severity, short_path, together, truncate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.field_paths import Parts, field_path, value_at
+from policies.pods.field_paths import Parts, field_path, path_parts, value_at
 from policies.pods.limits import LONGEST_NAME
-from policies.pods.pod import Container, PodSpec
-from policies.pods.quantity import readable
+from policies.pods.pod import Container, Pod, PodSpec, ResourceList
+from policies.quota.spec import resource_quota_findings
 from policies.rules.ineffective_fields import GROUPS, MISPLACED_FIELD, READ
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
-from webhook.configuration.workload_kinds import WorkloadKind, steps
+from webhook.configuration.workload_kinds import PodForm, WorkloadKind, WorkloadKinds, steps
+from webhook.workloads.counts import values
+from webhook.workloads.gpu_amounts import Form, gpu_amounts
 from webhook.workloads.places import PodPlace
 
 ID = "workloads"
 """Rule id of the findings of this module."""
 
-MAX_VALUES = 20_000
-"""Values of an object that are searched."""
-MAX_NAMES = 500
-"""Names in an object that are compared with the resource patterns. Each takes 20 µs."""
+MAX_NAMED = 3
+"""Paths of one object that a sentence names."""
 MAX_MISPLACED = 10
 """Misplaced amounts that are reported of one object."""
 
@@ -34,8 +33,6 @@ _READ = {("resources", "limits"), ("resources", "requests")}
 _CONTAINERS = {("containers",), ("initContainers",), ("ephemeralContainers",)}
 _OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
-_LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
-"""Maps of labels. They are skipped, because node labels look like resources: nvidia.com/mig-1g.5gb.count."""
 
 _ONLY_OF_PODS = {each.encode_name for each in msgspec.structs.fields(PodSpec)} - {
     each.encode_name for each in msgspec.structs.fields(Container)
@@ -54,14 +51,25 @@ _misplaced = partial(
 
 
 def unread_gpus(
-    group: str, kind: str, data: Any, resource_mapping: ResourceMapping, known: Iterable[tuple[str, str]]
+    group: str,
+    kind: str,
+    data: Any,
+    pods: Sequence[tuple[PodPlace, Pod]],
+    resource_mapping: ResourceMapping,
+    kinds: WorkloadKinds,
 ) -> list[Finding]:
-    """Return a warning at the first GPU resource in the object, or nothing. known: groups and kinds that are read."""
-    at = next(_amounts(data, resource_mapping), None)
-    if at is None:
+    """Return a warning of the GPUs in the object that are in none of its `pods`, or nothing.
+
+    Kinds of Kubernetes have a rule that says more.
+    """
+    row = kinds.get((group, kind))
+    if GROUPS.get(kind) == group or (row is not None and row.has_no_gpus):
         return []
-    kinds = {other.lower(): other for kind_group, other in (*known, ("", "Pod")) if kind_group == group}
-    near = get_close_matches(kind.lower()[:LONGEST_NAME], kinds, n=1, cutoff=_ALIKE)
+    found = [field_path(at) for at in _unread(data, pods, resource_mapping, kinds, row)]
+    if not found:
+        return []
+    alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
+    near = [] if row else get_close_matches(kind.lower()[:LONGEST_NAME], alike, n=1, cutoff=_ALIKE)
     if near:
         return [
             _warning(
@@ -70,40 +78,79 @@ def unread_gpus(
                 path="kind",
                 value=kind,
                 message="no kind of this name is read, and the object contains GPU resources",
-                choices=together(Edit("kind", kinds[near[0]])),
-                remedy=f"did you mean {kinds[near[0]]}?",
+                choices=together(Edit("kind", alike[near[0]])),
+                remedy=f"did you mean {alike[near[0]]}?",
             )
         ]
-    message = f"{kind} contains GPU resources that gpu-admission does not read"
+    named = ", ".join(truncate(short_path(path)) for path in found[:MAX_NAMED])
+    rest = len(found) - MAX_NAMED
+    message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
-    if kind in _OF_CHARTS:
+    if row is not None and (forms := [each for each in row.pods if each.form is not PodForm.PATCH]):
+        nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), path_parts(found[0])))
+        remedy = f"write them into {nearest.path}, or {remedy}"
+    elif kind in _OF_CHARTS:
         remedy = "render the chart, and check what it makes"
-    return [_warning(rule=ID, reason=UNREAD_GPUS, path=field_path(at), message=message, remedy=remedy)]
+    return [_warning(rule=ID, reason=UNREAD_GPUS, path=found[0], message=message, remedy=remedy)]
 
 
-def unread_containers(
-    workload_kind: WorkloadKind, data: Any, places: Collection[Parts], resource_mapping: ResourceMapping
-) -> list[Finding]:
-    """Return a warning at the first GPU resource of a container outside the places of pods; without places, at the first.
+def _unread(
+    data: Any,
+    pods: Sequence[tuple[PodPlace, Pod]],
+    resource_mapping: ResourceMapping,
+    kinds: WorkloadKinds,
+    row: WorkloadKind | None,
+) -> Iterator[Parts]:
+    read = {at for place, _ in pods for at in _read_paths(place)}
+    for path in (*row.quotas, *row.repeats) if row else ():
+        read |= {at for at, _ in values(data, steps(path))}
+    for amount in gpu_amounts(data, resource_mapping, kinds):
+        at = amount.at
+        if row is not None and amount.form is Form.NAME:
+            continue
+        if any(at[:length] in read for length in range(len(at) + 1)):
+            continue
+        if amount.form is Form.RESOURCE or not _repeats(at, pods, resource_mapping):
+            yield at
 
-    Kinds of Kubernetes have a rule that says more.
-    """
-    if not workload_kind.pods or GROUPS.get(workload_kind.kind) == workload_kind.group:
-        return []
-    for at in _amounts(data, resource_mapping):
-        is_in_a_pod = any(at[: len(place)] == place for place in places)
-        if not places or (_is_of_container(at) and not is_in_a_pod):
-            message = f"no pod of a {workload_kind.kind} has its containers here"
-            near = max(workload_kind.pods, key=lambda form: _shared_steps(steps(form.path), at))
-            remedy = f"write them into {near.path}"
-            return [
-                _warning(rule=ID, reason=UNREAD_GPUS, path=field_path(at), message=message, remedy=remedy)
-            ]
-    return []
+
+def _read_paths(place: PodPlace) -> Iterator[Parts]:
+    """Yield the paths of the object under which GPUs of the pod are read, or the rules say that they are in the wrong place."""
+    if () in place.origins:  # a whole pod
+        yield place.origins[()]
+        return
+    for kind, containers in place.data["spec"].items():
+        if (kind,) in _CONTAINERS and isinstance(containers, list):
+            for index in range(len(containers)):
+                yield place.parts_in_object(("spec", kind, index, "resources"))
+    yield from (
+        origin for inner, origin in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}
+    )
+
+
+def _repeats(at: Parts, pods: Iterable[tuple[PodPlace, Pod]], resource_mapping: ResourceMapping) -> bool:
+    """Whether one of the nearest pods requests GPUs, so that the amount at the path may be theirs: Ray's num-gpus."""
+    shared = [(_shared_steps(place.at, at), pod) for place, pod in pods]
+    most = max((steps for steps, _ in shared), default=0)
+    return any(steps == most and resource_mapping.pod_requests_gpus(pod) for steps, pod in shared)
 
 
 def _shared_steps(path: Parts, other: Parts) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False)))
+
+
+def quota_findings(row: WorkloadKind, data: Any, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+    """Yield what is wrong with the ResourceQuotas that a controller makes of the object."""
+    for at, hard in chain.from_iterable(values(data, steps(path)) for path in row.quotas):
+        members = hard.items() if isinstance(hard, dict) else ()
+        amounts: ResourceList = {key: each for key, each in members if isinstance(each, str | int | float)}
+        hard_at = field_path(at)
+        for finding in resource_quota_findings(amounts, resource_mapping):
+            yield finding.at(partial(_in_object, hard_at))
+
+
+def _in_object(hard_at: str, path: str) -> str:
+    return hard_at + path.removeprefix("spec.hard")
 
 
 def misplaced_gpus(
@@ -113,10 +160,9 @@ def misplaced_gpus(
 
     `pods`: the paths of its pod templates, or the empty path for kinds of Kubernetes, which have amounts nowhere else.
     """
-    for at in islice(_amounts(data, resource_mapping), MAX_MISPLACED):
-        # Other kinds have containers in fields of other names.
-        is_read = _is_of_container(at) or (at[-3:-1] in _READ and () not in pods)
-        if is_read or at[-2:-1] == ("overhead",) or resource_mapping.resource(str(at[-1])) is None:
+    for at in (amount.at for amount in islice(gpu_amounts(data, resource_mapping, {}), MAX_MISPLACED)):
+        is_read = _is_of_container(at) or at[-2:-1] == ("overhead",)
+        if is_read or resource_mapping.resource(str(at[-1])) is None:
             continue
         if any(at[: len(pod)] == pod for pod in pods):
             yield _misplaced(
@@ -194,46 +240,3 @@ def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:
             if value_at(data, limits) is None:
                 return Edit(field_path(at)), Edit(field_path(limits), value_at(data, at))
     return ()
-
-
-def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
-    """Yield the paths of GPU resources in the object. They are keys with an amount, or values such as a resource name."""
-    domains, compared = {each.pattern.partition("/")[0] for each in resource_mapping.patterns}, 0
-    for at, value in islice(_values(data), MAX_VALUES):
-        key = at[-1] if at else ""
-        if isinstance(value, dict | list):
-            continue
-        is_amount = "/" in str(key) and isinstance(value, str | int | float) and readable(str(value))
-        # `key` belongs to a toleration or a label, which are named like resources.
-        name = str(key) if is_amount else value if key != "key" else None
-        if not isinstance(name, str) or len(name) > LONGEST_NAME or name.partition("/")[0] not in domains:
-            continue
-        compared += 1
-        if compared > MAX_NAMES:
-            return
-        if resource_mapping.resource(name) is None:
-            continue
-        # Not by `domain/*`: API groups and labels use the domains of the vendors, too.
-        listed = (each.pattern for each in resource_mapping.patterns if not each.pattern.endswith("/*"))
-        if is_amount or any(fnmatchcase(name, pattern) for pattern in listed):
-            yield at
-
-
-def _values(data: Any) -> Iterator[tuple[Parts, Any]]:
-    """Yield every value with its path, without recursion: the author chooses the depth."""
-    yield (), data
-    rest = [_items((), data)]
-    while rest:
-        item = next(rest[-1], None)
-        if item is None:
-            rest.pop()
-            continue
-        yield item
-        rest.append(_items(*item))
-
-
-def _items(at: Parts, value: Any) -> Iterator[tuple[Parts, Any]]:
-    if isinstance(value, dict):
-        yield from (((*at, key), each) for key, each in value.items() if key not in _LABELS)
-    elif isinstance(value, list):
-        yield from (((*at, index), each) for index, each in enumerate(value))

@@ -132,7 +132,8 @@ TEMPLATE = """\
         )
         + "    Master: {template: {spec: {containers: [{name: pytorch}]}}}\n",
         "stdin:7: warning: spec.pytorchReplicaSpecs.Worker.spec.containers[0].resources.limits[nvidia.com/gpu]: write them into "
-        "spec.pytorchReplicaSpecs.Worker.template; no pod of a PyTorchJob has its containers here [workloads]",
+        "spec.pytorchReplicaSpecs.Worker.template, or name their paths in workloadKinds of a GPUResourceMapping; GPUs in "
+        "spec.pytorchReplicaSpecs.Worker.spec.containers[0].resources.limits[nvidia.com/gpu] are not read [workloads]",
     ),
     a_quota_of_limits=(
         "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec:\n  hard:\n"

@@ -115,6 +115,8 @@ def lws(spec: JSON, *, has_leader: bool = True) -> JSON:
     spark_executors=("sparkoperator.k8s.io", "SparkApplication",
         {"spec": {"executor": {"instances": 5, "gpu": {"name": "nvidia.com/gpu", "quantity": 1}},
                   "dynamicAllocation": {"enabled": True, "maxExecutors": 20}}}, [PodCount(5, 20)]),
+    llmkube=("inference.llmkube.dev", "InferenceService",
+        {"spec": {"replicas": 3, "resources": {"gpu": 2}, "autoscaling": {"maxReplicas": 5}}}, [PodCount(3, 5)]),
     argo=("argoproj.io", "Workflow", {"spec": {"templates": [{"container": gpu_container()}]}}, [UNKNOWN]),
     a_machine_that_is_off=("kubevirt.io", "VirtualMachine",
         {"spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {

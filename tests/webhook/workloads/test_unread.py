@@ -1,5 +1,6 @@
 """Objects of unknown kinds: a warning if they name GPUs, and none otherwise."""
 
+import re
 from time import monotonic
 
 import msgspec
@@ -15,8 +16,9 @@ from tests.webhook.serving.served import admission, request
 from webhook.commands import main
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
+from webhook.workloads.gpu_amounts import MAX_VALUES
 from webhook.workloads.places import PodPlace, workload_pods
-from webhook.workloads.unread import MAX_VALUES, misplaced_fields, misplaced_gpus, unread_gpus
+from webhook.workloads.unread import misplaced_fields, misplaced_gpus, unread_gpus
 
 BUILT_IN = load_directory(None)
 MAPPING, KINDS = BUILT_IN.resource_mapping, BUILT_IN.workload_kinds
@@ -34,7 +36,38 @@ OURS: JSON = {
     a_limit=("spec: {limits: {nvidia.com/gpu: 1}}", "spec.limits[nvidia.com/gpu]"),
     half_a_gpu=("spec: {limits: {nvidia.com/gpu: 0.5}}", "spec.limits[nvidia.com/gpu]"),
     anywhere=("values: [{a: {amd.com/gpu: '2'}}]", "values[0].a[amd.com/gpu]"),
-    a_name=("spec: {gpu: {name: nvidia.com/gpu, count: 2}}", "spec.gpu.name"),
+    a_name=("spec: {gpu: {name: nvidia.com/gpu}}", "spec.gpu.name"),
+    a_resource_that_no_mapping_has=("spec: {limits: {squat.ai/vgpu: 2}}", "spec.limits[squat.ai/vgpu]"),
+    a_quota=("spec: {hard: {requests.nvidia.com/gpu: 8}}", "spec.hard[requests.nvidia.com/gpu]"),
+    a_parameter=("spec: {limits: {nvidia.com/gpu: '{{gpus}}'}}", "spec.limits[nvidia.com/gpu]"),
+    a_key=("spec: {resources: {gpu: 2}}", "spec.resources.gpu"),
+    a_key_of_two_words=("spec: {numGPUs: 2}", "spec.numGPUs"),
+    a_key_of_three_words=("spec: {gpus_per_node: '8'}", "spec.gpus_per_node"),
+    a_key_of_a_framework=(
+        "spec: {conf: {spark.executor.resource.gpu.amount: '1'}}",
+        "spec.conf[spark.executor.resource.gpu.amount]",
+    ),
+    a_count_below_the_key=("spec: {gpu: {enabled: true, count: 1}}", "spec.gpu.count"),
+    a_count_in_a_list=(
+        "spec: {guestAccelerators: [{type: t4, count: 1}]}",
+        "spec.guestAccelerators[0].count",
+    ),
+    a_profile=("spec: {resourceProfile: 'nvidia-gpu-l4:2'}", "spec.resourceProfile"),
+    a_manifest_as_text=('spec: {manifest: "a: b\\n  nvidia.com/gpu: 1"}', "spec.manifest"),
+    json_as_text=("""spec: {manifest: '{"limits":{"nvidia.com/gpu":"1"}}'}""", "spec.manifest"),
+    an_amount_of_zero=("spec: {limits: {nvidia.com/gpu: 0}, gpu: 0, gpus: '0'}", None),
+    a_use=("spec: {gpuMemoryUtilization: 0.9, gpuLayers: 99, gpuThreshold: 80, disableGpu: 1}", None),
+    of_each_gpu=("spec: {cpuPerGpu: 8, perGpuBatchSize: 4, memoryPerGPU: 16Gi}", None),
+    another_word=("spec: {output: 2, inputs: 3, tensor: 4, throughput: 1}", None),
+    a_status=("status: {capacity: {nvidia.com/gpu: 8}, gpuCount: 8}", None),
+    an_image=("spec: {image: 'pytorch-gpu:2', host: 'gpu-node:9'}", None),
+    prose=('spec: {text: "Use nvidia.com/gpu.\\nThe gpu: it is fast. Of x.io/y: 1"}', None),
+    a_description=('spec: {description: "Write\\n  nvidia.com/gpu: 1"}', None),
+    labels_of_pods=("spec: {podLabels: {gpu: '1'}, machineSelector: {gpu: '2'}}", None),
+    a_config_map_inside=(
+        'spec: {objects: [{apiVersion: v1, kind: ConfigMap, data: {a: "x\\n  nvidia.com/gpu: 1"}}]}',
+        None,
+    ),
     a_slice=("spec: {a: {cpu: 1}, nvidia.com/mig-1g.5gb: 1}", "spec[nvidia.com/mig-1g.5gb]"),
     no_gpu=("spec: {limits: {cpu: 1, memory: 1Gi, example.com/nic: 1}}", None),
     a_toleration=("spec: {tolerations: [{key: nvidia.com/gpu, operator: Exists}]}", None),
@@ -47,11 +80,10 @@ OURS: JSON = {
     nothing=("{}", None),
 )
 def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
-    found = unread_gpus("example.com", "TrainingJob", yaml.safe_load(text), MAPPING, KINDS)
+    found = unread_gpus("example.com", "TrainingJob", yaml.safe_load(text), (), MAPPING, KINDS)
 
     message = (
-        "name their paths in workloadKinds of a GPUResourceMapping; TrainingJob contains GPU resources that "
-        "gpu-admission does not read [workloads]"
+        f"name their paths in workloadKinds of a GPUResourceMapping; GPUs in {want} are not read [workloads]"
     )
     assert [each.sentence() for each in found] == ([f"{want}: {message}"] if want else [])
 
@@ -59,7 +91,7 @@ def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
 @pytest.mark.parametrize("kind", ["Application", "ApplicationSet", "HelmRelease"])
 def test_values_of_a_chart_are_for_the_chart_to_place(kind: str) -> None:
     (found,) = unread_gpus(
-        "", kind, yaml.safe_load("spec: {values: {limits: {nvidia.com/gpu: 1}}}"), MAPPING, KINDS
+        "", kind, yaml.safe_load("spec: {values: {limits: {nvidia.com/gpu: 1}}}"), (), MAPPING, KINDS
     )
 
     assert found.remedy == "render the chart, and check what it makes"
@@ -82,7 +114,7 @@ def test_a_gpu_that_stands_beside_the_resources() -> None:
 )
 def test_a_kind_that_is_misspelt(group: str, kind: str, want: str) -> None:
     data = {"kind": kind, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
-    (found,) = unread_gpus(group, kind, data, MAPPING, KINDS)
+    (found,) = unread_gpus(group, kind, data, (), MAPPING, KINDS)
 
     message = "No kind of this name is read, and the object contains GPU resources [workloads]"
     assert found.sentence() == f'kind = "{kind}": did you mean {want}? {message}'
@@ -95,7 +127,7 @@ def test_a_kind_that_is_misspelt(group: str, kind: str, want: str) -> None:
     nothing_near=("apps", "Scaler"),
 )
 def test_a_kind_that_may_be_one(group: str, kind: str) -> None:
-    (found,) = unread_gpus(group, kind, {"spec": {"nvidia.com/gpu": 1}}, MAPPING, KINDS)
+    (found,) = unread_gpus(group, kind, {"spec": {"nvidia.com/gpu": 1}}, (), MAPPING, KINDS)
 
     assert found.remedy == "name their paths in workloadKinds of a GPUResourceMapping"
 
@@ -195,7 +227,7 @@ def test_only_so_many_values_are_searched() -> None:
     before = {str(number): 0 for number in range(MAX_VALUES)}
 
     def found(data: JSON) -> list[Finding]:
-        return unread_gpus("", "T", data, MAPPING, KINDS)
+        return unread_gpus("", "T", data, (), MAPPING, KINDS)
 
     assert found({**before, "nvidia.com/gpu": 1}) == []
     assert found({**dict(list(before.items())[1:]), "nvidia.com/gpu": 1}) == []
@@ -241,7 +273,7 @@ def check(data: JSON) -> str:
 def test_in_check_it_is_not_skipped() -> None:
     shown = check(OURS)
 
-    assert "TrainingJob contains GPU resources that gpu-admission does not read" in shown
+    assert "GPUs in spec.worker.resources.limits[nvidia.com/gpu] are not read" in shown
     assert shown.endswith("1 object: 0 refused, 0 would change, 0 ok, 1 warned about; 1 warning")
 
 
@@ -249,6 +281,91 @@ def test_in_check_a_kind_without_gpus_is_skipped() -> None:
     shown = check({**OURS, "spec": {"worker": {}}})
 
     assert shown.endswith("1 skipped (not known to have pods: TrainingJob.example.com)")
+
+
+def unread_by_check(kind: str, text: str) -> str:
+    """Return what `check` says of GPUs that are not read; the kind is one that it reads."""
+    name, _, group = kind.partition(".")
+    document = {"apiVersion": f"{group}/v1", "kind": name, "metadata": {"name": "x"}}
+    shown = check({**document, "spec": yaml.safe_load(f"{{{text}}}")})
+    assert not shown.startswith("skipped")
+    return " ".join(re.findall(r"GPUs in [^;]*? are not read", shown))
+
+
+GPU = "resources: {limits: {nvidia.com/gpu: 1}}"
+OF_STEPS = "computeResources: {limits: {nvidia.com/gpu: 1}}"
+RAY_GROUP = "{groupName: a, rayStartParams: {num-gpus: '1'}, template: {spec: {containers: [{name: a%s}]}}}"
+HEAD = "headGroupSpec: {rayStartParams: {num-gpus: '0'}, template: {spec: {containers: [{name: a}]}}}"
+SPARK = "sparkConf: {spark.executor.resource.gpu.amount: '1'}, driver: {cores: 1}, executor: {instances: 2%s}"
+
+
+@cases(
+    ("kind", "text", "want"),
+    steps_of_tekton=("TaskRun.tekton.dev", f"taskSpec: {{steps: [{{name: a, {OF_STEPS}}}]}}", ""),
+    a_step_template_of_tekton=(
+        "Task.tekton.dev",
+        f"stepTemplate: {{{OF_STEPS}}}, steps: [{{name: a}}], sidecars: [{{name: b}}]",
+        "",
+    ),
+    a_run_of_tekton=("TaskRun.tekton.dev", f"taskRef: {{name: t}}, {OF_STEPS}", ""),
+    ray_repeats_what_the_pods_request=(
+        "RayCluster.ray.io",
+        f"{HEAD}, workerGroupSpecs: [{RAY_GROUP % (', ' + GPU)}]",
+        "",
+    ),
+    ray_alone=(
+        "RayCluster.ray.io",
+        f"{HEAD}, workerGroupSpecs: [{RAY_GROUP % ', resources: {}'}, {RAY_GROUP % (', ' + GPU)}]",
+        "GPUs in spec.workerGroupSpecs[0].rayStartParams.num-gpus are not read",
+    ),
+    spark_in_its_own_configuration=(
+        "SparkApplication.sparkoperator.k8s.io",
+        SPARK % "",
+        "GPUs in spec.sparkConf[spark.executor.resource.gpu.amount] are not read",
+    ),
+    spark_in_both=(
+        "SparkApplication.sparkoperator.k8s.io",
+        SPARK % ", gpu: {name: nvidia.com/gpu, quantity: 1}",
+        "",
+    ),
+    gangs_repeat_their_pods=(
+        "PyTorchJob.kubeflow.org",
+        "runPolicy: {schedulingPolicy: {minResources: {nvidia.com/gpu: 2}}}, pytorchReplicaSpecs: {Worker: "
+        f"{{template: {{spec: {{containers: [{{name: pytorch, {GPU}}}]}}}}}}}}",
+        "",
+    ),
+    mpi_before_it_had_resources=("MPIJob.kubeflow.org", "gpus: 8", "GPUs in spec.gpus are not read"),
+    llmkube=("InferenceService.inference.llmkube.dev", "replicas: 3, resources: {gpu: 2}", ""),
+    a_manifest_in_a_workflow=(
+        "Workflow.argoproj.io",
+        'templates: [{name: a, resource: {action: create, manifest: "kind: Pod\\n  nvidia.com/gpu: 1"}}]',
+        "GPUs in spec.templates[0].resource.manifest are not read",
+    ),
+    a_quota_that_holds=(
+        "Profile.kubeflow.org",
+        "resourceQuotaSpec: {hard: {requests.nvidia.com/gpu: 8}}",
+        "",
+    ),
+)
+def test_gpus_of_kinds_that_are_read(kind: str, text: str, want: str) -> None:
+    assert unread_by_check(kind, text) == want
+
+
+def test_a_misspelt_resource_with_a_parameter_is_refused_as_in_a_pod() -> None:
+    template = {"name": "a", "container": {"image": "a", "resources": {"limits": {"nvidia": "{{x}}"}}}}
+    data = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "spec": {"templates": [template]}}
+
+    assert "spec.templates[0].container.resources.limits.nvidia" in check(data)
+
+
+def test_a_quota_of_a_tenant_gets_the_sentence_of_a_resourcequota() -> None:
+    hard = {"limits.nvidia.com/gpu": 8}
+    spec = {"resourceQuotas": {"items": [{"hard": hard}]}}
+
+    assert (
+        "spec.resourceQuotas.items[0].hard[limits.nvidia.com/gpu]: remove limits.nvidia.com/gpu and set "
+        "requests.nvidia.com/gpu: 8; has no effect: a ResourceQuota counts only requests of extended resources"
+    ) in check({"apiVersion": "capsule.clastix.io/v1beta2", "kind": "Tenant", "spec": spec})
 
 
 @cases(

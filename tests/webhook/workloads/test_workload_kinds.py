@@ -200,6 +200,27 @@ def test_each_gpu_is_found_at_its_path(kind: str, text: str) -> None:
                  containers: [{name: a, resources: {limits: {nvidia.com/gpu: "${GPUS}"}}}]}}}}]""",
         "objects[0].spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
     ),
+    llmkube=(
+        "InferenceService.inference.llmkube.dev",
+        "spec: {replicas: 3, resources: {gpu: 2}}",
+        "spec.resources.gpu = nvidia.com/gpu: 2",
+    ),
+    the_base_of_steps=(
+        "Task.tekton.dev",
+        "spec: {stepTemplate: {computeResources: {limits: {nvidia.com/gpu: 1}}}, steps: [{name: a}]}",
+        "spec.stepTemplate.computeResources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
+    ),
+    a_step_that_says_more=(
+        "Task.tekton.dev",
+        "spec: {stepTemplate: {computeResources: {limits: {nvidia.com/gpu: 1}}}, steps: [{name: a, computeResources: "
+        "{limits: {nvidia.com/gpu: 2}}}]}",
+        "spec.steps[0].computeResources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
+    ),
+    a_run_as_a_whole=(
+        "TaskRun.tekton.dev",
+        "spec: {taskRef: {name: a}, computeResources: {limits: {nvidia.com/gpu: 1}}}",
+        "spec.computeResources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
+    ),
     a_nim_cache=("NIMCache.apps.nvidia.com", "spec: {resources: {cpu: 1, memory: 8Gi}}", ""),
 )
 def test_what_is_requested_and_where(kind: str, text: str, want: str) -> None:

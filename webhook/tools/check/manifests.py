@@ -227,7 +227,7 @@ class _Reader(msgspec.Struct, frozen=True):
             self._read_items(data.get("items", []), envelope, at)
             return
         metadata, group = envelope.metadata, envelope.api_version.rpartition("/")[0]
-        has_pods = (group, envelope.kind) in self.kinds and bool(self.kinds[group, envelope.kind].pods)
+        row = self.kinds.get((group, envelope.kind))
         manifest = replace(
             self.blank,
             at=at,
@@ -236,7 +236,7 @@ class _Reader(msgspec.Struct, frozen=True):
             kind=envelope.kind,
             namespace=metadata.namespace or self.blank.namespace,
             name=metadata.name or metadata.generate_name or "",
-            is_known=has_pods or (group, envelope.kind) in _OTHER_KNOWN,
+            is_known=(row is not None and not row.has_no_gpus) or (group, envelope.kind) in _OTHER_KNOWN,
         )
         if (whole := self._with_pods(manifest)) is not None:
             self.found.manifests.append(whole)

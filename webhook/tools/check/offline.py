@@ -43,7 +43,7 @@ from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import workload_pods
 from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAINER, runtime_of, with_runtime
-from webhook.workloads.unread import misplaced_fields, misplaced_gpus, unread_containers, unread_gpus
+from webhook.workloads.unread import misplaced_fields, misplaced_gpus, quota_findings, unread_gpus
 
 
 class ManifestVerdict(Enum):
@@ -197,7 +197,7 @@ class Run:
         """Return what stands where no rule reads it, and the API server knows no field."""
         is_built_in = GROUPS.get(manifest.kind) == manifest.group
         places = [place for place, _ in manifest.pods if not place.is_partial]
-        searched = [()] if is_built_in else [place.at for place in places]
+        searched = [()] if is_built_in else [place.at for place in places if () in place.origins]
         findings = chain(
             misplaced_gpus(manifest.data, searched, self._configuration.resource_mapping),
             misplaced_fields(manifest.data, places, is_built_in=is_built_in),
@@ -227,13 +227,12 @@ class Run:
         if run_context.is_quota(manifest):
             findings = run_context.quota_findings(manifest, configuration, self._teams, self._kinds)
             decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
-        mapping, workload_kind = configuration.resource_mapping, configuration.workload_kinds.get(kind)
+        workload_kind = configuration.workload_kinds.get(kind)
         if workload_kind is not None:
-            places = [place.at for place, _ in manifest.pods]
-            unread = unread_containers(workload_kind, manifest.data, places, mapping)
-            decisions.append(Decision.of_findings(policy, unread, Mode.WARN))
+            quotas = quota_findings(workload_kind, manifest.data, configuration.resource_mapping)
+            decisions.append(Decision.of_findings(policy, quotas, Mode.WARN))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
-        elif kind not in ADVISED and not decisions[0].violations:
+        if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
@@ -247,8 +246,8 @@ class Run:
         return tuple(each for each in found if each.outcome in shown)
 
     def _unread(self, manifest: Manifest) -> list[Finding]:
-        mapping, known = self._configuration.resource_mapping, self._configuration.workload_kinds
-        return unread_gpus(*manifest.group_kind, manifest.data, mapping, known)
+        mapping, kinds = self._configuration.resource_mapping, self._configuration.workload_kinds
+        return unread_gpus(*manifest.group_kind, manifest.data, manifest.pods, mapping, kinds)
 
     def _quota(self, manifest: Manifest, key: run_context.Key | None = None) -> run_context.RunQuota | None:
         quota = self._quota_of(manifest.namespace)

@@ -285,7 +285,7 @@ def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
     }
     for name, rows in cluster.configuration.own_workload_kinds.items() if entries else ():
         for row in rows:
-            if not row.pods or row.cluster_scoped or (row.group, row.plural) in sent:
+            if row.has_no_gpus or row.cluster_scoped or (row.group, row.plural) in sent:
                 continue
             message = f"names {row.kind} of {row.group or 'core'}, which no rule sends: only `check` reads such objects"
             value = f"{{apiGroup: {row.group}, resources: [{row.plural}]}}"

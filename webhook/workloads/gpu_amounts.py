@@ -1,0 +1,189 @@
+"""Finds the GPUs that an object names: amounts of resources, names of resources, and amounts of keys such as gpus or gpuCount."""
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.unmapped import is_unmapped_accelerator
+from policies.pods.field_paths import Parts
+from policies.pods.limits import LONGEST_NAME
+from policies.pods.quantity import readable
+from policies.quota.spec import LIMITS, REQUESTS
+from webhook.configuration.workload_kinds import WorkloadKinds
+
+MAX_VALUES = 20_000
+"""Values of an object that are searched."""
+MAX_NAMES = 500
+"""Names in an object that are compared with the resource patterns. Each takes 20 µs."""
+MAX_CHARACTERS = 65_536
+"""Characters in all texts of one object that are searched."""
+
+PARAMETERS = ("{{", "${", "$(")
+"""How the parameters of Argo, Katib and Tekton begin. `check` knows more placeholders (`tools.check.placeholders`)."""
+
+_SKIPPED = re.compile(
+    r"(annotation|label|selector)s?$|^(status|description|message|notes|readme|documentation|key)$",
+    re.IGNORECASE,
+)
+"""Fields that ask for nothing: node labels look like resources (nvidia.com/mig-1g.5gb.count), and so do taints (`key`)."""
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
+_WORD = re.compile(r"[a-z]+")
+_ACCELERATOR = re.compile(
+    r"[cmqv]?gpus?|v?npus?|[thxi]pus?|v?dcus?|v?mlus?|accelerators?|neuron(core|device)s?"
+)
+_OF_AMOUNT = re.compile(
+    r"amount|capacity|cards?|container|cores?|count|devices?|executor|fraction|guarantee|hard|host|instance|job|limits?|machine|max|"
+    r"maximum|mem|memory|milli|min|minimum|needed|nodes?|num|number|of|per|percent|percentage|pod|process|quantity|quota|rank|"
+    r"replica|request|requested|requests|required|role|shared?|size|task|total|units|worker"
+)
+"""A word that may follow an accelerator in the key of an amount: gpuCount, gpus_per_node."""
+_OTHERWISE = re.compile(r"disable|exclude|id|index|non?|per|without")
+"""A word before an accelerator in keys of other amounts: memoryPerGPU."""
+_COUNT = re.compile(r"amount|count|limit|max|min|num|number|quantity|quota|requests?")
+"""A word of the key of an amount in a map whose own key is an accelerator: gpu: {count: 2}."""
+
+_NAME_AND_COUNT = re.compile(r"[\w.-]{1,100}:(?:[1-9]|1[0-6])")
+"""A profile, and how many of it: nvidia-gpu-l4:1."""
+_ADDRESSES = frozenset({"host", "image"})
+"""Keys of values that look like that."""
+_LINE = re.compile(
+    r"""(?<![\w./-])((?:[\w.-]{1,100}/)?[\w.-]{1,63})(?:["'][ \t]{0,9}:[ \t]{0,9}|[ \t]{0,9}:[ \t]{1,9})["']?"""
+    r"""(\d[\w.]{0,20}|\{\{|\$\{)"""
+)
+"""A key with an amount in a text that is YAML or JSON."""
+
+
+class Form(Enum):
+    """How GPUs are named."""
+
+    RESOURCE = "resource"
+    """The key is the name of a resource, as in the resources of a container."""
+    KEY = "key"
+    """The key says that its amount is one of GPUs. Some fields only repeat what the pods request."""
+    NAME = "name"
+    """The value is the name of a resource."""
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """GPUs at a path of an object."""
+
+    at: Parts
+    form: Form
+
+
+def gpu_amounts(data: Any, resource_mapping: ResourceMapping, kinds: WorkloadKinds) -> Iterator[Amount]:
+    """Yield the GPUs in the object, without those in objects inside it of which the kind is known to have no pods."""
+    names, characters = _Names(resource_mapping), MAX_CHARACTERS
+    for at, value in islice(_values(data, kinds), MAX_VALUES):
+        forms = {names.form(at, value)}
+        if isinstance(value, str) and ("\n" in value or value.startswith('{"')):
+            characters -= len(value)
+            lines = _LINE.findall(value) if characters >= 0 else ()
+            forms = {names.form((*at, key), amount) for key, amount in lines}
+        form = next((each for each in Form if each in forms), None)
+        if form is not None:
+            yield Amount(at, form)
+
+
+class _Names:
+    """Compares names with the mapping, at most MAX_NAMES of one object."""
+
+    def __init__(self, resource_mapping: ResourceMapping) -> None:
+        self._mapping, self._left = resource_mapping, MAX_NAMES
+        self._domains = {each.pattern.partition("/")[0] for each in resource_mapping.patterns}
+
+    def form(self, at: Parts, value: Any) -> Form | None:
+        """Return how the value names GPUs, if it does."""
+        key = str(at[-1]) if at else ""
+        if _is_positive(value):
+            name = key.removeprefix(REQUESTS).removeprefix(LIMITS)
+            if "/" in name:
+                return Form.RESOURCE if self._is_gpu(name) else None
+            return Form.KEY if _is_of_gpus(at) else None
+        if not isinstance(value, str):
+            return None
+        if _NAME_AND_COUNT.fullmatch(value) and key not in _ADDRESSES:
+            return Form.KEY if _accelerator(_words(key)) or _accelerator(_words(value)) else None
+        # Not by `domain/*`: API groups and labels use the domains of the vendors, too.
+        listed = (each.pattern for each in self._mapping.patterns if not each.pattern.endswith("/*"))
+        is_name = self._is_mapped(value) and any(fnmatchcase(value, pattern) for pattern in listed)
+        return Form.NAME if is_name else None
+
+    def _is_gpu(self, name: str) -> bool:
+        return self._is_mapped(name) or (
+            len(name) <= LONGEST_NAME and is_unmapped_accelerator(name, self._mapping)
+        )
+
+    def _is_mapped(self, name: str) -> bool:
+        domain, slash, _ = name.partition("/")
+        if not slash or len(name) > LONGEST_NAME or domain not in self._domains:
+            return False
+        self._left -= 1
+        return self._left >= 0 and self._mapping.resource(name) is not None
+
+
+def _is_positive(value: Any) -> bool:
+    """Whether the value is an amount above 0, or a parameter."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    text = str(value)
+    quantity = readable(text)
+    return quantity.nano > 0 if quantity is not None else text.startswith(PARAMETERS)
+
+
+def _words(key: str) -> list[str]:
+    """Return the words in lower case: numGPUs → num, gpus."""
+    return _WORD.findall(_CAMEL.sub("-", key[:LONGEST_NAME]).lower())
+
+
+def _accelerator(words: list[str]) -> int:
+    """Return the number of words up to the last one that means an accelerator; 0 without one."""
+    return max((n for n, word in enumerate(words, 1) if _ACCELERATOR.fullmatch(word)), default=0)
+
+
+def _is_of_gpus(at: Parts) -> bool:
+    """Whether an amount at the path is one of GPUs: gpuCount, num-gpus, gpu: {count}, accelerators: [{count}]."""
+    keys = [_words(each) for each in at[-3:] if isinstance(each, str)]
+    if not keys:
+        return False
+    words = keys[-1]
+    if end := _accelerator(words):
+        return all(map(_OF_AMOUNT.fullmatch, words[end:])) and not any(map(_OTHERWISE.fullmatch, words[:end]))
+    is_below = len(keys) > 1 and 0 < _accelerator(keys[-2]) == len(keys[-2])
+    return is_below and bool(words) and all(map(_COUNT.fullmatch, words))
+
+
+def _values(data: Any, kinds: WorkloadKinds) -> Iterator[tuple[Parts, Any]]:
+    """Yield every value with its path, without recursion: the author chooses the depth."""
+    yield (), data
+    rest = [_items((), data)]
+    while rest:
+        item = next(rest[-1], None)
+        if item is None:
+            rest.pop()
+            continue
+        yield item
+        if not _has_no_gpus(item[1], kinds):
+            rest.append(_items(*item))
+
+
+def _has_no_gpus(value: Any, kinds: WorkloadKinds) -> bool:
+    """Whether the value is an object of a kind that is known to have neither pods nor quotas."""
+    if not isinstance(value, dict) or "apiVersion" not in value:
+        return False
+    row = kinds.get((str(value["apiVersion"]).rpartition("/")[0], str(value.get("kind"))))
+    return row is not None and row.has_no_gpus
+
+
+def _items(at: Parts, value: Any) -> Iterator[tuple[Parts, Any]]:
+    if isinstance(value, dict):
+        yield from (((*at, key), each) for key, each in value.items() if not _SKIPPED.search(str(key)))
+    elif isinstance(value, list):
+        yield from (((*at, index), each) for index, each in enumerate(value))
