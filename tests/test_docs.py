@@ -29,12 +29,12 @@ from tests.generated_docs import (
     rules_table,
 )
 from tests.pages import BLOCK, PAGES, ROOT, blocks, each_page
+from webhook.cluster.objects import EXPORTED_RULE
 from webhook.commands import main
 from webhook.commands.output import as_yaml
 from webhook.commands.rules import options
 from webhook.configuration.documents import API_VERSION
 from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.tools.export.objects import RULE_LABEL
 
 RULES_FOLDER = ROOT / "docs" / "reference" / "rules"
 REASONS_PAGE = RULES_FOLDER / "reasons.md"
@@ -145,7 +145,7 @@ def named(pattern: str) -> set[tuple[str, str]]:
 
 
 def test_no_unknown_annotation_or_label_is_named() -> None:
-    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1"), RULE_LABEL, GATE}
+    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1"), EXPORTED_RULE, GATE}
 
     assert [each for each in named(r"(gpu-admission\.dev/[a-z][a-z-]*)") if each[0] not in known] == []
 

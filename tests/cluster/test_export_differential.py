@@ -33,6 +33,7 @@ from tests.cluster.exported import (
 )
 from tests.controlplane import ControlPlane, minor_version
 from tests.corpus import CORPUS, objects
+from tests.gpu_stacks import AGENTS, VALIDATORS
 from webhook.configuration.decoding import Problem
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision import Outcome
@@ -174,11 +175,13 @@ def pods(count: int) -> Iterator[JSON]:
 KAI: JSON = {"annotations": {"gpu-fraction": "0.01"}, "schedulerName": "kai-scheduler"}
 FROM_KAI = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
 NEVER_GENERATED = [
+    *AGENTS.values(),
+    *VALIDATORS.values(),
     pod(container("c0"), **KAI, nodeName="node-1"),
     pod(container("c0", env=[FROM_KAI]), **KAI),
     pod(container("c0", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}])),
 ]
-"""A fraction that no scheduler serves, the variable as KAI writes it, and what says itself that it sees none."""
+"""GPU stacks, a fraction that no scheduler serves, the variable as KAI writes it, and what says itself that it sees none."""
 
 
 def without_claims(document: JSON) -> JSON:
@@ -327,6 +330,15 @@ def test_exported_policies_and_engine_agree(compare: Compare, number: int) -> No
     assert all(seen[key] > number / 25 for key in ("gpu-requests", "gpu-isolation", "allowed")), seen
     assert all(seen[words] > number / 50 for words in ISOLATED), seen
     assert seen[f"201 in {EXEMPTED}"] > number / 25, seen
+
+
+def test_pods_of_gpu_stacks_start_unchanged_in_an_exempted_namespace(compare: Compare) -> None:
+    stack = [*AGENTS.values(), *VALIDATORS.values()]
+
+    found = compare(stack, [EXEMPTED])
+
+    assert found.differences == []
+    assert found.seen == {"allowed": len(stack), f"201 in {EXEMPTED}": len(stack)}
 
 
 @pytest.mark.skipif(

@@ -27,6 +27,10 @@ WEBHOOK = "gpu-admission-webhook"
 CONTROLLER = "gpu-admission-controller"
 """Deployment, ServiceAccount and Lease of `controller`."""
 LABELS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/part-of": "gpu-admission"}
+EXPORTED = {**LABELS, "app.kubernetes.io/component": "admission-policies"}
+"""On every object of `export`, so that all of them can be listed, pruned and deleted at once."""
+EXPORTED_RULE = "gpu-admission.dev/rule"
+"""The label of such an object with the id of its rule."""
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

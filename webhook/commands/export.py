@@ -5,7 +5,10 @@ from datetime import datetime
 from pathlib import Path
 
 import click
+import msgspec
 
+from policies.pods.label_selector import LabelSelector
+from webhook.cluster import errors
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.options import (
     ClusterChoice,
@@ -15,9 +18,12 @@ from webhook.commands.options import (
     optional_cluster_options,
 )
 from webhook.commands.output import echo
-from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, load_directory
+from webhook.tools.doctor.checks.exported import denied_agents
+from webhook.tools.doctor.checks.neighbours import pod_selector
+from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
+from webhook.tools.export.objects import Object
 
 OLDEST = (1, 33)
 """Older API servers lack parts of CEL that are used here (comprehensions with two variables, 1.32, usable from 1.33 on)."""
@@ -26,7 +32,7 @@ MUTATIONS = {(1, 36): "v1", (1, 34): "v1beta1"}
 """The version of MutatingAdmissionPolicy since which version of Kubernetes."""
 
 EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
-"""The namespaces that the webhook excludes, too."""
+"""The namespaces that the webhook of the chart excludes."""
 
 
 def kubernetes_version(text: str) -> tuple[int, int]:
@@ -52,8 +58,8 @@ def kubernetes_version(text: str) -> tuple[int, int]:
     "--exclude-namespace",
     "excluded",
     multiple=True,
-    default=EXCLUDED,
-    help="Exclude this namespace, whatever the policies say; repeatable.",
+    metavar="NAME",
+    help="Exclude this namespace, too, whatever the policies say; repeatable.",
 )
 @now_option("Export for this time, when exemptions and pauses may have ended")
 def export(
@@ -76,18 +82,40 @@ def export(
     if config is not None and cluster is not None and cluster.is_named:
         raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
     mutations = next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
-    options = ExportOptions(now=now, mutations=mutations, excluded=tuple(dict.fromkeys(excluded)))
-    exported = export_policies(_configuration(config, cluster), options)
+    if config is None and cluster is not None:
+        with cluster.client() as api:
+            installed = InstalledCluster(api, Names(), config=None, now=now)
+            configuration, selector = _of_cluster(installed, excluded)
+    else:
+        configuration, selector = load_directory(config), _without({}, (*EXCLUDED, *excluded))
+    exported = export_policies(configuration, ExportOptions(now=now, mutations=mutations, selector=selector))
     echo(as_text(exported), nl=False)
     echo("\n".join(summary(exported)), err=True)
 
 
-def _configuration(config: Path | None, cluster: ClusterChoice | None) -> Configuration:
-    """Return the configuration of the directory, or the one in force in the cluster."""
-    if config is None and cluster is not None:
-        with cluster.client() as api:
-            chosen = read_chosen(api)
-        for problem in chosen.problems:
-            echo(f"warning: not in force, so not exported: {problem}", err=True)
-        return chosen.configuration
-    return load_directory(config)
+def _of_cluster(installed: InstalledCluster, excluded: tuple[str, ...]) -> tuple[Configuration, Object]:
+    """Return the configuration in force and the webhook's namespaceSelector without `excluded`; warn of what would be denied."""
+    for problem in installed.documents.problems:
+        echo(f"warning: not in force, so not exported: {problem}", err=True)
+    selector = _without({}, (*EXCLUDED, *excluded))
+    try:
+        selector = _without(pod_selector(installed), excluded) or selector
+        selecting = msgspec.convert(selector, LabelSelector)
+        names = (policy.name for policy in installed.configuration.policies.policies)
+        for found in denied_agents(installed, dict.fromkeys(names, selecting)):
+            echo(f"warning: {found.object}: {found.message}; {found.remedy}", err=True)
+    except errors.Forbidden as error:
+        echo(f"warning: what the webhook excludes and what DaemonSets need is not known: {error}", err=True)
+    return installed.configuration, selector
+
+
+def _without(selector: Object | None, excluded: tuple[str, ...]) -> Object:
+    """Return the namespaceSelector that also excludes these namespaces."""
+    if selector is None or not excluded:
+        return selector or {}
+    names = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": list(dict.fromkeys(excluded)),
+    }
+    return {**selector, "matchExpressions": [*selector.get("matchExpressions", ()), names]}

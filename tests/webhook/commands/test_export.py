@@ -4,9 +4,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.builders import JSON
 from tests.cases import cases
+from tests.gpu_stacks import AGENTS
 from tests.webhook.cluster.apiserver import ApiServer, answering
-from tests.webhook.commands.checked_cluster import POLICIES, cluster
+from tests.webhook.commands.checked_cluster import FORBIDDEN, POLICIES, cluster
+from tests.webhook.tools.doctor.admission import OURS, excluding, namespace
 from webhook.commands import main
 
 POLICY = """\
@@ -91,3 +94,62 @@ def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:
     assert "expression: |\n" in text
     assert "\\n" not in text.replace("'\\n'", "")
     assert max(len(line) for line in text.splitlines()) < 700
+
+
+ENFORCING = {
+    "metadata": {"name": "default", "uid": "1"},
+    "spec": {"rules": {"gpu-isolation": {"mode": "enforce"}}},
+}
+PLUGIN = {
+    "metadata": {"name": "device-plugin", "namespace": "gpu-operator"},
+    "spec": {"template": AGENTS["nvidia-device-plugin-daemonset"]},
+}
+NAME = "kubernetes.io/metadata.name"
+BROKEN = (
+    "warning: Namespace/gpu-operator: DaemonSets (1, such as device-plugin) cannot start: the exported gpu-isolation of "
+    "GPUPolicy/default denies their pods, and gives others, such as CUDA validators, NVIDIA_VISIBLE_DEVICES=void; where "
+    "only administrators create pods in it: export with --exclude-namespace gpu-operator, or after adding {namespaces: "
+    "[gpu-operator], rules: [gpu-isolation], reason: the GPU stack} to spec.exemptions of GPUPolicy/default"
+)
+UNKNOWN = "warning: what the webhook excludes and what DaemonSets need is not known: "
+
+
+def not_in(*names: str) -> JSON:
+    return {"key": NAME, "operator": "NotIn", "values": list(names)}
+
+
+@cases(
+    ("more", "arguments", "want", "warned"),
+    no_webhook=({}, [], [not_in("kube-system", "kube-node-lease", "gpu-admission")], BROKEN),
+    what_the_webhook_excludes=({OURS: excluding("kube-system", "gpu-operator")}, [], [not_in("kube-system", "gpu-operator")], ""),
+    what_the_webhook_and_the_caller_exclude=(
+        {OURS: excluding("kube-system")},
+        ["--exclude-namespace", "gpu-operator"],
+        [not_in("kube-system"), not_in("gpu-operator")],
+        "",
+    ),
+    who_may_not_read_webhooks=(
+        {OURS: FORBIDDEN},
+        ["--exclude-namespace", "gpu-operator"],
+        [not_in("kube-system", "kube-node-lease", "gpu-admission", "gpu-operator")],
+        UNKNOWN,
+    ),
+)  # fmt: skip
+def test_namespaces_of_the_gpu_stack(
+    more: JSON, arguments: list[str], want: list[JSON], warned: str, tmp_path: Path
+) -> None:
+    objects = {
+        **cluster(),
+        POLICIES: [ENFORCING],
+        "/apis/apps/v1/daemonsets": [PLUGIN],
+        "/api/v1/namespaces": [namespace("gpu-operator")],
+        **more,
+    }
+    with ApiServer(tmp_path, answering(objects)) as server:
+        result = export("--kubeconfig", str(server.kubeconfig()), *arguments)
+
+    policies = [each for each in yaml.safe_load_all(result.stdout) if "Binding" not in each["kind"]]
+    selectors = [each["spec"]["matchConstraints"]["namespaceSelector"] for each in policies]
+    assert selectors == [{"matchExpressions": want}] * len(policies)
+    warnings = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert [line[: len(warned)] for line in warnings] == [warned][: len(warned)]

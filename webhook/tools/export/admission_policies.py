@@ -13,7 +13,7 @@ from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
-from webhook.cluster.objects import timestamp
+from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import gpu_isolation as gpu_isolation_cel
@@ -25,19 +25,19 @@ from webhook.tools.export.objects import ExportedRule, Fragment, Governed, Objec
 ALL_RULES = tuple(RULES_BY_ID)
 EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
 WIDTH = 110
-SELECTOR = ",".join(f"{name}={value}" for name, value in objects.LABELS.items() if not name.endswith("/name"))
+SELECTOR = ",".join(f"{name}={value}" for name, value in EXPORTED.items() if not name.endswith("/name"))
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to export.
 
-    now: the time at which pauses and exemptions are evaluated. excluded: namespaces in which no exported policy holds.
+    now: the time at which pauses and exemptions are evaluated. selector: the namespaceSelector of the exported policies.
     mutations: the version of MutatingAdmissionPolicy that the API server has; None where it has none.
     """
 
     now: datetime
     mutations: str | None = "v1"
-    excluded: tuple[str, ...] = ()
+    selector: Object = {}
 
 
 class Unsupported(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
                 else:
                     made += each
     made.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
-    exported = {each["metadata"]["labels"][objects.RULE_LABEL] for each in made}
+    exported = {each["metadata"]["labels"][EXPORTED_RULE] for each in made}
     why = "every policy disables it, or exempts every namespace from it"
     for rule_id in sorted(set(EXPRESSIBLE) - exported - {each.rule for each in unsupported}):
         unsupported[Unsupported(rule_id, _ALL, why)] = None
@@ -109,7 +109,7 @@ def _exported(
     # While a policy is paused (break glass), its rules only audit.
     mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
     where = governed.scope + not_exempted
-    rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)
+    rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.selector)
     for fragment in _fragments(configuration, governed, bound):
         if fragment.findings or (options.mutations and mode is Mode.ENFORCE):
             denies = mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL

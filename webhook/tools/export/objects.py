@@ -115,10 +115,6 @@ def _label(key: str) -> str:
 
 
 GROUP = "admissionregistration.k8s.io"
-LABELS = {**objects.LABELS, "app.kubernetes.io/component": "admission-policies"}
-"""On every object, so that all of them can be listed, pruned and deleted at once."""
-
-RULE_LABEL = "gpu-admission.dev/rule"
 LONGEST_NAME = 253
 Object = dict[str, Any]
 PODS: Object = {
@@ -148,21 +144,20 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedRule(msgspec.Struct, frozen=True):
-    """A rule of a policy: the namespaces in which it holds, and the namespaces that are always excluded."""
+    """A rule of a policy, and the namespaces in which it holds: `scope` by the documents, `selector` whatever they say."""
 
     policy: str
     id: str
     version: str
     scope: Scope
-    excluded: tuple[str, ...]
+    selector: Object
 
 
 def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, mutations: str) -> list[Object]:
     """Return both objects, as plain data. `action` is for findings; `mutations` is the version of MutatingAdmissionPolicy."""
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(fragment.resources)}
-    if rule.excluded:
-        excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(rule.excluded)}
-        constraints["namespaceSelector"] = {"matchExpressions": [excluded]}
+    if rule.selector:
+        constraints["namespaceSelector"] = rule.selector
     variables, guard = list(fragment.variables), ""
     if rule.scope.labels:
         variables.insert(0, ("holds", " &&\n".join(rule.scope.labels)))
@@ -194,7 +189,7 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         name = name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
     metadata = {
         "name": name,
-        "labels": {**LABELS, RULE_LABEL: rule.id},
+        "labels": {**objects.EXPORTED, objects.EXPORTED_RULE: rule.id},
         "annotations": {
             "gpu-admission.dev/description": fragment.description,
             "gpu-admission.dev/policy": rule.policy,

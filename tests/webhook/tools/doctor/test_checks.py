@@ -57,6 +57,10 @@ def test_the_checks_in_their_order() -> None:
         ("later-webhooks", "No other mutating webhook runs after ours"),
         ("excluded-namespaces", "Excluded namespaces exist, and have no GPU pods"),
         ("unseen-quotas", "GPUQuotas are in namespaces whose pods the webhook sees"),
+        (
+            "exported-policies",
+            "Exported policies are of the documents in force, and let the GPU stack start",
+        ),
         ("untainted-nodes", "GPU nodes are tainted"),
         ("deleted-pods", "No GPU node that is not Ready has pods that were deleted"),
         ("taints", "Policies and classes tolerate the taints of GPU nodes, and no others"),

@@ -323,7 +323,7 @@ def test_what_the_objects_say_of_themselves() -> None:
 
 
 def test_what_every_object_has() -> None:
-    made = exported(policy("default", "priority: 0"), excluded=("kube-system", "gpu-admission"))
+    made = exported(policy("default", "priority: 0"), selector={"matchLabels": {"gpus": "yes"}})
 
     for each in made.objects:
         assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gpu-admission"
@@ -331,8 +331,7 @@ def test_what_every_object_has() -> None:
         if each["kind"].endswith("Binding"):
             assert each["spec"]["policyName"] == each["metadata"]["name"]
         else:
-            (excluding,) = each["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
-            assert excluding["values"] == ["kube-system", "gpu-admission"]
+            assert each["spec"]["matchConstraints"]["namespaceSelector"] == {"matchLabels": {"gpus": "yes"}}
             assert each["spec"]["failurePolicy"] == "Fail"
 
 

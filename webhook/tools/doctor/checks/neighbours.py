@@ -59,7 +59,7 @@ def _takes_new_pods(rule: Mapping[str, Any]) -> bool:
     *(*READS, Permission("list", "namespaces"), Permission("list", "pods")),
 )
 def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
-    selector = _selector(cluster)
+    selector = pod_selector(cluster)
     if selector is None:
         return
     expected = expected_objects(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY]
@@ -99,7 +99,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     *(*READS, Permission("list", "namespaces"), Permission("list", "gpuquotas", "gpu-admission.dev")),
 )
 def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
-    selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
+    selector = msgspec.convert(pod_selector(cluster) or {}, LabelSelector)
     for quota in cluster.quotas:
         if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
             entry = entry_title(MUTATING, PODS_ENTRY)
@@ -111,7 +111,7 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("unseen-quota", f"GPUQuota/default in {quota.namespace}", message, remedy)
 
 
-def _selector(cluster: InstalledCluster) -> dict[str, Any] | None:
+def pod_selector(cluster: InstalledCluster) -> dict[str, Any] | None:
     """Return the namespaceSelector for pods; None if that webhook is not installed."""
     entry = next((webhook for webhook in cluster.webhooks(MUTATING) if webhook["name"] == PODS_ENTRY), None)
     return None if entry is None else entry.get("namespaceSelector") or {}

@@ -1,0 +1,80 @@
+"""Policies of `gpu-admission export` in a cluster with a GPU stack."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import JSON
+from tests.cases import cases
+from tests.gpu_stacks import AGENTS
+from tests.webhook.tools.doctor.admission import ADMISSION, NAMESPACES, namespace
+from tests.webhook.tools.doctor.clusters import NOW, assert_found, checked
+from webhook.configuration.documents import POLICY, Document
+from webhook.configuration.loader import load_objects
+from webhook.tools.export.admission_policies import ExportOptions, export_policies
+
+VALIDATING, DAEMONSETS = f"{ADMISSION}/validatingadmissionpolicies", "/apis/apps/v1/daemonsets"
+DOCUMENTS = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
+ENFORCED: JSON = {"rules": {"gpu-isolation": {"mode": "enforce"}}}
+EXEMPTING: JSON = {**ENFORCED, "exemptions": [{"namespaces": ["gpu-operator"], "reason": "the GPU stack"}]}
+
+
+def installation(spec: JSON, exported: JSON, agents: Iterable[str], *excluded: str) -> dict[str, Any]:
+    """Return a cluster with this GPUPolicy, what was exported of that one, and DaemonSets in gpu-operator."""
+    names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(excluded)}
+    selector = {"matchExpressions": [names]} if excluded else {}
+    made = export_policies(
+        load_objects([Document(POLICY, "default", exported)]), ExportOptions(now=NOW, selector=selector)
+    )
+    return {
+        DOCUMENTS: [{"metadata": {"name": "default", "uid": "p"}, "spec": spec}],
+        VALIDATING: [each for each in made.objects if each["kind"] == "ValidatingAdmissionPolicy"],
+        DAEMONSETS: [
+            {"metadata": {"name": name, "namespace": "gpu-operator"}, "spec": {"template": AGENTS[name]}}
+            for name in agents
+        ],
+        NAMESPACES: [namespace("gpu-operator")],
+    }
+
+
+def denies(*names: str) -> str:
+    return (
+        f"exported-policies-deny: Namespace/gpu-operator DaemonSets ({len(names)}, such as {min(names)}) cannot start: the "
+        "exported gpu-isolation of GPUPolicy/default denies their pods, and gives others, such as CUDA validators, "
+        "NVIDIA_VISIBLE_DEVICES=void\n"
+        "where only administrators create pods in it: export with --exclude-namespace gpu-operator, or after adding "
+        "{namespaces: [gpu-operator], rules: [gpu-isolation], reason: the GPU stack} to spec.exemptions of GPUPolicy/default"
+    )
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_of_a_vendor_that_the_exported_policies_deny(name: str, tmp_path: Path) -> None:
+    assert_found("exported-policies", installation(ENFORCED, ENFORCED, [name]), [denies(name)], tmp_path)
+
+
+@cases(
+    ("objects", "want"),
+    all_of_them_in_one_finding=(installation(ENFORCED, ENFORCED, AGENTS), [denies(*AGENTS)]),
+    its_namespace_is_exempted=(installation(EXEMPTING, EXEMPTING, AGENTS), []),
+    its_namespace_is_excluded=(installation(ENFORCED, ENFORCED, AGENTS, "gpu-operator"), []),
+    the_rule_only_audits=(installation({}, {}, AGENTS), []),
+    nothing_is_exported=({**installation(ENFORCED, ENFORCED, AGENTS), VALIDATING: []}, []),
+)
+def test_where_the_stack_starts(objects: dict[str, Any], want: list[str], tmp_path: Path) -> None:
+    assert_found("exported-policies", objects, want, tmp_path)
+
+
+def test_an_exemption_that_was_not_exported(tmp_path: Path) -> None:
+    objects = installation(EXEMPTING, ENFORCED, AGENTS)
+    version = load_objects([Document(POLICY, "default", EXEMPTING)]).version
+
+    (found,) = checked("exported-policies", objects, tmp_path).findings
+
+    assert (found.id, found.object, found.message, found.remedy) == (
+        "exported-policies-outdated",
+        "ValidatingAdmissionPolicy/gpu-admission.default.gpu-isolation.advice and 4 more",
+        f"not of configuration {version}, which is in force",
+        "run gpu-admission export again, and apply what it writes",
+    )

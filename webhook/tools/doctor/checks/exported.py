@@ -1,0 +1,110 @@
+"""Policies of `gpu-admission export` in the cluster: they leave the GPU stack alone, and have the documents in force.
+
+They hold for pods that the webhook never gets: device plugins, exporters and validators request no GPU.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec
+
+from policies.finding import Severity
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
+from policies.pods.label_selector import LabelSelector
+from policies.pods.pod import Pod, decode_pod
+from policies.rule import Context, Mode, Phase
+from policies.rules import gpu_isolation
+from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, ObjectMeta
+from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
+from webhook.tools.doctor.checks.configurations import GROUP
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
+
+POLICIES = "validatingadmissionpolicies"
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    template: msgspec.Raw
+
+
+class _DaemonSet(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _Spec
+
+    @property
+    def pod(self) -> Pod:
+        return decode_pod(self.spec.template)
+
+
+_decode = msgspec.json.Decoder(_DaemonSet).decode
+
+
+@doctor_check(
+    "exported-policies",
+    "Exported policies are of the documents in force, and let the GPU stack start",
+    Permission("list", POLICIES, GROUP),
+    Permission("list", "daemonsets", "apps"),
+    Permission("list", "namespaces"),
+)
+def _exported(cluster: InstalledCluster) -> Iterator[Observation]:
+    isolating: dict[str, LabelSelector] = {}
+    outdated = set()
+    for document in cluster.items(f"{ADMISSION}/{POLICIES}"):
+        metadata = msgspec.convert(document["metadata"], ObjectMeta)
+        labels, annotations = metadata.labels or {}, metadata.annotations or {}
+        if not EXPORTED.items() <= labels.items():
+            continue
+        if annotations.get("gpu-admission.dev/version") != cluster.configuration.version:
+            outdated.add(metadata.name)
+        if labels.get(EXPORTED_RULE) == gpu_isolation.ID:
+            selector = document["spec"]["matchConstraints"].get("namespaceSelector") or {}
+            isolating[annotations["gpu-admission.dev/policy"]] = msgspec.convert(selector, LabelSelector)
+    if outdated:
+        more = f" and {len(outdated) - 1} more" if len(outdated) > 1 else ""
+        yield warning(
+            "exported-policies-outdated",
+            f"ValidatingAdmissionPolicy/{min(outdated)}{more}",
+            f"not of configuration {cluster.configuration.version}, which is in force",
+            "run gpu-admission export again, and apply what it writes",
+        )
+    if isolating:
+        yield from denied_agents(cluster, isolating)
+
+
+def denied_agents(cluster: InstalledCluster, selectors: dict[str, LabelSelector]) -> Iterator[DoctorFinding]:
+    """Yield the namespaces with DaemonSets that gpu-isolation denies. `selectors`: by policy, where its exported objects hold."""
+    denied: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in cluster.decoded("/apis/apps/v1/daemonsets", _decode):
+        namespace = each.metadata.namespace
+        policy = cluster.policy_of(namespace)
+        held = policy.in_force(gpu_isolation.ID, cluster.now)
+        selector = selectors.get(policy.name)
+        if held is None or held[1] is not Mode.ENFORCE or selector is None:
+            continue
+        context = Context(
+            phase=Phase.VALIDATE,
+            namespace=namespace,
+            now=cluster.now,
+            classes=cluster.configuration.classes,
+            resource_mapping=cluster.configuration.resource_mapping,
+            made_by_daemonset=True,
+            options_of=policy.options_of,
+        )
+        findings = gpu_isolation.check(each.pod, held[0].options, context)
+        if selector.matches(cluster.namespaces.get(namespace, {})) and any(
+            finding.severity is Severity.DENIAL for finding in findings
+        ):
+            denied[namespace, policy.name].append(each.metadata.name)
+    for (namespace, policy_name), names in sorted(denied.items()):
+        yield failure(
+            "exported-policies-deny",
+            f"Namespace/{namespace}",
+            f"DaemonSets ({len(names)}, such as {min(names)}) cannot start: the exported gpu-isolation of "
+            f"GPUPolicy/{policy_name} denies their pods, and gives others, such as CUDA validators, "
+            f"{NVIDIA_VISIBLE_DEVICES}={VOID}",
+            f"where only administrators create pods in it: export with --exclude-namespace {namespace}, or after adding "
+            f"{{namespaces: [{namespace}], rules: [{gpu_isolation.ID}], reason: the GPU stack}} to spec.exemptions "
+            f"of GPUPolicy/{policy_name}",
+        )
+
+
+CHECKS = (_exported,)
