@@ -16,8 +16,12 @@ UNKNOWN_RESOURCE_NAME = Reason(
 )
 REFUSED = "the API server refuses this name: those of extended resources are domain/name in small letters"
 
-FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
-"""Names that kubelets no longer offer. Kubernetes 1.11 removed this one with the feature gate Accelerators (its CHANGELOG)."""
+FORMER_NAMES = {
+    "alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu",
+    "aws.amazon.com/neurondevice": "aws.amazon.com/neuron",
+}
+"""Names that nodes no longer offer: Kubernetes 1.11 removed the first with the feature gate Accelerators (its CHANGELOG), Neuron
+2.20 the second (its announcements)."""
 
 _QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
 _SLICE = re.compile(r"/mig[._-]?([1-7])g[._-]?([0-9]{1,4})g(?:b([a-z0-9.-]*))?$", re.IGNORECASE)

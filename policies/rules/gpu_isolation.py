@@ -9,7 +9,7 @@ Reads:   requests for GPUs and unmapped accelerators, variables, mounts, hostPat
          tolerations.
 Adds:    NVIDIA_VISIBLE_DEVICES=void to each container that requests no GPU and does not set the variable; not to the one that
          a fraction scheduler serves, whose variable it sets, nor to one that requests an accelerator by a name that no mapping
-         has, nor in pods of device plugins and exporters.
+         has, nor in pods of device plugins and exporters, on virtual nodes, and of schedulers whose GPUs nothing counts.
 Denies:  values that show GPUs (of NVIDIA_VISIBLE_DEVICES and those of other vendors), also beside a request; files of the node
          that lead to GPUs; mounts and annotations that name devices; resources that show all cards of the node.
 Warns:   of variables beside a request, or where a fraction scheduler serves, whose values are elsewhere, of privileged
@@ -26,7 +26,13 @@ from policies.finding import Edit, Edits, Finding, Reason, Severity, together
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.resource_mapping import NVIDIA_GPU
-from policies.gpus.unmapped import is_unmapped_accelerator, other_resources
+from policies.gpus.unmapped import (
+    OTHER_SCHEDULERS,
+    gets_other_gpus,
+    is_unmapped_accelerator,
+    key_of_other_scheduler,
+    other_resources,
+)
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.field_paths import annotation_path
@@ -73,6 +79,7 @@ VIEW = (
     "an exemption in the GPUPolicy"
 )
 UNMAPPED = "should be in a GPUResourceMapping: it is an accelerator by its name, and no quota counts it"
+OTHER_GPUS = "gets GPUs from {}: no quota counts them, and no rule but this one reads them".format
 MAP_IT = "to add {{pattern: {}, measure: devices}} to its spec.resources (measure: nothing if it is not one)".format
 PRIVILEGED = (
     "should be false: a privileged container sees every device of the node, also the GPUs of other pods"
@@ -94,7 +101,7 @@ class GPUIsolationOptions(RuleOptions, frozen=True):
 
 
 def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
-    if not is_of_the_gpu_stack(patch.pod):
+    if not is_of_the_gpu_stack(patch.pod) and not gets_other_gpus(patch.pod):
         served = fraction_container(patch.pod, context.resource_mapping)
         for place in patch.pod.places:
             container = place.container
@@ -148,7 +155,11 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 message=UNMAPPED,
                 ask=MAP_IT(name),
             )
-    requests_gpu = bool(accelerators) or context.resource_mapping.pod_requests_gpus(pod)
+    asked = key_of_other_scheduler(pod)
+    if asked is not None:
+        path = annotation_path(asked[0]) if asked[0] in pod.annotations else f"metadata.labels[{asked[0]}]"
+        yield _warning(reason=UNMAPPED_RESOURCE, path=path, message=OTHER_GPUS(asked[1]))
+    requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
@@ -331,5 +342,5 @@ RULE = Rule(
     options=GPUIsolationOptions,
     mutate=mutate,
     check=check,
-    metadata_keys=(FRACTION_CONTAINER, *exposure.DEVICE_KEYS),
+    metadata_keys=(FRACTION_CONTAINER, *exposure.DEVICE_KEYS, *(f"{each}*" for each in OTHER_SCHEDULERS)),
 )

@@ -174,14 +174,25 @@ def pods(count: int) -> Iterator[JSON]:
 
 KAI: JSON = {"annotations": {"gpu-fraction": "0.01"}, "schedulerName": "kai-scheduler"}
 FROM_KAI = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
+OTHERS: JSON = {
+    "annotations": {"tensor-fusion.ai/gpu-count": "1"},
+    "schedulerName": "tensor-fusion-scheduler",
+}
 NEVER_GENERATED = [
+    pod(container("c0"), **OTHERS),
+    pod(container("c0"), **OTHERS, nodeName="node-1"),
+    {
+        **pod(container("c0"), schedulerName="kubeshare-scheduler"),
+        "metadata": {"name": "shared", "labels": {"sharedgpu/gpu_mem": "1"}},
+    },
+    pod(container("c0"), nodeSelector={"type": "virtual-kubelet"}),
     *AGENTS.values(),
     *VALIDATORS.values(),
     pod(container("c0"), **KAI, nodeName="node-1"),
     pod(container("c0", env=[FROM_KAI]), **KAI),
     pod(container("c0", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}])),
 ]
-"""GPU stacks, a fraction that no scheduler serves, the variable as KAI writes it, and what says itself that it sees none."""
+"""GPUs of other schedulers, GPU stacks, a fraction without its scheduler, the variable as KAI writes it, and `none`."""
 
 
 def without_claims(document: JSON) -> JSON:

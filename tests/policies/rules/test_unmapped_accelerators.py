@@ -10,7 +10,7 @@ from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.pods.patch import PodPatch
 from policies.rules.gpu_isolation import GPUIsolationOptions, check, mutate
-from tests.builders import JSON, context, gpu_container, pod, view
+from tests.builders import JSON, container, context, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
@@ -105,6 +105,49 @@ def test_it_is_said_once_with_the_mapping_to_write() -> None:
         'spec.containers[0].resources.limits[squat.ai/gpu] (container "a"): should be in a GPUResourceMapping: it is an '
         "accelerator by its name, and no quota counts it; ask the platform team to add {pattern: squat.ai/gpu, "
         "measure: devices} to its spec.resources (measure: nothing if it is not one)"
+    )
+
+
+FUSED: JSON = {"annotations": {"tensor-fusion.ai/gpu-count": "1"}}
+
+
+def sharing(**spec: Any) -> JSON:
+    document = pod(container(), **spec)
+    return {**document, "metadata": {**document["metadata"], "labels": {"sharedgpu/gpu_request": "0.5"}}}
+
+
+@cases(
+    ("document", "want"),
+    its_scheduler_reads_the_annotation=(pod(container(), **FUSED, schedulerName="tensor-fusion-scheduler"), False),
+    its_scheduler_reads_the_label=(sharing(schedulerName="kubeshare-scheduler"), False),
+    another_scheduler_does_not=(pod(container(), **FUSED, schedulerName="kubeshare-scheduler"), True),
+    none_reads_it_with_a_node_name=(
+        pod(container(), **FUSED, schedulerName="tensor-fusion-scheduler", nodeName="gpu-1"),
+        True,
+    ),
+    its_scheduler_without_the_annotation=(pod(container(), schedulerName="tensor-fusion-scheduler"), True),
+    on_a_virtual_node=(pod(container(), nodeSelector={"type": "virtual-kubelet"}), False),
+    on_another_node=(pod(container(), nodeSelector={"type": "cpu"}), True),
+)  # fmt: skip
+def test_gpus_that_another_scheduler_or_cloud_gives(document: JSON, want: bool) -> None:
+    assert is_hidden(document) is want
+
+
+@cases(
+    ("document", "path", "scheduler"),
+    by_annotation=(
+        pod(container(), **FUSED),
+        "metadata.annotations[tensor-fusion.ai/gpu-count]",
+        "tensor-fusion-scheduler",
+    ),
+    by_label=(sharing(), "metadata.labels[sharedgpu/gpu_request]", "kubeshare-scheduler"),
+)
+def test_gpus_of_another_scheduler_are_not_counted(document: JSON, path: str, scheduler: str) -> None:
+    [found] = check(view(document), GPUIsolationOptions(), context(resource_mapping=BUILT_IN))
+
+    assert found.severity is Severity.WARNING
+    assert found.sentence() == (
+        f"{path}: gets GPUs from {scheduler}: no quota counts them, and no rule but this one reads them"
     )
 
 

@@ -167,6 +167,8 @@ _STATIC = {
         "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
     },
     gpu_isolation.RULE.id: {
+        "accelerators that no GPUResourceMapping has": "the webhook warns of them; they keep what their image says",
+        "GPUs of other schedulers": "the webhook warns that no quota counts them",
         "claims of other devices": "CEL cannot look up their devices, so each claim counts as a GPU",
         **_TEMPLATES,
     },

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from policies.finding import Severity
 from policies.gpus import exposure
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.gpus.unmapped import ACCELERATOR
+from policies.gpus.unmapped import ACCELERATOR, OTHER_SCHEDULERS, VIRTUAL_NODE
 from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
@@ -44,7 +44,7 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
     yield Fragment(
         part="gpu-isolation.void",
         description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
-        conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK),
+        conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK, _NO_OTHER_GPUS),
         variables=(
             *having_gpus,
             _unmapped(resource_mapping),
@@ -198,6 +198,18 @@ _NOT_OF_THE_GPU_STACK: Named = (
 !{POD}.spec.?volumes.orValue([]).exists(v, {_mounts(CONTAINERS)} &&
   [{_canonical("v.?hostPath.?path.orValue('')")}].exists(p,
     {cel.texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
+)
+
+_GETS_OTHER_GPUS = " ||\n".join(
+    f"{POD}.spec.?schedulerName.orValue('') == {cel.text(scheduler)} && {POD}.spec.?nodeName.orValue('') == '' &&\n"
+    f"  ['annotations', 'labels'].exists(kind,\n"
+    f"    {POD}.metadata[?kind].orValue({{}}).exists(key, key.startsWith({cel.text(prefix)})))"
+    for prefix, scheduler in OTHER_SCHEDULERS.items()
+)
+_NO_OTHER_GPUS: Named = (
+    "no-other-gpus",
+    f"!({POD}.spec.?nodeSelector[?{cel.text(VIRTUAL_NODE[0])}] == optional.of({cel.text(VIRTUAL_NODE[1])}) ||\n"
+    f"{_GETS_OTHER_GPUS})",
 )
 
 

@@ -14,28 +14,12 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import Pod, decode_pod
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_isolation
-from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, ObjectMeta
+from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, ObjectMeta, decode_metadata, fields_of
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import GROUP
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
 
 POLICIES = "validatingadmissionpolicies"
-
-
-class _Spec(msgspec.Struct, frozen=True):
-    template: msgspec.Raw
-
-
-class _DaemonSet(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    spec: _Spec
-
-    @property
-    def pod(self) -> Pod:
-        return decode_pod(self.spec.template)
-
-
-_decode = msgspec.json.Decoder(_DaemonSet).decode
 
 
 @doctor_check(
@@ -73,8 +57,8 @@ def _exported(cluster: InstalledCluster) -> Iterator[Observation]:
 def denied_agents(cluster: InstalledCluster, selectors: dict[str, LabelSelector]) -> Iterator[DoctorFinding]:
     """Yield the namespaces with DaemonSets that gpu-isolation denies. `selectors`: by policy, where its exported objects hold."""
     denied: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for each in cluster.decoded("/apis/apps/v1/daemonsets", _decode):
-        namespace = each.metadata.namespace
+    for metadata, pod in cluster.decoded("/apis/apps/v1/daemonsets", _daemon_set):
+        namespace = metadata.namespace
         policy = cluster.policy_of(namespace)
         held = policy.in_force(gpu_isolation.ID, cluster.now)
         selector = selectors.get(policy.name)
@@ -89,11 +73,11 @@ def denied_agents(cluster: InstalledCluster, selectors: dict[str, LabelSelector]
             made_by_daemonset=True,
             options_of=policy.options_of,
         )
-        findings = gpu_isolation.check(each.pod, held[0].options, context)
+        findings = gpu_isolation.check(pod, held[0].options, context)
         if selector.matches(cluster.namespaces.get(namespace, {})) and any(
             finding.severity is Severity.DENIAL for finding in findings
         ):
-            denied[namespace, policy.name].append(each.metadata.name)
+            denied[namespace, policy.name].append(metadata.name)
     for (namespace, policy_name), names in sorted(denied.items()):
         yield failure(
             "exported-policies-deny",
@@ -105,6 +89,10 @@ def denied_agents(cluster: InstalledCluster, selectors: dict[str, LabelSelector]
             f"{{namespaces: [{namespace}], rules: [{gpu_isolation.ID}], reason: the GPU stack}} to spec.exemptions "
             f"of GPUPolicy/{policy_name}",
         )
+
+
+def _daemon_set(raw: msgspec.Raw) -> tuple[ObjectMeta, Pod]:
+    return decode_metadata(raw), decode_pod(fields_of(raw, "spec")["template"])
 
 
 CHECKS = (_exported,)
