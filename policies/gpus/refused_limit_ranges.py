@@ -16,6 +16,7 @@ from policies.pods.names import is_resource_name
 from policies.pods.pod import ResourceList
 from policies.pods.quantity import NANO, Quantity, readable
 
+POD = "Pod"
 _AT_MOST = (
     ("min", "max"),
     ("min", "default"),
@@ -31,20 +32,34 @@ def refused_amounts(limit_range: LimitRange, mapping: ResourceMapping) -> Iterat
     """Yield one denial for each GPU resource of an item that the API server refuses."""
     written = (limit_range.spec and limit_range.spec.limits) or ()
     for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
+        yield from _defaults_of_pod(f"spec.limits[{at}]", own, mapping)
         names = dict.fromkeys(name for amounts in _fields(own).values() for name in amounts)
         for name in names:
             if mapping.resource(name) is not None or mapping.misspelt(name) is not None:
                 yield from _of_resource(f"spec.limits[{at}]", own, item, name, mapping)
 
 
+def _defaults_of_pod(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iterator[Finding]:
+    for field, amounts in _defaults(item).items() if item.type == POD else ():
+        if any(mapping.resource(name) is not None for name in amounts):
+            yield _refused(
+                path=f"{path}.{field}",
+                message="must not be set where type is Pod: only containers get defaults",
+                choices=together(Edit(f"{path}.{field}")),
+            )
+
+
 def _fields(item: LimitRangeItem) -> dict[str, ResourceList]:
     return {
         "min": item.min or {},
         "max": item.max or {},
-        "default": item.default or {},
-        "defaultRequest": item.default_request or {},
+        **({} if item.type == POD else _defaults(item)),
         RATIO: item.max_limit_request_ratio or {},
     }
+
+
+def _defaults(item: LimitRangeItem) -> dict[str, ResourceList]:
+    return {"default": item.default or {}, "defaultRequest": item.default_request or {}}
 
 
 def _of_resource(
@@ -84,6 +99,21 @@ def _of_resource(
     elif RATIO in values and values[RATIO].nano < NANO:
         value, edits = str(amounts[RATIO]), either(Edit(at[RATIO], 1))
         yield _refused(path=at[RATIO], value=value, message="must be 1 or more", choices=edits)
+    elif (largest := _largest_ratio(values)) is not None and values[RATIO].milli_value > largest:
+        allowed = largest // 1000 if largest % 1000 == 0 else f"{largest}m"
+        yield _refused(
+            path=at[RATIO],
+            value=str(amounts[RATIO]),
+            message=f"must be at most max / min ({allowed})",
+            choices=either(Edit(at[RATIO], allowed)),
+        )
+
+
+def _largest_ratio(values: Mapping[str, Quantity]) -> int | None:
+    """Return max / min in thousandths, rounded down; None where nothing bounds the ratio."""
+    if not {RATIO, "min", "max"} <= values.keys() or not values["min"].nano:
+        return None
+    return values["max"].nano * 1000 // values["min"].nano
 
 
 def _too_large(values: Mapping[str, Quantity]) -> tuple[str, str] | None:

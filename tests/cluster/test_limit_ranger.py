@@ -3,14 +3,17 @@
 tests/policies/pods/test_limit_ranger.py holds it against the plugin alone.
 """
 
+import random
 from collections.abc import Sequence
 from itertools import permutations, product
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.pods.limit_ranger import as_admitted, refusals
-from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, namespace_limits
+from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.pods.pod import Metadata
 from tests.builders import JSON, container, view
 from tests.cluster.controllers import eventually
@@ -19,8 +22,11 @@ from tests.controlplane.gpuquota import Namespace
 from tests.oracle import World
 from tests.policies.pods.limit_cases import amounts_of, draw_case, read_limits, sentences
 from tests.seed import SAID, SEED
+from webhook.configuration.loader import load_objects
 
 DRY = {"dryRun": "All"}
+FIELDS = ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio")
+MAPPING = load_objects([]).resource_mapping
 PROBE = {"metadata": {"name": "probe"}, "spec": {"containers": [container()]}}
 
 
@@ -80,3 +86,26 @@ def test_the_api_server_gives_and_refuses_the_same(plane: ControlPlane, seeds: r
 
     assert not differ, f"{SAID}, {len(differ)} differences:\n" + "\n".join(differ[:5])
     assert {201, 403} <= answered.keys(), SAID
+
+
+def test_the_api_server_refuses_the_same_limit_ranges(plane: ControlPlane) -> None:
+    team, choose = Namespace(plane), random.Random(SEED)  # noqa: S311
+    differ, seen = list[str](), dict[bool, int]()
+    for number in range(150):
+        amounts = {
+            field: {"nvidia.com/gpu": choose.choice(["0", "1", "2", "3", "8", "500m", "2666m", "2667m"])}
+            for field in FIELDS
+            if choose.random() < 0.5
+        }
+        item = {"type": choose.choice(["Container", "Container", "Pod"]), **amounts}
+        body = {"metadata": {"name": f"drawn-{number}"}, "spec": {"limits": [item]}}
+        status, answer = team.client.post(team.path("limitranges"), body, DRY)
+        found = [*refused_amounts(decode_limit_range(msgspec.json.encode(body)), MAPPING)]
+        seen[bool(found)] = seen.get(bool(found), 0) + 1
+        if (status == 422) != bool(found):
+            differ.append(
+                f"{SAID} {item}: {status} {answer.get('message')} {[each.sentence() for each in found]}"
+            )
+
+    assert differ == []
+    assert min(seen.values()) > 20, seen

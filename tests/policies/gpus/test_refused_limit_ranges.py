@@ -58,6 +58,18 @@ def limit_range(amounts: JSON, kind: str = "Container", resource: str = GPU) -> 
         f'= "0.5": set {GPU}: 1; must be 1 or more',
         (("maxLimitRequestRatio", 1),),
     ),
+    a_ratio_that_the_bounds_cannot_have=(
+        {"min": 2, "max": 4, "default": 2, "maxLimitRequestRatio": 3},
+        "maxLimitRequestRatio",
+        f'= "3": set {GPU}: 2; must be at most max / min (2)',
+        (("maxLimitRequestRatio", 2),),
+    ),
+    a_ratio_of_thousandths=(
+        {"min": 3, "max": 8, "default": 3, "maxLimitRequestRatio": "2.6664"},
+        "maxLimitRequestRatio",
+        f'= "2.6664": set {GPU}: 2666m; must be at most max / min (2666m)',
+        (("maxLimitRequestRatio", "2666m"),),
+    ),
 )
 def test_amounts_that_the_api_server_refuses(
     amounts: JSON, field: str, said: str, choices: tuple[tuple[str, object], ...]
@@ -74,6 +86,16 @@ def test_amounts_that_the_api_server_refuses(
     equal=({"default": 2, "defaultRequest": "2"}, "Container", GPU),
     only_the_most=({"max": 2}, "Container", GPU),
     of_the_pod=({"min": 1, "max": 2}, "Pod", GPU),
+    a_ratio_that_the_bounds_have=(
+        {"min": 3, "max": 8, "default": 3, "maxLimitRequestRatio": "2.666"},
+        "Container",
+        GPU,
+    ),
+    a_ratio_with_a_least_of_0=(
+        {"min": 0, "max": 8, "default": 0, "maxLimitRequestRatio": 3},
+        "Container",
+        GPU,
+    ),
     in_order=({"min": 1, "default": 1, "max": 8, "maxLimitRequestRatio": 1}, "Container", GPU),
     none_by_default=({"max": 8, "default": 0}, "Container", GPU),
     of_cpu=({"default": 2, "defaultRequest": 1}, "Container", "cpu"),
@@ -86,6 +108,15 @@ def test_amounts_that_the_api_server_refuses(
 )
 def test_amounts_that_it_takes_or_others_report(amounts: JSON, kind: str, resource: str) -> None:
     assert list(refused_amounts(limit_range(amounts, kind, resource), MAPPING)) == []
+
+
+@cases("field", default="default", default_request="defaultRequest")
+def test_defaults_of_a_pod(field: str) -> None:
+    (found,) = refused_amounts(limit_range({field: 2, "max": 1}, "Pod"), MAPPING)
+
+    said = f"remove {field}; must not be set where type is Pod: only containers get defaults"
+    assert found.sentence() == f"spec.limits[0].{field}: {said} [limit-range]"
+    assert (found.severity, found.fix) == (Severity.DENIAL, (Edit(f"spec.limits[0].{field}"),))
 
 
 def test_a_name_that_it_refuses() -> None:

@@ -73,7 +73,7 @@ def denied_agents(cluster: InstalledCluster, selectors: dict[str, LabelSelector]
             made_by_daemonset=True,
             options_of=policy.options_of,
         )
-        findings = gpu_isolation.check(pod, held[0].options, context)
+        findings = gpu_isolation.check(pod, gpu_isolation.GPUIsolationOptions(), context)
         if selector.matches(cluster.namespaces.get(namespace, {})) and any(
             finding.severity is Severity.DENIAL for finding in findings
         ):
