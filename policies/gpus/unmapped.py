@@ -18,12 +18,10 @@ The word stands alone: `output` contains tpu, and does not fit.
 _ACCELERATOR = re.compile(ACCELERATOR)
 
 OTHER_SCHEDULERS = {
-    # Annotations (its docs): vram-request, tflops-request, gpu-count, … Its webhook names the scheduler (internal/constants).
+    # TensorFusion (its docs): vram-request, tflops-request, gpu-count, … Its webhook names the scheduler (internal/constants).
     "tensor-fusion.ai/": "tensor-fusion-scheduler",
-    # KubeShare (README): labels gpu_request, gpu_limit, gpu_mem
-    "sharedgpu/gpu_": "kubeshare-scheduler",
 }
-"""Schedulers that give GPUs by annotations or labels, in units that no quota counts, by the beginning of the keys."""
+"""Schedulers that give GPUs by annotations, in units that no quota counts, by the beginning of the keys."""
 VIRTUAL_NODE = ("type", "virtual-kubelet")
 """The node label of Virtual Kubelet (its Helm chart): such a node is a cloud (RunPod, Salad), and has no GPU of the cluster."""
 
@@ -50,20 +48,17 @@ def is_unmapped_accelerator(name: str, resource_mapping: ResourceMapping) -> boo
     return _ACCELERATOR.search(name.lower()) is not None and not resource_mapping.knows(name)
 
 
-def key_of_other_scheduler(pod: Pod) -> tuple[str, str] | None:
-    """Return the first annotation or label that requests a GPU from one of OTHER_SCHEDULERS, and this scheduler."""
-    labels = (pod.metadata and pod.metadata.labels) or {}
-    for key in (*pod.annotations, *labels):
-        for prefix, scheduler in OTHER_SCHEDULERS.items():
-            if key.startswith(prefix):
-                return key, scheduler
-    return None
+def other_scheduler(pod: Pod) -> tuple[str, str] | None:
+    """Return the first annotation that requests a GPU from one of OTHER_SCHEDULERS, and this scheduler."""
+    pairs = (
+        (key, prefix) for key in pod.annotations for prefix in OTHER_SCHEDULERS if key.startswith(prefix)
+    )
+    return next(((key, OTHER_SCHEDULERS[prefix]) for key, prefix in pairs), None)
 
 
 def gets_other_gpus(pod: Pod) -> bool:
     """Whether another scheduler gives the pod its GPUs, or a virtual node runs it. A nodeName passes schedulers by."""
     key, value = VIRTUAL_NODE
-    if (pod.spec.node_selector or {}).get(key) == value:
-        return True
-    asked = key_of_other_scheduler(pod)
-    return asked is not None and asked[1] == pod.spec.scheduler_name and not pod.spec.node_name
+    asked = other_scheduler(pod)
+    is_served = asked is not None and asked[1] == pod.spec.scheduler_name and not pod.spec.node_name
+    return is_served or (pod.spec.node_selector or {}).get(key) == value

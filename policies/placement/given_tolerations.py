@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from policies.gpus.cards import vendor
+from policies.gpus.cards import domain_of
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod, Toleration
@@ -51,7 +51,7 @@ def given_tolerations(
     keys = dict.fromkeys(key for key in taint_keys if key is not None)
     listed = list(lists.tolerations)
     if lists.by_vendor:
-        for domain in dict.fromkeys(map(vendor, keys)):
+        for domain in dict.fromkeys(map(domain_of, keys)):
             listed += lists.by_vendor.get(domain, ())
     for gpu_class in classes:
         listed += gpu_class.tolerations

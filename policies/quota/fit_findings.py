@@ -12,7 +12,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, WAIT_UNTIL_FREE, room_for_update
-from policies.quota.shortage_facts import amounts_in_words, escalation, grants, largest_namespaces
+from policies.quota.shortage_facts import escalation, grants, largest_namespaces, missing_in_words
 from policies.quota.spec import hard_field
 
 
@@ -104,7 +104,7 @@ def _awaited(fit: FitResult, *, has_choices: bool, will_queue: bool) -> tuple[Wa
     if will_queue or fit.needed > fit.hard or fit.pods == 1 or fit.failure is not FitFailure.TOO_LITTLE:
         return None, ""
     missing = tuple(texts(fit.missing).items())
-    return Wait(amounts=missing), f"wait until others release {amounts_in_words(fit.missing)}"
+    return Wait(amounts=missing), f"wait until others release {missing_in_words(fit.missing)}"
 
 
 def _amount(fit: FitResult) -> str:

@@ -28,6 +28,7 @@ from policies.quota.shortage_facts import (
     amounts_in_words,
     escalation,
     largest_namespaces,
+    missing_in_words,
     shortage_facts,
 )
 from policies.quota.spec import NAME, hard_field
@@ -331,14 +332,14 @@ def _who_must_release_what(
     is_one = len(names) == 1 and not own
     who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
     if all(each.denominator == 1 for each in missing.values()):
-        return f"{who} {amounts_in_words(missing)}"
+        return f"{who} {missing_in_words(missing)}"
     if request.pod and (only := _only_request(request.pod, request.catalogue.resource_mapping)):
         slices = max(ceil(missing[each.key] * only.quantity.value / each.requested) for each in shortfalls)
         if scarcest.requested < only.quantity.value:
             return f"{who} room for {slices} {only.resource.name}"
     whole = {key: Fraction(ceil(amount)) for key, amount in missing.items()}
     if all(whole[each.key] <= each.used + each.reserved for each in shortfalls):
-        return f"{who} {amounts_in_words(whole)}"
+        return f"{who} {missing_in_words(whole)}"
     return f"{who} all that {'it holds' if is_one else 'they hold'}"
 
 

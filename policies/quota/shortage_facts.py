@@ -7,7 +7,7 @@ from math import ceil
 from typing import Protocol
 
 from policies.finding import PLATFORM_TEAM
-from policies.quota.amounts import GPUS, NOTHING, format_amount, key_order, unit
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, key_order, unit
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
@@ -73,6 +73,13 @@ def amounts_in_words(vector: Mapping[str, Fraction]) -> str:
     for key in sorted(vector, key=key_order):
         by_amount.setdefault(vector[key], []).append(key)
     return " and ".join(_one_amount(amount, keys) for amount, keys in by_amount.items())
+
+
+def missing_in_words(vector: Mapping[str, Fraction]) -> str:
+    """Return likewise what must be released. GPUs of one class, if that many are enough, are not counted again as GPUs."""
+    most_of_class = max((vector[key] for key in vector if key.startswith(CLASSES)), default=NOTHING)
+    is_enough = NOTHING < vector.get(GPUS, NOTHING) < most_of_class
+    return amounts_in_words({key: vector[key] for key in vector if not (is_enough and key == GPUS)})
 
 
 def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:

@@ -30,8 +30,8 @@ from policies.gpus.unmapped import (
     OTHER_SCHEDULERS,
     gets_other_gpus,
     is_unmapped_accelerator,
-    key_of_other_scheduler,
     other_resources,
+    other_scheduler,
 )
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.placement.given_tolerations import resource_taint
@@ -155,10 +155,9 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 message=UNMAPPED,
                 ask=MAP_IT(name),
             )
-    asked = key_of_other_scheduler(pod)
+    asked = other_scheduler(pod)
     if asked is not None:
-        path = annotation_path(asked[0]) if asked[0] in pod.annotations else f"metadata.labels[{asked[0]}]"
-        yield _warning(reason=UNMAPPED_RESOURCE, path=path, message=OTHER_GPUS(asked[1]))
+        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
     requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:

@@ -181,10 +181,6 @@ OTHERS: JSON = {
 NEVER_GENERATED = [
     pod(container("c0"), **OTHERS),
     pod(container("c0"), **OTHERS, nodeName="node-1"),
-    {
-        **pod(container("c0"), schedulerName="kubeshare-scheduler"),
-        "metadata": {"name": "shared", "labels": {"sharedgpu/gpu_mem": "1"}},
-    },
     pod(container("c0"), nodeSelector={"type": "virtual-kubelet"}),
     *AGENTS.values(),
     *VALIDATORS.values(),

@@ -35,7 +35,7 @@ class CachedObject(Protocol):
     def namespace(self) -> str: ...
 
 
-K = TypeVar("K", bound=CachedObject)
+Item = TypeVar("Item", bound=CachedObject)
 
 
 class Position(NamedTuple):
@@ -57,7 +57,7 @@ EVER_LISTED = 1e-9
 """Later than "never" (0.0) and earlier than any list began."""
 
 
-class ObjectVersion(NamedTuple, Generic[K]):
+class ObjectVersion(NamedTuple, Generic[Item]):
     """An object in a list or an event. `item` is its projection, None if that is not kept.
 
     `key` is the hash of its uid, which takes less than half of the memory. Nobody can choose a uid.
@@ -66,10 +66,10 @@ class ObjectVersion(NamedTuple, Generic[K]):
     namespace: str
     key: int
     version: int
-    item: K | None
+    item: Item | None
 
 
-class MergedCollection(Generic[K]):
+class MergedCollection(Generic[Item]):
     """Holds the items, and the version of every object, also of objects without an item.
 
     Calls each subscriber with the item before and after a difference, in order, with `lock` held, before the new revision
@@ -79,23 +79,31 @@ class MergedCollection(Generic[K]):
     def __init__(
         self,
         name: str,
-        *subscribers: Callable[[K | None, K | None], object],
+        *subscribers: Callable[[Item | None, Item | None], object],
         lock: AbstractContextManager[bool] | None = None,
     ) -> None:
         self._name = name
         self._changed = Subscribers(name, *subscribers)
         self.subscribe = self._changed.subscribe
         self.lock: AbstractContextManager[bool] = lock or threading.RLock()
-        self._items: dict[str, dict[int, K]] = {}
-        # Some 110 bytes for an object: 22 MB for 200,000.
+        self._items: dict[str, dict[int, Item]] = {}
+        """By namespace and key."""
         self._versions: dict[str, dict[int, int]] = {}
+        """By namespace and key. Some 110 bytes for an object: 22 MB for 200,000."""
         self._revision = self._watched_from = 0
+        """Up to which revision the watch has shown everything, and where it began."""
         self._whole = NOWHERE
+        """The last list of all namespaces."""
         self._lists: dict[str, Position] = {}
+        """The last list of a namespace alone, where that is newer."""
         self._deleted: dict[str, dict[str, float]] = {}
+        """When an object was deleted, in DELETED_SECONDS, by namespace and uid."""
         self._deletions: deque[tuple[float, str, str]] = deque()
+        """The same in their order: time, namespace, uid."""
         self._reading: list[float] = []
+        """When the lists began that are being read."""
         self._deleted_at: dict[int, float] = {}
+        """When an object was deleted since the oldest of these lists began, by key."""
         self.changed_after = 0
         """While subscribers are called: a revision at which the object was still as before."""
         self.missed = 0
@@ -118,11 +126,11 @@ class MergedCollection(Generic[K]):
                 return NOWHERE
             return Position(max(self._revision, listed.revision), listed.list_started)
 
-    def items(self, namespace: str = CLUSTER) -> tuple[K, ...]:
+    def items(self, namespace: str = CLUSTER) -> tuple[Item, ...]:
         with self.lock:
             return tuple(self._items.get(namespace, {}).values())
 
-    def first(self, namespace: str) -> K | None:
+    def first(self, namespace: str) -> Item | None:
         """Return an item of a namespace, for kinds with one object in each. None without one."""
         return next(iter(self.items(namespace)), None)
 
@@ -138,11 +146,11 @@ class MergedCollection(Generic[K]):
         with self.lock:
             return [namespace for namespace, items in self._items.items() if items]
 
-    def all(self) -> list[K]:
+    def all(self) -> list[Item]:
         with self.lock:
             return [item for items in self._items.values() for item in items.values()]
 
-    def is_known(self, seen: ObjectVersion[K]) -> bool:
+    def is_known(self, seen: ObjectVersion[Item]) -> bool:
         """Whether this version of an object, or a newer one, is held."""
         return seen.version <= self._versions.get(seen.namespace, {}).get(seen.key, 0)
 
@@ -165,7 +173,7 @@ class MergedCollection(Generic[K]):
         with self.lock:
             self._revision = max(self._revision, revision)
 
-    def event(self, seen: ObjectVersion[K], *, deleted: bool) -> None:
+    def event(self, seen: ObjectVersion[Item], *, deleted: bool) -> None:
         with self.lock:
             self._revision = seen.version
             if deleted:
@@ -195,7 +203,7 @@ class MergedCollection(Generic[K]):
                 oldest = min(self._reading, default=float("inf"))
                 self._deleted_at = {key: at for key, at in self._deleted_at.items() if at >= oldest}
 
-    def merge(self, namespace: str, listed: Position, versions: Iterable[ObjectVersion[K]]) -> None:
+    def merge(self, namespace: str, listed: Position, versions: Iterable[ObjectVersion[Item]]) -> None:
         """Merge a list of one namespace, inside `reading`. One that is held in its version needs no item."""
         shown = {seen.key: seen for seen in versions}
         with self.lock:
@@ -238,7 +246,7 @@ class MergedCollection(Generic[K]):
         is_watched = listed.revision >= self._watched_from
         self.changed_after = max(listed.revision, watched if is_watched else 0)
 
-    def _hold(self, seen: ObjectVersion[K]) -> None:
+    def _hold(self, seen: ObjectVersion[Item]) -> None:
         self._versions.setdefault(seen.namespace, {})[seen.key] = seen.version
         items = self._items.setdefault(seen.namespace, {})
         before = items.pop(seen.key, None)
@@ -250,11 +258,11 @@ class MergedCollection(Generic[K]):
         self._versions.get(namespace, {}).pop(key, None)
         self._notify(self._items.get(namespace, {}).pop(key, None), None)
 
-    def _notify(self, before: K | None, after: K | None) -> None:
+    def _notify(self, before: Item | None, after: Item | None) -> None:
         if before != after:
             self._changed(before, after)
 
-    def _remember_deleted(self, item: K) -> None:
+    def _remember_deleted(self, item: Item) -> None:
         now, namespace, uid = monotonic(), item.namespace, item.uid
         self._deleted.setdefault(namespace, {})[uid] = now
         self._deletions.append((now, namespace, uid))

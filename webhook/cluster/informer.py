@@ -41,7 +41,7 @@ from webhook.cluster.collection import (
     CLUSTER,
     EVER_LISTED,
     NOWHERE,
-    K,
+    Item,
     MergedCollection,
     ObjectVersion,
     Position,
@@ -136,7 +136,7 @@ class Pauses:
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
-class Informer(MergedCollection[K]):
+class Informer(MergedCollection[Item]):
     """Keeps the projection of every object, unless that is None. Parts of a process share one for each kind, and subscribe to it.
 
     Subscribers hear of changes in order, with `lock` held, before the new revision becomes visible. So their sums match
@@ -150,8 +150,8 @@ class Informer(MergedCollection[K]):
         self,
         api: ApiClient,
         resource: Resource,
-        project: Callable[[msgspec.Raw], K | None],
-        *subscribers: Callable[[K | None, K | None], object],
+        project: Callable[[msgspec.Raw], Item | None],
+        *subscribers: Callable[[Item | None, Item | None], object],
         timings: WatchTimings | None = None,
         lock: AbstractContextManager[bool] | None = None,
         awaited: Callable[[], Iterable[str]] = tuple,
@@ -200,7 +200,9 @@ class Informer(MergedCollection[K]):
     def _refresh(self, namespace: str) -> None:
         with self.reading() as started:
             revision, listed = self._compared(namespace)
-            by_namespace: dict[str, list[ObjectVersion[K] | Identity]] = {namespace: []} if namespace else {}
+            by_namespace: dict[str, list[ObjectVersion[Item] | Identity]] = (
+                {namespace: []} if namespace else {}
+            )
             for each in listed:
                 by_namespace.setdefault(each.namespace, []).append(each)
             for name, of_namespace in by_namespace.items():
@@ -303,7 +305,7 @@ class Informer(MergedCollection[K]):
             self.is_missing = isinstance(error, errors.NotFound)
         log.warning("%s: %s", self.resource.plural, error)
 
-    def _compared(self, namespace: str) -> tuple[int, Sequence[ObjectVersion[K] | Identity]]:
+    def _compared(self, namespace: str) -> tuple[int, Sequence[ObjectVersion[Item] | Identity]]:
         """List metadata, and return only the identity of an object that is not held in its version.
 
         The first list, and a list of few objects, has the bodies.
@@ -313,15 +315,15 @@ class Informer(MergedCollection[K]):
         if is_short or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
         listed = self._api.identities(resource.path(namespace))
-        compared: list[ObjectVersion[K] | Identity] = []
+        compared: list[ObjectVersion[Item] | Identity] = []
         for each in listed.items:
-            seen: ObjectVersion[K] = _object_version(each, each.namespace, None)
+            seen: ObjectVersion[Item] = _object_version(each, each.namespace, None)
             compared.append(seen if self.is_known(seen) else each)
         return int(listed.resource_version), compared
 
     def _with_bodies(
-        self, namespace: str, revision: int, listed: list[ObjectVersion[K] | Identity]
-    ) -> tuple[int, list[ObjectVersion[K]]]:
+        self, namespace: str, revision: int, listed: list[ObjectVersion[Item] | Identity]
+    ) -> tuple[int, list[ObjectVersion[Item]]]:
         """Return the namespace at this revision or a later one, with the bodies of the objects that are not held."""
         versions = [each for each in listed if isinstance(each, ObjectVersion)]
         unread = [each.name for each in listed if isinstance(each, Identity)]
@@ -337,13 +339,13 @@ class Informer(MergedCollection[K]):
                 return self._listed_in_full(namespace)
         return revision, versions
 
-    def _listed_in_full(self, namespace: str) -> tuple[int, list[ObjectVersion[K]]]:
+    def _listed_in_full(self, namespace: str) -> tuple[int, list[ObjectVersion[Item]]]:
         resource = self.resource
         accept = METADATA_LIST if resource.metadata_only else JSON
         listed = self._api.list(resource.path(namespace), self._read, accept=accept, query=resource.query())
         return int(listed.resource_version), listed.items
 
-    def _read(self, raw: msgspec.Raw) -> ObjectVersion[K]:
+    def _read(self, raw: msgspec.Raw) -> ObjectVersion[Item]:
         metadata, item = _IDENTIFIED.decode(raw).metadata, self._project(raw)
         return _object_version(metadata, metadata.namespace if item is None else item.namespace, item)
 
@@ -375,7 +377,7 @@ class Informer(MergedCollection[K]):
             self.event(self._read(event.object), deleted=event.type == "DELETED")
 
 
-def _object_version(metadata: Identity, namespace: str, item: K | None) -> ObjectVersion[K]:
+def _object_version(metadata: Identity, namespace: str, item: Item | None) -> ObjectVersion[Item]:
     return ObjectVersion(sys.intern(namespace), hash(metadata.uid), int(metadata.resource_version), item)
 
 

@@ -25,15 +25,14 @@ class Enforcement:
     namespaces: Namespaces
 
     def enforces_quota(self, namespace: str) -> bool:
-        """Whether the rule denies anything in the namespace, or would without a pause. If not, nobody waits in line."""
+        """Whether the mode of the rule is enforce there, also while the policy is paused. Else nobody waits in line."""
         return self._enforces(namespace, must_queue=False)
 
     def lets_wait(self, namespace: str) -> bool:
-        """Whether it is enforced, and pods that exceed the quota wait in line."""
+        """Whether its mode is enforce, and pods that exceed the quota wait in line."""
         return self._enforces(namespace, must_queue=True)
 
     def _enforces(self, namespace: str, *, must_queue: bool) -> bool:
-        """Whether the rule is enforced, and, if asked, lets pods wait in line."""
         policies = self.configuration().policies
         try:
             deadline = monotonic() + LABELS_SECONDS

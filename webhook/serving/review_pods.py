@@ -12,7 +12,7 @@ from policies.pods.owner import NO_OWNER
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
-from policies.quota.quota_request import quota_request_for_pod
+from policies.quota.quota_request import QuotaRequest, quota_request_for_pod
 from policies.quota.waiting import waits, without_gate
 from policies.rule import Phase
 from webhook.canary.traces import canary_trace
@@ -35,59 +35,70 @@ def review_pod(review: Review) -> ReviewResult:
     A pod over quota that may wait gets our scheduling gate at /mutate (`queue`), and the controller removes it (`Line.LIFTS`).
     """
     request, evaluator, phase = review.request, review.evaluator, review.phase
-    pod = review.decode(decode_pod, request.object)
+    submitted = review.decode(decode_pod, request.object)
     before = review.decode(decode_pod, request.old_object) if request.operation == "UPDATE" else None
-    name = shown_name(request, pod.metadata)
-    if is_mirror_pod(pod, request):
+    name = shown_name(request, submitted.metadata)
+    if is_mirror_pod(submitted, request):
         return ReviewResult(allowed(request.uid), name=name)
     policy = review.policy()
-    cache = evaluator.cache
-    by_daemonset = made_by_daemonset(pod, request)
-    submitted = pod
     # None of lets_wait: the quota denies nothing here, so a gate does no harm.
-    has_unwanted_gate = before is None and waits(pod) and evaluator.lets_wait(policy) is False
-    if has_unwanted_gate and phase is Phase.MUTATE:
-        pod = without_gate(pod)
-    is_cached = memoryview(request.object).nbytes <= LONGEST_CACHED
-    fingerprint = cache.fingerprints.of(pod) if is_cached else None
-    oversize = evaluator.too_long(policy, pod, before)
-    decision = oversize
+    has_unwanted_gate = before is None and waits(submitted) and evaluator.lets_wait(policy) is False
+    pod = without_gate(submitted) if has_unwanted_gate and phase is Phase.MUTATE else submitted
+    oversize = decision = evaluator.too_long(policy, pod, before)
     if decision is None:
         if phase is Phase.VALIDATE:
             check_uid_and_name(request, pod.metadata)
-        owner = NO_OWNER  # no rule that reads one checks updates
-        if before is None:
-            owner = owner_of(
-                policy, pod, evaluator.configuration, evaluator.facts, is_proven=made_by_controller(request)
-            )
-        decision = evaluator.evaluate(
-            phase,
-            policy,
-            pod,
-            by_daemonset=by_daemonset,
-            is_update=before is not None,
-            owner=owner,
-            fingerprint=fingerprint,
-        )
+        fingerprint = evaluator.cache.fingerprints.of(pod) if _is_cached(request) else None
+        decision = _by_rules(review, policy, pod, fingerprint)
         if has_unwanted_gate:
             decision = without_line(decision, submitted, phase)
         if phase is Phase.MUTATE:
+            by_daemonset = made_by_daemonset(pod, request)
             decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
-            if before is None:
-                line = evaluator.line_of(policy, pod, by_daemonset=by_daemonset)
-            else:
-                line = Line.LIFTS if review.by_controller else Line.BEHIND
-            nodes = evaluator.facts.named_nodes()
-            demands = cache.demands(pod, fingerprint) if is_cached and before is None else None
-            demand = quota_request_for_pod(
-                request.uid, pod, before, cache.configuration, nodes, demands, line=line
-            )
-            decision = evaluator.reserve(decision, demand)
+            decision = evaluator.reserve(decision, _quota_request(review, policy, pod, before, fingerprint))
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
     subject, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
     response = decided(request.uid, [decision], subject=subject, patch=patch, trace=trace)
     return ReviewResult(response, [decision], name, pod.metadata, pod=None if oversize else pod)
+
+
+def _by_rules(review: Review, policy: EffectivePolicy, pod: Pod, fingerprint: bytes | None) -> Decision:
+    request, evaluator = review.request, review.evaluator
+    is_update = request.operation == "UPDATE"
+    owner = NO_OWNER  # no rule that reads one checks updates
+    if not is_update:
+        is_proven = made_by_controller(request)
+        owner = owner_of(policy, pod, evaluator.configuration, evaluator.facts, is_proven=is_proven)
+    return evaluator.evaluate(
+        review.phase,
+        policy,
+        pod,
+        by_daemonset=made_by_daemonset(pod, request),
+        is_update=is_update,
+        owner=owner,
+        fingerprint=fingerprint,
+    )
+
+
+def _is_cached(request: AdmissionRequest) -> bool:
+    return memoryview(request.object).nbytes <= LONGEST_CACHED
+
+
+def _quota_request(
+    review: Review, policy: EffectivePolicy, pod: Pod, before: Pod | None, fingerprint: bytes | None
+) -> QuotaRequest:
+    """Return what a new pod, or a change of the stored pod `before`, demands of the quota."""
+    evaluator, cache = review.evaluator, review.evaluator.cache
+    if before is None:
+        line = evaluator.line_of(policy, pod, by_daemonset=made_by_daemonset(pod, review.request))
+    else:
+        line = Line.LIFTS if review.by_controller else Line.BEHIND
+    nodes = evaluator.facts.named_nodes()
+    demands = cache.demands(pod, fingerprint) if _is_cached(review.request) and before is None else None
+    return quota_request_for_pod(
+        review.request.uid, pod, before, cache.configuration, nodes, demands, line=line
+    )
 
 
 def restore_pod(review: Review) -> ReviewResult:

@@ -50,7 +50,7 @@ def _denied(name: str) -> tuple[str, str, str]:
             (
                 "quota",
                 f"{EXCEEDED} [gpu-quota]",
-                "set nvidia.com/gpu: 2, or wait until StatefulSet/fits releases 1 GPU and 2 nvidia-a100, or ask the "
+                "set nvidia.com/gpu: 2, or wait until StatefulSet/fits releases 2 nvidia-a100, or ask the "
                 "platform team to raise spec.hard",
             ),
             _denied("over"),

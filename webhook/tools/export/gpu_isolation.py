@@ -200,16 +200,15 @@ _NOT_OF_THE_GPU_STACK: Named = (
     {cel.texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
 )
 
-_GETS_OTHER_GPUS = " ||\n".join(
+_SERVED = " ||\n".join(
     f"{POD}.spec.?schedulerName.orValue('') == {cel.text(scheduler)} && {POD}.spec.?nodeName.orValue('') == '' &&\n"
-    f"  ['annotations', 'labels'].exists(kind,\n"
-    f"    {POD}.metadata[?kind].orValue({{}}).exists(key, key.startsWith({cel.text(prefix)})))"
+    f"  {POD}.metadata.?annotations.orValue({{}}).exists(key, key.startsWith({cel.text(prefix)}))"
     for prefix, scheduler in OTHER_SCHEDULERS.items()
 )
 _NO_OTHER_GPUS: Named = (
     "no-other-gpus",
     f"!({POD}.spec.?nodeSelector[?{cel.text(VIRTUAL_NODE[0])}] == optional.of({cel.text(VIRTUAL_NODE[1])}) ||\n"
-    f"{_GETS_OTHER_GPUS})",
+    f"{_SERVED})",
 )
 
 
