@@ -114,7 +114,7 @@ class CertificateReconciler:
             try:
                 self.configurations.publish(configuration, bundle)
             except RacedError as error:
-                raced = error  # the other configuration is written all the same
+                raced = error  # write the other configuration first
             else:
                 log.info("wrote the caBundle of the %s", configuration.kind)
                 yield configuration.kind
@@ -138,8 +138,8 @@ class CertificateReconciler:
                 problem, readable = f"is damaged: {error}", (*readable, *error.authorities)
             else:
                 remembered = [self.last_state.authority.certificate] if self.last_state else []
-                # If another than a reconciler replaced the Secret (a backup), servers may still present leaves of other
-                # authorities. A caBundle with this state's authority lacks only those that a rotation dropped.
+                # If a backup replaced the Secret, servers may still present leaves of other authorities. A caBundle that has
+                # the authority of this state lacks only those that a rotation dropped.
                 own = state.authority.certificate
                 behind = [each for each in configurations if own not in _authorities([each])]
                 return adopt(state, [*remembered, *_authorities(behind)], now)
@@ -148,7 +148,7 @@ class CertificateReconciler:
         else:
             log.info("the Secret %s; making a certificate authority", problem)
         state = self.last_state or new_state(self.terms, now)
-        # Servers could load nothing meanwhile, which restarts their wait.
+        # Servers could not load a certificate meanwhile: their wait begins again.
         state = dataclasses.replace(state, since=None)
         return adopt(state, [*_authorities(configurations), *readable], now)
 

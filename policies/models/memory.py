@@ -104,7 +104,7 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enough_cards(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...]:
-    """Return the numbers of GPUs of one node, of some of the classes, that hold the model."""
+    """Return how many GPUs of one node hold the model, for several classes."""
     return tuple(each.gpus for each in class_fit(need.estimate, classes, need.gpus).in_one_node[-MAX_WAYS:])
 
 

@@ -64,7 +64,7 @@ Constraints = tuple[tuple[str, Edit], ...]
 def constraints_in_the_way(
     pod: Pod, requested: Mapping[str, int], nodes: NodeFacts
 ) -> tuple[Constraints, ...]:
-    """Return the constraints without one of which a node has what the pod requests, or else all of them together."""
+    """Return each constraint that alone keeps the pod from nodes with what it requests; without one, all of them together."""
     selectors = tuple(
         (f"nodeSelector {key}={value}", Edit(f"spec.nodeSelector[{key}]"))
         for key, value in islice(pod.node_selector.items(), MAX_CONSTRAINTS)

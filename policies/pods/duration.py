@@ -8,6 +8,7 @@ _WRITTEN = re.compile(
     r"([0-9]{1,5})\s*(?:(d|days?)|(h|hrs?|hours?)|(m|mins?|minutes?)|(s|secs?|seconds?))", re.IGNORECASE
 )
 _SECONDS = (86_400, 3600, 60, 1)
+"""Of the units in _WRITTEN."""
 DURATION_MUST = 'must be a duration of at least a second, such as "8h" or "1h30m"'
 
 

@@ -64,7 +64,7 @@ def with_value(data: Any, parts: Parts, value: Any) -> Any:
 def with_edit(data: Any, parts: Parts, value: Any) -> Any:
     """Return a copy of the data with the value at the path. None removes the field, and optional parents that become empty.
 
-    Missing parents become maps, or a list to which the value is appended, and what is in the place of a parent stays.
+    Missing parents become maps, or a list to which the value is appended. A parent of another type is left as it is.
     """
     if not parts:
         return value
@@ -90,15 +90,15 @@ def with_edit(data: Any, parts: Parts, value: Any) -> Any:
 
 def with_edits(data: Any, edits: Iterable[tuple[Parts, Any]]) -> Any:
     """Return a copy of the data with several edits, whose positions are those before any of them."""
-    for parts, value in sorted(edits, key=lambda edit: last_items_last(*edit), reverse=True):
+    for parts, value in sorted(edits, key=lambda edit: edit_order(*edit), reverse=True):
         data = with_edit(data, parts, value)
     return data
 
 
-def last_items_last(parts: Parts, value: object) -> tuple[bool, bool, Parts]:
-    """Sort edits (in reverse): additions before removals, so that no map is empty in between.
+def edit_order(parts: Parts, value: object) -> tuple[bool, bool, Parts]:
+    """Return the sort key, in descending order: additions before removals, so that no map is empty in between.
 
-    Items of lists come last, the last item first: items behind a removed one move up.
+    Removed items of lists come last, and of these the last item first, because the items behind a removed one move up.
     """
     is_item = value is None and isinstance(parts[-1], int)
     return (value is not None, not is_item, parts if is_item else ())

@@ -30,6 +30,7 @@ _LINGER_SECONDS = 2.0
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _UNFINISHED = {ConnectionState.REQUEST, ConnectionState.RESPONSE}
 _TIMED = {ConnectionState.HANDSHAKE, *_UNFINISHED}
+"""States whose deadline is counted when it ends a connection."""
 
 
 class Poller:

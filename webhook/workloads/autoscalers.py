@@ -47,6 +47,7 @@ class ScaleTarget(msgspec.Struct, frozen=True):
         return api_path(prefix, "namespaces", namespace, plural(self.kind), self.name)
 
     def scaled(self, data: Any) -> bytes:
+        """Return the workload in JSON with its maximum of replicas."""
         spec = data.get("spec") if isinstance(data, dict) else None
         if not isinstance(spec, dict):
             return b"{}"

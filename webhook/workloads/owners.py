@@ -22,9 +22,8 @@ def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any,
         model_pods=model_pods,
         model_pods_are_all=are_all,
     )
-    for path, value in (
-        values(data, bound(pod_path, at, workload_kind.deadline)) if workload_kind.deadline else ()
-    ):
+    path_of = bound(pod_path, at, workload_kind.deadline) if workload_kind.deadline else None
+    for path, value in values(data, path_of) if path_of else ():
         if deadline := plain_number(value):
             return replace(owner, deadline=deadline, deadline_path=field_path(path))
     return owner

@@ -38,9 +38,10 @@ _KEY_FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 
 _SECRET_VARIABLE = {"s3": "AWS_SECRET_ACCESS_KEY", "hf": HF_TOKEN}
-"""The variable that makes the variables of a source credentials."""
+"""By scheme, the variable with the secret. Only a container that sets it has credentials in variables."""
 _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
 _FURTHER_VARIABLES = {"s3": _AWS, "hf": ()}
+"""By scheme, what is copied beside it."""
 
 
 class FetchCredentials(msgspec.Struct, frozen=True):
@@ -165,6 +166,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _variables(scheme: str, server: Container) -> FetchCredentials | None:
+    """Return the variables of a server with credentials, and the Secrets that may have them. None without any."""
     if scheme not in _SECRET_VARIABLE:
         return None
     names = (_SECRET_VARIABLE[scheme], *_FURTHER_VARIABLES[scheme])
@@ -178,6 +180,7 @@ def _variables(scheme: str, server: Container) -> FetchCredentials | None:
 
 
 def _key_file(server: Container) -> FetchCredentials | None:
+    """Return the key file that a server mounts, at the path of the init container. None without one."""
     path = next((each.value for each in server.env or () if each.name == _KEY_FILE_VARIABLE), None) or ""
     for mount in server.volume_mounts or ():
         folder = mount.mount_path.rstrip("/")

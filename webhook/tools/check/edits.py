@@ -17,8 +17,8 @@ from policies.pods.field_paths import (
     APPENDED,
     OPTIONAL,
     Parts,
+    edit_order,
     field_path,
-    last_items_last,
     value_at,
     with_edit,
 )
@@ -68,7 +68,7 @@ def edited_piece(text: str, document: YamlDocument, edits: Iterable[TextEdit]) -
     read = list(load_documents(piece))
     starts = [int(each.node.start_mark.index) if isinstance(each, YamlDocument) else -1 for each in read]
     index = starts.index(mark)
-    for edit in sorted(dict.fromkeys(edits), key=lambda edit: last_items_last(*edit), reverse=True):
+    for edit in sorted(dict.fromkeys(edits), key=lambda edit: edit_order(*edit), reverse=True):
         piece = _with_edit(piece, index, edit)
     return piece
 

@@ -194,7 +194,7 @@ class LimitsSummary(JsonStruct, frozen=True, kw_only=True):
 
     @property
     def has_problem(self) -> bool:
-        """Whether this quota has a problem of its own. STALE is none: while no controller leads, all quotas are stale."""
+        """Whether this quota has a problem of its own. STALE is not one: while no controller leads, all quotas are stale."""
         return self.state not in {QuotaState.STALE, QuotaState.READY} or bool(self.message)
 
     @property

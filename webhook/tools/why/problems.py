@@ -154,6 +154,7 @@ def _unfinished(document: bytes) -> StoredPod | None:
 def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[tuple[str, str], _Owner]]]:
     """Yield the objects of each kind that may be listed."""
     for kind, (resource, _) in _LACKS_PODS.items():
+        # /apis/batch/v1 → batch, /api/v1 → ""
         group = resource.prefix.removeprefix("/api").removeprefix("s/").rpartition("/")[0]
         read = partial(reader.api.list, resource.path(namespace), _OWNER.decode)
         listed = reader.attempt_list(".".join(filter(None, (resource.plural, group))), namespace, read)
