@@ -117,6 +117,11 @@ def test_what_never_comes_of_an_exported_rule() -> None:
             "gpu-toleration: what it adds: needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is "
             "switched on"
         ),
+        (
+            "gpu-isolation: accelerators that no GPUResourceMapping has: the webhook warns of them; they keep what their "
+            "image says"
+        ),
+        "gpu-isolation: GPUs of other schedulers: the webhook warns that no quota counts them",
         "gpu-isolation: claims of other devices: CEL cannot look up their devices, so each claim counts as a GPU",
         "gpu-isolation: pod templates of workloads: their pods are checked when they are created",
         (
