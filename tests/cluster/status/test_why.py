@@ -13,7 +13,9 @@ from tests.controlplane import ControlPlane
 from webhook.commands import main
 
 NO_SLICE = "no 1g.5gb"
-EXCEEDED = "exceeded quota: ml-training/default, requested 4 nvidia-a100, 6 of 8 used; GPUs, too"
+EXCEEDED = (
+    "exceeded quota: ml-training/default, requested 4 nvidia-a100, 6 of 8 used; requested 4 GPUs, 6 of 9 used"
+)
 
 
 def why(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
@@ -50,8 +52,8 @@ def _denied(name: str) -> tuple[str, str, str]:
             (
                 "quota",
                 f"{EXCEEDED} [gpu-quota]",
-                "set nvidia.com/gpu: 2, or wait until StatefulSet/fits releases 2 nvidia-a100, or ask the "
-                "platform team to raise spec.hard",
+                "set nvidia.com/gpu: 2, or wait until others release 2 nvidia-a100, or ask the platform team "
+                "to raise spec.hard",
             ),
             _denied("over"),
         ],
