@@ -139,8 +139,8 @@ def is_limit(resource: GPUResource) -> bool:
 
 def is_shared(requested: Amounts) -> bool:
     """Whether a limit reduces the container's devices to parts of cards."""
-    limited = {domain_of(each.name) for each in requested if each.measure in _MEMORY}
-    return any(each.measure in _DIVISIBLE and domain_of(each.name) in limited for each in requested)
+    limited = {domain(each.name) for each in requested if each.measure in _MEMORY}
+    return any(each.measure in _DIVISIBLE and domain(each.name) in limited for each in requested)
 
 
 def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
@@ -164,13 +164,13 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     limits: dict[str, Amounts] = defaultdict(dict)
     for resource, amount in requested.items():
         if is_limit(resource):
-            limits[domain_of(resource.name)][resource] = amount
+            limits[domain(resource.name)][resource] = amount
     shares = {name: _share(limit, card) for name, limit in limits.items()}
     in_cards: dict[GPUResource, Fraction] = {}
     # HAMi's own webhook adds one GPU if a container requests only memory.
     without_devices = dict(limits)
     for resource, amount in requested.items():
-        name = domain_of(resource.name) if limits else ""
+        name = domain(resource.name) if limits else ""
         if name in limits and resource.measure in _DIVISIBLE:
             in_cards[resource] = amount * shares[name]
             without_devices.pop(name, None)
@@ -205,7 +205,7 @@ def _share(limit: Amounts, card: Card) -> Fraction:
     return min(WHOLE, max(memory + compute)) if memory else WHOLE
 
 
-def domain_of(resource_name: str) -> str:
+def domain(resource_name: str) -> str:
     """Return the domain of a resource name, which is its vendor's: nvidia.com, amd.com."""
     return resource_name.partition("/")[0]
 

@@ -16,7 +16,7 @@ import msgspec
 
 from policies.finding import Edit, Edits, Reason, Severity, together
 from policies.gpus.amount import NAME
-from policies.gpus.cards import domain_of
+from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses, parse_share
 from policies.gpus.resource_limits import ResourceLimits, limit_of
 from policies.gpus.resource_mapping import (
@@ -115,8 +115,8 @@ class Availability:
         """Complain if the pod is pinned to classes of another vendor than the resource's."""
         if not self.pinned:
             return None
-        requested = domain_of(resource.name)
-        if any(domain_of(c.resource) == requested for c in self.classes):
+        requested = domain(resource.name)
+        if any(domain(c.resource) == requested for c in self.classes):
             return None
         resources = sorted({gpu_class.resource for gpu_class in self.classes})
         offered, places = " or ".join(resources), self.pod.places
@@ -125,9 +125,7 @@ class Availability:
         if any(place.amount_paths(name) for place in places for name in resources):
             edits = (Edit(path) for place in places for path in place.amount_paths(resource.name))
             return Complaint(OTHER_VENDOR, message, f"remove {NAME}", choices=together(*edits))
-        of_vendor = [
-            gpu_class for gpu_class in self._gpu_classes if domain_of(gpu_class.resource) == requested
-        ]
+        of_vendor = [gpu_class for gpu_class in self._gpu_classes if domain(gpu_class.resource) == requested]
         if not of_vendor or self._is_by_annotation:
             return None
         or_pin, pins = self._or_pin(of_vendor, resource)
@@ -154,8 +152,8 @@ class Availability:
             return None
         if self.other_vendor(resource) or (self._is_by_annotation and with_profile):
             return None
-        requested = domain_of(resource.name)
-        with_list = [c for c in self._gpu_classes if c.mig_profiles and domain_of(c.resource) == requested]
+        requested = domain(resource.name)
+        with_list = [c for c in self._gpu_classes if c.mig_profiles and domain(c.resource) == requested]
         if not with_list:
             return None
         count_labels = self._slice_count_labels
@@ -202,7 +200,7 @@ class Availability:
             return None
         nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
         offered = nearest or sorted(
-            each for each in self._gpus_on_nodes if not self.pinned or domain_of(each) == domain_of(name)
+            each for each in self._gpus_on_nodes if not self.pinned or domain(each) == domain(name)
         )
         on_nodes = [(each, self._most(each)) for each in offered if each in self._gpus_on_nodes]
         in_words = [f"{most} {each}" if most else each for each, most in on_nodes]
@@ -223,7 +221,7 @@ class Availability:
         if self._nodes is None or name in self._nodes.resources:
             return False
         if self.use.autoscaled_classes and any(
-            domain_of(c.resource) == domain_of(name) and self.use.is_autoscaled(c) for c in self.classes
+            domain(c.resource) == domain(name) and self.use.is_autoscaled(c) for c in self.classes
         ):
             return False
         if self._gpus_on_nodes:
@@ -240,8 +238,8 @@ class Availability:
     def _gpus_on_nodes(self) -> frozenset[str]:
         """The resources of GPU vendors that schedulable nodes have. Empty if they are not known, or none has any."""
         names = self._nodes.resources if self._nodes is not None else ()
-        vendors = {domain_of(gpu_class.resource) for gpu_class in self._gpu_classes} if names else set()
-        return frozenset(name for name in names if domain_of(name) in vendors)
+        vendors = {domain(gpu_class.resource) for gpu_class in self._gpu_classes} if names else set()
+        return frozenset(name for name in names if domain(name) in vendors)
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
         """Complain if the count exceeds the slices of a node: the slices of one card times the cards of a node.
@@ -304,7 +302,7 @@ class Availability:
             return resource.measure is Measure.SHARES and name.endswith(_SHARED_SUFFIX)
         with_resource = [each for each in self._recommended if each.resource == name]
         shares = [parse_share(each.equivalents.get(name, 1)) for each in with_resource]
-        return bool(shares) and max(shares) < 1 and domain_of(name) == domain_of(NVIDIA_GPU)
+        return bool(shares) and max(shares) < 1 and domain(name) == domain(NVIDIA_GPU)
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
@@ -317,7 +315,7 @@ class Availability:
         )
         if classes_by_profile:
             profile = min(classes_by_profile, key=lambda name: (-classes_by_profile[name], name))
-            name = f"{domain_of(resource.name)}/mig-{profile}"
+            name = f"{domain(resource.name)}/mig-{profile}"
             known = resource_mapping.resource(name)
             if known is not None and known.measure is Measure.SLICES:
                 ways[name] = "a slice"

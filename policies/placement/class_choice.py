@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
-from policies.gpus.cards import domain_of
+from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
@@ -219,7 +219,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return the edits by which the pod gets the class instead of what it pins itself to, and other vendors' GPUs."""
         key, values = self.label_key, node_label_values(gpu_class, self.label_key)
         is_free = pinning(self.pod, self.gpu_classes) is None and allows_label(self.pod, key, values)
-        others = [name for name in self.amounts if domain_of(name) != domain_of(gpu_class.resource)]
+        others = [name for name in self.amounts if domain(name) != domain(gpu_class.resource)]
         paths = (path for place in self.pod.places for name in others for path in place.amount_paths(name))
         pins = (*map(Edit, paths), *(() if is_free else without_pins(self.pod, self.gpu_classes)))
         if not self.is_placed:
@@ -324,9 +324,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
         # A MIG profile of the class is of its vendor.
         resources = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
-        return self.offers(gpu_class) and {domain_of(r.name) for r in resources} <= {
-            domain_of(gpu_class.resource)
-        }
+        return self.offers(gpu_class) and {domain(r.name) for r in resources} <= {domain(gpu_class.resource)}
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from policies.gpus.cards import domain_of
+from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.placement.nodes import NodeFacts
@@ -55,6 +55,6 @@ def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) 
         return gpu_classes.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
         # A GPUClass does not say which cards are shared, nor what a DeviceClass selects. Only the vendor is known.
-        of_class, of_resource = domain_of(gpu_class.resource), domain_of(resource.name)
-        return of_resource == of_class or all(domain_of(each.resource) != of_resource for each in gpu_classes)
+        of_class, of_resource = domain(gpu_class.resource), domain(resource.name)
+        return of_resource == of_class or all(domain(each.resource) != of_resource for each in gpu_classes)
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents

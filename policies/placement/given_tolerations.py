@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from policies.gpus.cards import domain_of
+from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod, Toleration
@@ -51,8 +51,8 @@ def given_tolerations(
     keys = dict.fromkeys(key for key in taint_keys if key is not None)
     listed = list(lists.tolerations)
     if lists.by_vendor:
-        for domain in dict.fromkeys(map(domain_of, keys)):
-            listed += lists.by_vendor.get(domain, ())
+        for each in dict.fromkeys(map(domain, keys)):
+            listed += lists.by_vendor.get(each, ())
     for gpu_class in classes:
         listed += gpu_class.tolerations
     listed_keys = {each.key for each in listed}

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from policies.finding import Edit, Edits, Finding, Severity
-from policies.gpus.cards import domain_of
+from policies.gpus.cards import domain
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.placement.availability import NO_NODE, Availability
 from policies.pods.pod import Pod
@@ -20,7 +20,7 @@ def seldom_together(
     if availability.knows_nodes or availability.pinned:
         return
     kinds = {
-        each.name: (domain_of(each.name), each.measure)
+        each.name: (domain(each.name), each.measure)
         for each in requested
         if each.measure in _APART
         and not (each.name.startswith(IMPLICIT_DEVICE_CLASS) or mapping.misspelt(each.name))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.cards import domain_of
+from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
@@ -243,11 +243,9 @@ def candidates_for_resource(
             return CandidateClasses(classes, True, because)
         pattern = resource_mapping.device_class(device_class)
         card = (pattern and pattern.resource) or name
-    its_vendor = domain_of(card)
+    its_vendor = domain(card)
     of_vendor = tuple(
-        each
-        for each in candidates.classes
-        if name in each.equivalents or domain_of(each.resource) == its_vendor
+        each for each in candidates.classes if name in each.equivalents or domain(each.resource) == its_vendor
     )
     with_profile = of_vendor
     if (profile := resource.profile) is not None:

@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 
 from policies.finding import Asked, Finding, Reason, Severity, truncate
-from policies.gpus.cards import domain_of
+from policies.gpus.cards import domain
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import CUDA, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, BadAnnotation
 from policies.pods.field_paths import annotation_path
@@ -160,8 +160,8 @@ def _is_settled(pod: Pod, context: Context) -> bool:
         return True
     if terms and all(any(each.key.startswith(CUDA_LABELS) for each in term) for term in terms):
         return True
-    other_vendors = {domain_of(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
-    vendors = {domain_of(request.resource.name) for request in context.resource_mapping.requests(pod)}
+    other_vendors = {domain(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
+    vendors = {domain(request.resource.name) for request in context.resource_mapping.requests(pod)}
     return bool(vendors) and vendors <= other_vendors
 
 

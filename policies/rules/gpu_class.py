@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
-from policies.gpus.cards import domain_of, requested_of_nodes
+from policies.gpus.cards import domain, requested_of_nodes
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
@@ -142,10 +142,8 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     if pod.annotations and mapping.pod_fraction(pod):
         resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
     # Of GPUs of several vendors, rule gpu-requests says which to remove.
-    vendors = {
-        domain_of(each.resource) for each in context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))
-    }
-    of_class = {each for each in resources if domain_of(each.name) in vendors}
+    vendors = {domain(each.resource) for each in context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))}
+    of_class = {each for each in resources if domain(each.name) in vendors}
     placed_by = None
     if context.made_by_daemonset:
         placed_by = DAEMONSET

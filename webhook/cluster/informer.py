@@ -200,7 +200,7 @@ class Informer(MergedCollection[Item]):
     def _refresh(self, namespace: str) -> None:
         with self.reading() as started:
             revision, listed = self._compared(namespace)
-            by_namespace: dict[str, list[ObjectVersion[Item] | Identity]] = (
+            by_namespace = dict[str, list[ObjectVersion[Item] | Identity]](
                 {namespace: []} if namespace else {}
             )
             for each in listed:

@@ -74,7 +74,7 @@ def test_an_exemption_that_was_not_exported(tmp_path: Path) -> None:
 
     assert (found.id, found.object, found.message, found.remedy) == (
         "exported-policies-outdated",
-        "ValidatingAdmissionPolicy/gpu-admission.default.gpu-isolation.advice and 4 more",
+        "validatingadmissionpolicies (5)",
         f"not of configuration {version}, which is in force",
         "run gpu-admission export again, and apply what it writes",
     )

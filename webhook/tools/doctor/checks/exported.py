@@ -43,13 +43,9 @@ def _exported(cluster: InstalledCluster) -> Iterator[Observation]:
             selector = document["spec"]["matchConstraints"].get("namespaceSelector") or {}
             isolating[annotations["gpu-admission.dev/policy"]] = msgspec.convert(selector, LabelSelector)
     if outdated:
-        more = f" and {len(outdated) - 1} more" if len(outdated) > 1 else ""
-        yield warning(
-            "exported-policies-outdated",
-            f"ValidatingAdmissionPolicy/{min(outdated)}{more}",
-            f"not of configuration {cluster.configuration.version}, which is in force",
-            "run gpu-admission export again, and apply what it writes",
-        )
+        message = f"not of configuration {cluster.configuration.version}, which is in force"
+        remedy = "run gpu-admission export again, and apply what it writes"
+        yield warning("exported-policies-outdated", f"{POLICIES} ({len(outdated)})", message, remedy)
     if isolating:
         yield from denied_agents(cluster, isolating)
 
