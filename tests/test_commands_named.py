@@ -8,16 +8,17 @@ import ast
 import re
 import shlex
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 from tests.controlplane import ControlPlaneUnavailable
 from tests.controlplane.build import locate
 from tests.literals import texts
 from tests.unavailable import skip_without
+from tests.yaml_files import load_yaml_all
 from webhook.commands import main
 
 ROOT = Path(__file__).parents[1]
@@ -33,21 +34,24 @@ UNREACHABLE = "refused"
 INSTALLED = {
     f"{each['kind'].lower()}/{each['metadata']['name']}"
     for path in (ROOT / "deploy/static").rglob("*.yaml")
-    for each in yaml.safe_load_all(path.read_text())
+    for each in load_yaml_all(path)
     if each and "metadata" in each
 }
 
 
-def commands(program: str) -> list[str]:
-    found = (
+@cache
+def _named() -> set[str]:
+    return {
         match[1].replace("{}", "x").replace("{namespace}", "x").strip()
         for folder in FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
         for text in texts(ast.parse(path.read_text()))
         for match in COMMAND.finditer(text)
-    )
-    named = {each for each in found if each.startswith(f"{program} ")} - {ANY_VERB}
-    return sorted(named)
+    }
+
+
+def commands(program: str) -> list[str]:
+    return sorted({each for each in _named() if each.startswith(f"{program} ")} - {ANY_VERB})
 
 
 @pytest.mark.parametrize("command", commands("gpu-admission"))

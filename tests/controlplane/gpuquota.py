@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.controlplane.client import Client, accepted
 from tests.controlplane.plane import ControlPlane
+from tests.yaml_files import load_yaml
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import Condition
@@ -42,7 +42,7 @@ def install_quota_kind(client: Client) -> None:
 
 def install_kinds(client: Client, *plurals: str) -> None:
     for plural in plurals:
-        status, answer = client.post(CRDS, yaml.safe_load((FILES / f"{plural}.yaml").read_text()))
+        status, answer = client.post(CRDS, load_yaml(FILES / f"{plural}.yaml"))
         assert status in {201, 409}, answer
     deadline = time.monotonic() + 60
     while any(client.get(f"/apis/{API_VERSION}/{each}")[0] != 200 for each in plurals):

@@ -300,7 +300,7 @@ class ControlPlane:
                 )
                 tail = "\n".join(self.logs(name).splitlines()[-20:])
                 raise ControlPlaneFailed(f"{name} {what}; the end of its log:\n{tail}")
-            time.sleep(0.02)
+            time.sleep(0.1)  # each look is a handshake
 
     def _etcd_arguments(self) -> list[str]:
         folder = self.processes.folder

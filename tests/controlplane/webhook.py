@@ -230,7 +230,9 @@ def summed(metrics: str, name: str, **labels: str) -> float:
 
 def readyz_of(address: str) -> Any:
     """Ask as the kubelet does, who looks at no certificate."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(
+        ssl.PROTOCOL_TLS_CLIENT
+    )  # create_default_context() reads the authorities of the machine: 16 ms
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return urllib.request.urlopen(f"https://{address}/readyz", context=context, timeout=10)
 
@@ -307,6 +309,7 @@ def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callabl
         if time.monotonic() > deadline:
             raise RuntimeError("the API server does not call the webhook")
         plane.client().post("/api/v1/namespaces/default/pods", PROBE, {"dryRun": "All"})
+        time.sleep(0.02)
 
 
 def set_bundles(client: Client, bundle: bytes | None) -> None:

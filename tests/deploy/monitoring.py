@@ -1,8 +1,7 @@
 """The alert rules of the chart, and their thresholds."""
 
-import yaml
-
 from tests.deploy.manifests import CHART
+from tests.yaml_files import load_yaml
 
 RULES = CHART / "files" / "alerts.yaml"
-THRESHOLDS = yaml.safe_load((CHART / "values.yaml").read_text())["monitoring"]["prometheusRule"]["thresholds"]
+THRESHOLDS = load_yaml(CHART / "values.yaml")["monitoring"]["prometheusRule"]["thresholds"]

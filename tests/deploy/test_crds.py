@@ -5,21 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from policies.registry import RULES
 from policies.rule import Rule
+from tests.yaml_files import load_yaml
 from webhook.commands.output import as_yaml
 from webhook.commands.rules import default_mode, options
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
 LEDGERS = "gpuquotaledgers"
 """What only we write, and nobody reads with kubectl: not a kind that people are shown."""
-CRDS = {
-    path.stem: yaml.safe_load(path.read_text())
-    for path in sorted(FOLDER.glob("*.yaml"))
-    if path.stem != LEDGERS
-}
+CRDS = {path.stem: load_yaml(path) for path in sorted(FOLDER.glob("*.yaml")) if path.stem != LEDGERS}
 Schema = dict[str, Any]
 
 each_kind = pytest.mark.parametrize("crd", [pytest.param(crd, id=name) for name, crd in CRDS.items()])
@@ -85,7 +81,7 @@ def test_short_names_and_columns_are_unlike() -> None:
 
 def test_the_ledger_is_shown_among_no_others() -> None:
     """`kubectl get gpu-admission` and `kubectl get all` list kinds by category; short names of quotas are for people."""
-    names = yaml.safe_load((FOLDER / f"{LEDGERS}.yaml").read_text())["spec"]["names"]
+    names = load_yaml(FOLDER / f"{LEDGERS}.yaml")["spec"]["names"]
 
     assert not names.keys() & {"categories", "shortNames"}
 

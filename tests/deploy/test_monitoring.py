@@ -13,6 +13,7 @@ from tests.controlplane import helm
 from tests.deploy.manifests import CHART, ROOT, of_kind, rendered
 from tests.deploy.monitoring import RULES, THRESHOLDS
 from tests.metrics import metrics_defined
+from tests.yaml_files import load_yaml
 
 DASHBOARDS = {
     "gpu-admission.json": CHART / "files" / "dashboard.json",
@@ -41,7 +42,7 @@ def exposed() -> dict[str, tuple[str, ...]]:
 
 
 def alerts() -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    return [rule for group in load_yaml(RULES)["groups"] for rule in group["rules"]]
 
 
 def expressions() -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Clients that create GPU pods without a pause, or with one in which connections fall idle, and keep every outcome."""
+"""Clients that create GPU pods one after another, or with a pause in which connections fall idle, and keep every outcome."""
 
 import random
 import threading
@@ -8,6 +8,8 @@ from typing import NamedTuple, Self
 from tests.builders import JSON
 from tests.controlplane import ControlPlane
 
+BETWEEN = 0.03
+"""Seconds between two creations of a client: some 25 a second, so that three replicas have a processor beside them."""
 LONGEST_PAUSE = 2.0
 """Seconds; a pause now and then leaves connections of the API server idle, to be used again or closed meanwhile."""
 
@@ -79,5 +81,6 @@ class Creators:
                     "" if created else str(answer),
                 )
             )
+            time.sleep(BETWEEN)
             if self._pauses and random.random() < 0.1:  # noqa: S311  # no secret
                 self._stop.wait(random.uniform(0, LONGEST_PAUSE))  # noqa: S311  # likewise

@@ -61,7 +61,7 @@ class Load(Creators):
         return Counter({series: int(count) for series, count in found})
 
     def _shake_hands(self) -> None:
-        while not self._stop.wait(0.1):
+        while not self._stop.wait(0.2):
             for bundle in set(self._installation.bundles()):
                 for server in self._installation.servers:
                     try:

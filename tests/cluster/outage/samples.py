@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import yaml
-
 from tests.builders import JSON
 from tests.controlplane.gpuquota import FILES
+from tests.yaml_files import load_yaml
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 RESTRICTED = {
@@ -55,7 +54,5 @@ OURS: dict[str, JSON] = {
 """One of each of our kinds, by the plural under which the API server serves it."""
 
 
-DEFINITIONS: dict[str, JSON] = {
-    path.stem: yaml.safe_load(path.read_text()) for path in sorted(FILES.glob("*.yaml"))
-}
+DEFINITIONS: dict[str, JSON] = {path.stem: load_yaml(path) for path in sorted(FILES.glob("*.yaml"))}
 """The CustomResourceDefinitions of the chart, by their plurals."""

@@ -1,7 +1,7 @@
 """A new quota denies nobody: a review that meets it waits until it is counted, some two seconds.
 
 Replicas answer by what they read in the newest epoch. So one that is stopped, or has no route to the API server, admits nothing
-by an old answer once the quota counts.
+by an old answer once the quota counts. GPU_ADMISSION_ALL_FAULTS=1 repeats it more often.
 """
 
 import itertools
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.all_faults import ALL_FAULTS, longer
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.pulse import Writes, delay, pulse
 from tests.cluster.quota.quotas import gpu_pod
@@ -31,6 +32,8 @@ _numbers = itertools.count(1)
 
 WITHIN = 3.5
 """Seconds from the creation of a quota until a pod is admitted by it, without what the machine adds."""
+TEAMS = 50 if ALL_FAULTS else 20
+"""Namespaces that get their first quota beside a replica that is stopped, while others create pods."""
 WRITES = 6
 """Of the quota, its ledger, the epoch, the first count, the reservation, and the pod."""
 
@@ -79,7 +82,7 @@ def has_no_ledger(team: Namespace) -> bool:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=[pytest.mark.slow, longer])])
 def test_a_quota_and_what_it_admits_may_stand_in_one_file(own_plane: ControlPlane, rounds: int) -> None:
     with running(own_plane, 1), pulse(own_plane) as writes:
         for _ in range(rounds):
@@ -99,7 +102,7 @@ def test_a_quota_and_what_it_admits_may_stand_in_one_file(own_plane: ControlPlan
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=longer), 3])
 def test_how_long_it_takes(own_plane: ControlPlane, count: int) -> None:
     with running(own_plane, count), pulse(own_plane) as writes:
         teams = [Namespace(own_plane) for _ in range(20)]
@@ -150,12 +153,12 @@ def stopped(replicas: Replicas, number: int) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_fifty_of_fifty_under_load_beside_a_replica_that_is_stopped(own_plane: ControlPlane) -> None:
+def test_no_first_pod_is_denied_under_load_beside_a_replica_that_is_stopped(own_plane: ControlPlane) -> None:
     troubles: list[str] = []
     with running(own_plane, 3) as replicas, load(own_plane, troubles), stopped(replicas, 0):
         time.sleep(15)  # it is out of the endpoints then, and its connections have ended
         troubles.clear()
-        teams = [Namespace(own_plane) for _ in range(50)]
+        teams = [Namespace(own_plane) for _ in range(TEAMS)]
 
         def problem(team: Namespace) -> str:
             only = manifest(team.name, 1, "only")

@@ -48,7 +48,7 @@ class Scene:
         while not self._ending.is_set():
             if self.namespace.create(gpu_pod(f"pod-{next(self._numbers)}"))[0] == 201:
                 self.stored.append(time.monotonic())
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def signals(self, number: int) -> None:
         for pid in self.webhook.pids():

@@ -68,13 +68,17 @@ class Users:
     def _work(self, seed: int) -> None:
         draw, number = random.Random(seed), 0  # noqa: S311 - the same choices in every run
         acts = [self._take_off, self._remove, self._apply_again, self._annotate, self._tighten, self._delete]
+        pods: list[Any] = []
         while not self._stopping.wait(0.1):
             number += 1
             try:
                 if number % 3 == 0:
                     self._create(f"own-{seed}-{number}", draw)
                     continue
-                pods = self._team.client.get(self._team.path("pods"), {"resourceVersion": "0"})[1]["items"]
+                if number % 3 == 1:  # some of them have changed when the second of two acts comes
+                    pods = self._team.client.get(self._team.path("pods"), {"resourceVersion": "0"})[1][
+                        "items"
+                    ]
                 gated = [pod for pod in pods if pod["spec"].get("schedulingGates")]
                 if gated:
                     act = draw.choice(acts)
@@ -337,7 +341,7 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "objects"),
     [
-        pytest.param(nothing, FEW, id="none-of-few", marks=slow),
+        pytest.param(nothing, FEW, id="none-of-few", marks=[slow, longer]),
         pytest.param(nothing, MANY, id="none", marks=[slow, longer]),
         pytest.param(kill_the_leader, MANY, id="controllers-killed", marks=[slow, longer]),
         pytest.param(lower_and_raise, MANY, id="quota-lowered", marks=[slow, longer]),
