@@ -99,6 +99,7 @@ lock: $(READY) ## resolve the dependencies again into the hash-locked constraint
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt --group fetcher -o deploy/constraints-fetcher.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt - -o deploy/constraints-build.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header tests/webhook/tools/fetch/mlflow/requirements.txt -o tests/webhook/tools/fetch/mlflow/constraints.txt
 
 .PHONY: control-plane
 control-plane: $(READY) ## build the Kubernetes control plane of the tests, once per version

@@ -32,6 +32,8 @@ class NodeState(msgspec.Struct, frozen=True):
     """How much it has of them. An amount that is left out is not known."""
     is_usable: bool = True
     """False: it takes pods only later, because it is not Ready, or has a taint that goes by itself."""
+    mounts_images: bool = False
+    """It is known to mount images as volumes (`policies.placement.image_volumes`)."""
 
     def has(self, requested: Mapping[str, int]) -> bool:
         """Whether it has these amounts, used or not."""

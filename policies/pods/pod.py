@@ -154,10 +154,15 @@ class SecretVolumeSource(View, frozen=True):
     optional: bool | None = None
 
 
+class ImageVolumeSource(View, frozen=True):
+    reference: str = ""
+
+
 class Volume(View, frozen=True):
     name: str = ""
     empty_dir: EmptyDir | None = None
     host_path: HostPath | None = None
+    image: ImageVolumeSource | None = None
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     secret: SecretVolumeSource | None = None
 

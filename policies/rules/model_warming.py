@@ -1,25 +1,38 @@
 """Fetch the model before its server starts, so that no GPU waits for a download that was done before or could be shared.
 
-Reads:   annotation model-uri (s3, gs, hf, https, pvc: `policies.models.warming.model_uri`); model-path, where the server
-         finds the files (else `mountPath`); model-cache-claim, a claim of the namespace that keeps them (else an emptyDir).
+Reads:   annotation model-uri (s3, gs, hf, https, pvc, models, oci: `policies.models.warming.model_uri`), or else the variable of
+         a server that the policy names (`uriVariable`); model-path, where the server finds the files (else `mountPath`);
+         model-cache-claim, a claim of the namespace that keeps them (else an emptyDir).
 Adds:    a volume, an init container that fetches into it, and a read-only mount in every app container that requests a GPU
          (in the first, if none does). The init container requests no GPU, fits the restricted profile, comes after the
          sidecars that it may need, and leaves the pod in the QoS class it was in. It runs `gpu-admission fetch-model` with
-         the credentials that the policy names, else with those of the servers.
-Denies:  a URI, path or claim name that cannot be used, and a URI that holds credentials.
+         the credentials that the policy names, else with those of the servers. Of oci, only an image volume and the mounts.
+Denies:  a URI, path or claim name that cannot be used, a URI that holds credentials, and one without a digest that the policy
+         requires.
 Warns:   of a container name, volume name or mount path that is taken: what is there stays, and nothing is fetched; of a Windows
-         pod likewise; of a gated model of the Hugging Face hub for which neither policy nor servers have a token.
+         pod likewise, of an image if a node may not mount it, and of models without a server; of a gated model of the Hugging
+         Face hub for which neither policy nor servers have a token; of a stage of MLflow.
 
 Each URI has a folder of its own in a claim, so pods with different models can share one. Nothing happens without model-uri.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Asked, Edit, Finding, Reason, Severity, together
+from policies.gpus.cards import requested_of_nodes
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.init_container import CACHE, CONTAINER, HF_TOKEN, Warming
-from policies.models.warming.model_uri import ModelURI, parse_model_uri
-from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
+from policies.models.warming.model_uri import WITH_DIGEST, ModelURI, is_uri, parse_model_uri
+from policies.models.warming.options import (
+    FetchResources,
+    SourceOptions,
+    Sources,
+    mount_path_problem,
+    too_little,
+)
+from policies.placement.image_volumes import all_mount_images
 from policies.pods.annotations import (
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
@@ -29,12 +42,13 @@ from policies.pods.annotations import (
     BadAnnotation,
 )
 from policies.pods.field_paths import annotation_path
-from policies.pods.names import cleaned_path, is_dns_subdomain
+from policies.pods.names import cleaned_path, is_dns_subdomain, is_variable_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, ResourceList, Resources, Volume
 from policies.rule import Context, Rule, RuleOptions
 
 MODEL_NOT_FETCHED = Reason("ModelNotFetched", "the model is not fetched in advance, or its fetching fails")
+MODEL_STAGE = Reason("ModelStage", "a model URI names a stage, which MLflow has deprecated")
 
 ID = "model-warming"
 LARGEST_USER = 2**31 - 1
@@ -48,6 +62,8 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
     resources: FetchResources = FetchResources()
     run_as_user: int | None = 65532
     """User of the init container if the pod sets none; null leaves it to the image or the platform (OpenShift)."""
+    uri_variable: str | None = None
+    """A variable of the servers that may have the URI, such as MODEL_URI. None: only the annotation has it."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if problem := mount_path_problem(self.mount_path):
@@ -59,6 +75,8 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
             yield "cacheSizeLimit", problem
         for field, sentence in self.resources.problems():
             yield f"resources.{field}", sentence
+        if self.uri_variable is not None and not is_variable_name(self.uri_variable):
+            yield "uriVariable", f'"{self.uri_variable}" is not a valid variable name'
         if self.run_as_user is not None and not 1 <= self.run_as_user <= LARGEST_USER:
             known = f"is not from 1 to {LARGEST_USER}; root is refused where pods are restricted"
             yield "runAsUser", f"{self.run_as_user} {known}"
@@ -74,27 +92,32 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
 _not_fetched = partial(Finding, reason=MODEL_NOT_FETCHED, severity=Severity.WARNING)
 
 
+class Request(NamedTuple):
+    """What a pod asks for: the URI and where it is written, the mount path, and the claim of the cache."""
+
+    uri: ModelURI
+    where: str
+    path: str
+    claim: str | None
+
+
 def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
-    if MODEL_URI not in pod.annotations:
+    if MODEL_URI not in pod.annotations and options.uri_variable is None:
         return
-    request = read_request(pod, options)
-    if isinstance(request, list):
-        yield from (bad.finding() for bad in request)
+    servers = serving_places(pod, context.resource_mapping)
+    request = read_request(pod, options, servers)
+    if not isinstance(request, Request):
+        yield from request
         return
-    uri, path, claim = request
-    if pod.is_windows:
-        yield _not_fetched(
-            reason=INEFFECTIVE_ANNOTATION,
-            path=annotation_path(MODEL_URI),
-            value=uri.shown,
-            message="has no effect on a Windows pod: the fetcher is a Linux image",
-            remedy="fetch the model in a container of your own",
-        )
+    uri, _, path, claim = request
+    source = options.sources.of(uri.scheme)
+    if obstacle := next(_obstacles(request, pod, source, context), None):
+        yield obstacle
         return
-    source, servers = options.sources.of(uri.scheme), serving_places(pod, context)
     security = pod.spec.security_context
     user = security and security.run_as_user
+    stores = {"s3": options.sources.s3, "gs": options.sources.gs} if uri.scheme == "models" else {}
     warming = Warming(
         uri=uri,
         source=source,
@@ -103,28 +126,40 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         size_limit=str(options.cache_size_limit),
         resources=fetch_resources(pod, options),
         run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
+        artifact_endpoints=tuple(f"{name}={each.endpoint}" for name, each in stores.items() if each.endpoint),
         servers=tuple(each.container for each in servers),
     )
     taken = list(conflicts(pod, warming, servers, path))
     yield from taken
     if not taken:
         inject(patch, warming, servers, path)
-        if claim is not None and not (security and security.fs_group is not None):
+        if claim is not None and warming.is_fetched and not (security and security.fs_group is not None):
             message = f"is not set, and claim {claim} is written by a user who is not root"
             remedy = "set it, unless everyone may write to the claim"
             yield _not_fetched(path="spec.securityContext.fsGroup", message=message, remedy=remedy)
-        yield from token_warning(warming)
+        yield from advice(request, warming)
 
 
 def read_request(
-    pod: Pod, options: ModelWarmingOptions
-) -> tuple[ModelURI, str, str | None] | list[BadAnnotation]:
-    """Return URI, mount path and claim, or all invalid annotations."""
+    pod: Pod, options: ModelWarmingOptions, servers: Sequence[ContainerPlace]
+) -> Request | list[Finding]:
+    """Return what is asked for, or the findings about what is invalid; none of them if nothing is asked for."""
     annotations = pod.annotations
-    uri, bad = parse_model_uri(annotations[MODEL_URI]), []
+    written = annotations.get(MODEL_URI)
+    where, text = (
+        (annotation_path(MODEL_URI), written) if written is not None else _variable(servers, options)
+    )
+    if text is None:
+        return []
+    uri, bad = parse_model_uri(text), []
     path, claim = annotations.get(MODEL_PATH, options.mount_path), annotations.get(MODEL_CACHE_CLAIM)
     if isinstance(uri, BadAnnotation):
         bad.append(uri)
+    elif options.sources.of(uri.scheme).require_digest and uri.scheme in WITH_DIGEST and not uri.digest:
+        ending = "@sha256:" if uri.scheme == "oci" else "#sha256="
+        message = f"must end in a digest, which the policy requires of {uri.scheme}"
+        remedy = f"add {ending} and the 64 hexadecimal digits of the model"
+        bad.append(BadAnnotation(MODEL_URI, uri.shown, message, remedy, example=f"{text}{ending}{'0' * 64}"))
     if problem := mount_path_problem(path):
         remedy = "write an absolute path such as /models/llama"
         bad.append(BadAnnotation(MODEL_PATH, path, problem, remedy, example="/models/llama"))
@@ -132,12 +167,52 @@ def read_request(
         message = "is not the name of a PersistentVolumeClaim"
         remedy = "name a claim of the pod's namespace"
         bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, remedy, example="models"))
-    return bad if bad or isinstance(uri, BadAnnotation) else (uri, path, claim)
+    if bad or isinstance(uri, BadAnnotation):
+        at = {annotation_path(MODEL_URI): where}
+        return [each.finding().at(lambda written: at.get(written, written)) for each in bad]
+    return Request(uri, where, path, claim)
 
 
-def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
+def _variable(servers: Sequence[ContainerPlace], options: ModelWarmingOptions) -> tuple[str, str | None]:
+    """Return the place and the value of the first variable of the policy that has a URI."""
+    for place in servers:
+        for index, each in enumerate(place.container.env or ()):
+            if each.name == options.uri_variable and each.value and is_uri(each.value):
+                return f"{place.path}.env[{index}].value", each.value
+    return "", None
+
+
+def _obstacles(request: Request, pod: Pod, source: SourceOptions, context: Context) -> Iterator[Finding]:
+    """Yield why the model cannot come."""
+    no_effect = partial(
+        _not_fetched, reason=INEFFECTIVE_ANNOTATION, path=request.where, value=request.uri.shown
+    )
+    scheme = request.uri.scheme
+    if pod.is_windows:
+        image = "image volumes are Linux only" if scheme == "oci" else "the fetcher is a Linux image"
+        yield no_effect(
+            message=f"has no effect on a Windows pod: {image}",
+            remedy="fetch the model in a container of your own",
+        )
+    if scheme == "models" and not (source.endpoint or source.image):
+        yield no_effect(
+            message="has no effect: the policy names no MLflow server",
+            ask=f"to set endpoint of source {scheme}",
+            asks=((Asked("GPUPolicy", f"spec.rules.{ID}.sources.{scheme}.endpoint"),),),
+        )
+    requested = requested_of_nodes(pod, context.resource_mapping)
+    if scheme == "oci" and not (source.image_volumes or all_mount_images(pod, requested, context.nodes)):
+        yield no_effect(
+            message="has no effect: not all nodes that can take the pod are known to mount images as volumes (kubelet "
+            "1.36 with containerd 2.1 or CRI-O 1.31)",
+            ask=f"to set imageVolumes: true of source {scheme} if they do",
+            asks=((Asked("GPUPolicy", f"spec.rules.{ID}.sources.{scheme}.imageVolumes", True),),),
+        )
+
+
+def serving_places(pod: Pod, resource_mapping: ResourceMapping) -> list[ContainerPlace]:
     """Return the app containers that request a GPU, else the first one. Sidecars start before the model is there."""
-    requests_gpus = context.resource_mapping.container_requests_gpus
+    requests_gpus = resource_mapping.container_requests_gpus
     return [place for place in pod.apps if requests_gpus(place.container)] or list(pod.apps[:1])
 
 
@@ -158,7 +233,7 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
 
 def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
     """Warn of names and paths that are taken. An init container with our name is ours, or the user put it in its place."""
-    for place in pod.apps:
+    for place in pod.apps if warming.is_fetched else ():
         if place.container.name == CONTAINER:
             what = f"the name {CONTAINER} is taken"
             yield conflict(f"{place.path}.name", what, "give that container another name")
@@ -182,7 +257,12 @@ def conflict(path: str, what: str, remedy: str) -> Finding:
 
 def kind(volume: Volume) -> tuple[object, ...]:
     claim, secret = volume.persistent_volume_claim, volume.secret
-    return volume.empty_dir is not None, claim and claim.claim_name, secret and secret.secret_name
+    return (
+        volume.empty_dir is not None,
+        claim and claim.claim_name,
+        secret and secret.secret_name,
+        volume.image,
+    )
 
 
 def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], path: str) -> None:
@@ -190,7 +270,8 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
     for volume in warming.volumes:
         if pod.volume_named(volume.name) is None:
             patch.add_volume(volume)
-    if not any(container.name == CONTAINER for container in pod.spec.init_containers or ()):
+    is_there = any(container.name == CONTAINER for container in pod.spec.init_containers or ())
+    if warming.is_fetched and not is_there:
         sidecars = [place.index for place in pod.places if place.is_sidecar]
         patch.add_init_container(warming.container, max(sidecars, default=-1) + 1)
     for place in servers:
@@ -198,23 +279,43 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
             patch.add_volume_mount(place, warming.serving_mount(path))
 
 
-def token_warning(warming: Warming) -> Iterator[Finding]:
-    """Warn of a gated model without a token, unless a claim may hold the model or another image or server may have a token."""
-    source = warming.source
-    if warming.uri.is_gated and not (
-        warming.claim or source.image or source.endpoint or warming.may_have_token
-    ):
+def advice(request: Request, warming: Warming) -> Iterator[Finding]:
+    """Warn of a gated model without a token, unless a claim may hold the model or another image or server may have a token.
+
+    Also of a claim that holds nothing, and of a stage.
+    """
+    uri, source = request.uri, warming.source
+    if uri.is_gated and not (warming.claim or source.image or source.endpoint or warming.may_have_token):
         yield _not_fetched(
-            path=annotation_path(MODEL_URI),
-            value=warming.uri.shown,
+            path=request.where,
+            value=uri.shown,
             message="should have a token: this model is gated, so fetching it fails, and the pod stays in Init",
             remedy=f"set {HF_TOKEN} of the container from a Secret",
+        )
+    if warming.claim and not warming.is_fetched:
+        path = annotation_path(MODEL_CACHE_CLAIM)
+        yield _not_fetched(
+            reason=INEFFECTIVE_ANNOTATION,
+            path=path,
+            value=warming.claim,
+            message="has no effect: an image is mounted without a copy",
+            choices=together(Edit(path)),
+        )
+    if stage := uri.registered.get("stage"):
+        yield _not_fetched(
+            reason=MODEL_STAGE,
+            path=request.where,
+            value=uri.shown,
+            message="should name a version or an alias: MLflow has deprecated stages since 2.9",
+            remedy=f"write models:/{uri.host}/VERSION or models:/{uri.host}@ALIAS",
+            choices=together(Edit(request.where, f"models:/{uri.host}@{stage.lower()}")),
+            is_example=True,
         )
 
 
 RULE = Rule(
     id=ID,
-    reasons=(INVALID_ANNOTATION, INEFFECTIVE_ANNOTATION, MODEL_NOT_FETCHED),
+    reasons=(INVALID_ANNOTATION, INEFFECTIVE_ANNOTATION, MODEL_NOT_FETCHED, MODEL_STAGE),
     summary="models are fetched, once, before their servers start",
     options=ModelWarmingOptions,
     mutate=mutate,

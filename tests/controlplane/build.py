@@ -100,7 +100,7 @@ def build_once(what: str, folder: Path, module: GoModule, out: TextIO) -> None:
     Raises ControlPlaneUnavailable when the build fails.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.with_name(folder.name + ".lock"), out):
+    with locked(folder.with_name(folder.name + ".lock"), out):
         if not folder.is_dir():
             unfinished = folder.with_name(folder.name + ".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)  # left by a build that was killed
@@ -162,7 +162,7 @@ def folder_for(name: str) -> Path:
 
 
 @contextmanager
-def _locked(path: Path, out: TextIO) -> Iterator[None]:
+def locked(path: Path, out: TextIO) -> Iterator[None]:
     with path.open("w") as lock:  # closing it, or dying, releases it
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

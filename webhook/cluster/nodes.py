@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from policies.placement.image_volumes import mounts_images
 from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
 from policies.pods.pod import ResourceList, Toleration
 from policies.pods.quantity import readable
@@ -24,10 +25,17 @@ class _NodeSpec(msgspec.Struct):
     unschedulable: bool = False
 
 
+class _NodeInfo(msgspec.Struct, rename="camel"):
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+    operating_system: str = ""
+
+
 class _NodeStatus(msgspec.Struct):
     allocatable: ResourceList = {}
     capacity: dict[str, Any] = {}
     conditions: tuple[dict[str, Any], ...] = ()
+    node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo, name="nodeInfo")
 
 
 class StoredNode(PartialObject, frozen=True):
@@ -63,7 +71,17 @@ class StoredNode(PartialObject, frozen=True):
         hard = hard_taints(self.spec.taints)
         lasting = tuple(filter(is_lasting, hard))
         is_usable = self.is_ready and len(lasting) == len(hard)
-        return NodeState(not self.spec.unschedulable, lasting, frozenset(has), amounts, is_usable=is_usable)
+        info = self.status.node_info
+        return NodeState(
+            not self.spec.unschedulable,
+            lasting,
+            frozenset(has),
+            amounts,
+            is_usable=is_usable,
+            mounts_images=mounts_images(
+                info.kubelet_version, info.container_runtime_version, info.operating_system
+            ),
+        )
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode

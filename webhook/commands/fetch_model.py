@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from policies.models.warming.model_uri import parse_model_uri, shown
+from policies.models.warming.model_uri import FETCHED, parse_model_uri, shown
 from policies.pods.annotations import BadAnnotation
 from policies.pods.quantity import QuantityError, parse_quantity
 from webhook.tools.fetch import fetching
@@ -35,6 +35,15 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str | None
         raise click.BadParameter(str(error)) from None
 
 
+def _endpoints(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    found = dict(value.partition("=")[::2] for value in values)
+    if not found.keys() <= {"s3", "gs"} or not all(found.values()):
+        raise click.BadParameter("must be s3=URL or gs=URL")
+    return found
+
+
 def _directory(_context: click.Context, _parameter: click.Parameter, path: Path) -> Path:
     if not path.is_absolute() or not path.name:
         raise click.BadParameter("must be an absolute directory other than /")
@@ -49,7 +58,17 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
 @click.argument("uri")
 @click.argument("directory", type=_path, callback=_directory)
 @click.option(
-    "--endpoint", metavar="URL", help="Server for s3, gs or hf. Default: the server of the provider."
+    "--endpoint",
+    metavar="URL",
+    help="Server for s3, gs, hf or models. Default: the server of the provider.",
+)
+@click.option(
+    "--artifact-endpoint",
+    "artifact_endpoints",
+    multiple=True,
+    metavar="SCHEME=URL",
+    callback=_endpoints,
+    help="Server for models of an MLflow registry that are in s3 or gs.",
 )
 @click.option(
     "--claim-mount",
@@ -71,7 +90,14 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
     default=3600,
     help="Seconds to wait for another pod that fetches the model.",
 )
-def fetch_model(uri: str, directory: Path, lock_wait: int, **options: Any) -> NoReturn:
+def fetch_model(
+    uri: str,
+    directory: Path,
+    endpoint: str | None,
+    artifact_endpoints: dict[str, str],
+    lock_wait: int,
+    **options: Any,
+) -> NoReturn:
     """Fetch the model URI into DIRECTORY, unless it is there. Lock, marker and partial files are beside it in .NAME.warming.
 
     \b
@@ -80,10 +106,15 @@ def fetch_model(uri: str, directory: Path, lock_wait: int, **options: Any) -> No
     hf://owner/name[@rev]   HF_TOKEN
     https://host/file       MODEL_HTTP_AUTHORIZATION (header value); the URI may end in #sha256=HEX
     pvc://claim/path        (no credentials)
+    models:/name/version    MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD
+    models:/name@alias      the same; both may end in #sha256=HEX
 
     Exit codes: 0 DIRECTORY has the model, 1 failure, 2 invalid arguments, 143 SIGTERM. The next run resumes.
     """  # noqa: D301 - click does not rewrap a paragraph after this mark
     model = parse_model_uri(uri)
     if isinstance(model, BadAnnotation):  # the parser is that of the annotation
         FetchReport(model.value).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)
-    fetching.fetch_model(model, directory, lock_wait, fetching.FetchOptions(**options))
+    if model.scheme not in FETCHED:
+        FetchReport(model.shown).fail("is mounted by the kubelet, not fetched", BAD_REQUEST)
+    endpoints = {**artifact_endpoints, **({model.scheme: endpoint} if endpoint else {})}
+    fetching.fetch_model(model, directory, lock_wait, fetching.FetchOptions(endpoints=endpoints, **options))

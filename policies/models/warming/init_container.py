@@ -1,4 +1,4 @@
-"""The init container that fetches a model, its volumes and its credentials."""
+"""The init container that fetches a model, its volumes and its credentials; of an image, only the volume."""
 
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from policies.pods.pod import (
     EmptyDir,
     EnvFromSource,
     EnvVar,
+    ImageVolumeSource,
     PersistentVolumeClaimSource,
     Resources,
     SeccompProfile,
@@ -37,11 +38,16 @@ _CREDENTIALS_PATH = "/gpu-admission/credentials"
 _KEY_FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 
-_SECRET_VARIABLE = {"s3": "AWS_SECRET_ACCESS_KEY", "hf": HF_TOKEN}
-"""By scheme, the variable with the secret. Only a container that sets it has credentials in variables."""
+_AWS_SECRET = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - likewise
+_SECRET_VARIABLES = {
+    "s3": (_AWS_SECRET,),
+    "hf": (HF_TOKEN,),
+    "models": ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", _AWS_SECRET),
+}
+"""By scheme, the variables with a secret. Only a container that sets one has credentials in variables."""
 _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
-_FURTHER_VARIABLES = {"s3": _AWS, "hf": ()}
-"""By scheme, what is copied beside it."""
+_FURTHER_VARIABLES = {"s3": _AWS, "hf": (), "models": ("MLFLOW_TRACKING_USERNAME", *_AWS)}
+"""By scheme, what is copied beside them."""
 
 
 class FetchCredentials(msgspec.Struct, frozen=True):
@@ -63,11 +69,21 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     size_limit: str
     resources: Resources | None
     run_as_user: int | None
+    artifact_endpoints: tuple[str, ...] = ()
+    """Of models, the servers of the stores where a registry may keep them: `s3=https://minio.example.com`."""
     servers: tuple[Container, ...]
     """The pod's containers that serve the model. Their credentials are used if the policy names no Secret."""
 
     @property
+    def is_fetched(self) -> bool:
+        """Whether an init container copies it. False: the kubelet mounts it."""
+        return self.uri.scheme != "oci"
+
+    @property
     def volumes(self) -> tuple[Volume, ...]:
+        if not self.is_fetched:
+            image = ImageVolumeSource(reference=self.uri.text.removeprefix("oci://"))
+            return (Volume(name=CACHE, image=image),)
         if self.claim:
             claim = PersistentVolumeClaimSource(claim_name=self.claim)
             volumes = [Volume(name=CACHE, persistent_volume_claim=claim)]
@@ -104,7 +120,8 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def serving_mount(self, mount_path: str) -> VolumeMount:
         """Return the mount with the model's files directly below `mount_path`."""
-        return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
+        folder = self.uri.directory if self.is_fetched else None
+        return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=folder, read_only=True)
 
     @property
     def may_have_token(self) -> bool:
@@ -142,6 +159,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         args = [self.uri.text, f"{_CACHE_PATH}/{self.uri.directory}"]
         if self.source.endpoint:
             args.append(f"--endpoint={self.source.endpoint}")
+        args += (f"--artifact-endpoint={each}" for each in self.artifact_endpoints)
         if self.uri.scheme == "pvc":
             args.append(f"--claim-mount={_SOURCE_PATH}")
         if self.claim is None:
@@ -167,12 +185,13 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def _variables(scheme: str, server: Container) -> FetchCredentials | None:
     """Return the variables of a server with credentials, and the Secrets that may have them. None without any."""
-    if scheme not in _SECRET_VARIABLE:
+    secret_names = _SECRET_VARIABLES.get(scheme, ())
+    if not secret_names:
         return None
-    names = (_SECRET_VARIABLE[scheme], *_FURTHER_VARIABLES[scheme])
+    names = (*secret_names, *_FURTHER_VARIABLES[scheme])
     # $(NAME) refers to other variables of the server.
     env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
-    if _SECRET_VARIABLE[scheme] in {each.name for each in env}:
+    if any(each.name in secret_names for each in env):
         return FetchCredentials(env)
     # The content of Secrets is not known. The server may have its credentials from them.
     secrets = tuple(each for each in server.env_from or () if each.secret_ref)

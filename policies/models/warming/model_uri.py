@@ -6,12 +6,15 @@
 `hf://owner/name[@revision]`          a model repository of the Hugging Face hub
 `https://host/file[#sha256=…]`        one file, not unpacked
 `pvc://claim/path`                    a folder or file of a PersistentVolumeClaim in the pod's namespace
+`models:/name/version[#sha256=…]`     a version of a model in the MLflow registry of the policy; also `models:/name@alias`, and
+                                      `models:/name/stage`
+`oci://registry/name[:tag][@sha256:…]`  an image, which the kubelet mounts: nothing is fetched
 ====================================  =====================================================================
 """
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -19,9 +22,15 @@ from policies.pods.annotations import MODEL_URI, BadAnnotation
 from policies.pods.names import is_dns_subdomain
 
 LONGEST = 2048
-SCHEMES = ("s3", "gs", "hf", "https", "pvc")
+FETCHED = ("s3", "gs", "hf", "https", "pvc", "models")
+SCHEMES = (*FETCHED, "oci")
+WITH_DIGEST = ("https", "models", "oci")
+"""The schemes whose URIs may have a digest."""
 _OF_HUB = "hf://owner/name"
-_USABLE = "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path"
+_USABLE = (
+    "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file, pvc://claim/path, models:/name/version or "
+    "oci://registry.example.com/name:tag"
+)
 
 # No spaces or control characters; no `$`, because Kubernetes expands $(NAME) in the values of variables.
 _URI_CHARACTERS = re.compile(r"[A-Za-z0-9!#%&'()*+,./:;=?@\[\]_~-]+")
@@ -31,7 +40,20 @@ _HOST: dict[str, Callable[[str], object]] = {
     "hf": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*").fullmatch,
     "https": re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?").fullmatch,
     "pvc": is_dns_subdomain,
+    # Runtimes take a first part without a dot or a port for a name of Docker Hub.
+    "oci": re.compile(r"localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(\.[A-Za-z0-9-]+|:[0-9]{1,5})").fullmatch,
 }
+_WHAT = {
+    "s3": ("bucket", " (3 to 63 letters, digits, . _ and -)"),
+    "gs": ("bucket", " (3 to 222 letters, digits, . _ and -)"),
+    "hf": ("owner", ""),
+    "https": ("host", ""),
+    "pvc": ("claim", ""),
+    "oci": ("registry", ""),
+}
+"""What the first part is, and what it may have."""
+_EXTRA = {"https": "?#", "models": "#"}
+"""What may follow the path of a URI."""
 _USER = re.compile(
     r"""
     [^/?#]*@  # user@host, user:password@host
@@ -42,6 +64,22 @@ _USER = re.compile(
 )
 """A user, or user:password, before the host."""
 _NAME_AND_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?")
+_REGISTERED = re.compile(
+    r"""
+    (?P<name>[^:/@]+)
+    (?: @(?P<alias>[A-Za-z0-9_-]{1,255})
+      | /(?P<version>[1-9][0-9]{0,9})
+      | /(?P<stage>none|staging|production|archived)
+      | /latest )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A model of MLflow's registry, and one of its versions, as MLflow reads it (`mlflow/store/artifact/utils/models.py`, 3.17)."""
+_IMAGE_PART = r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"{_IMAGE_PART}(/{_IMAGE_PART})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?"
+)
+"""What follows the registry in a reference: name, tag and digest (OCI distribution-spec 1.1, "Pulling manifests")."""
 _GATED = re.compile(r"meta-llama/|google/(code)?gemma-(2b|7b|1\.1|2|3n?)\b")
 """Models of the hub that need a token: all of Meta's, and Gemma 1 to 3n. Other models are gated, too, but any owner can change
 that. These have been gated since their first release (huggingface.co/docs/hub/models-gated: "Gated model")."""
@@ -52,7 +90,7 @@ _SECRET_PARAMETER = re.compile(r"sig|token|secret|passw|credential|key|auth", re
 class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
     """A valid URI. `text` is for the fetcher only, an init container. `shown` is for people and logs.
 
-    host: the part before the first slash: a bucket (s3, gs), an owner (hf), a host with its port (https), a claim (pvc).
+    host: a bucket (s3, gs), an owner (hf), a host with its port (https), a claim (pvc), a model (models), a registry (oci).
     """
 
     scheme: str
@@ -70,6 +108,26 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
         return self.text.partition("#")[0].partition("?")[2]
 
     @property
+    def digest(self) -> str:
+        """The SHA-256 that the model must have, in hexadecimal digits; "" if none is given."""
+        return self.text.partition("@sha256:" if self.scheme == "oci" else "#sha256=")[2].lower()
+
+    @property
+    def registered(self) -> Mapping[str, str | None]:
+        """Of models: the `name`, and its `version`, `alias` or `stage`; the others are None, all for the newest version."""
+        found = _REGISTERED.fullmatch(self.shown.removeprefix("models:/"))
+        return found.groupdict() if found and self.scheme == "models" else {}
+
+    @property
+    def moves(self) -> bool:
+        """Whether it names an alias or a stage, so other versions of the model at other times."""
+        return self.registered.get("version", "") is None
+
+    def at_version(self, version: str) -> str:
+        """Return the URI of this version of the model, with the digest of this URI."""
+        return f"models:/{self.host}/{version}{f'#sha256={self.digest}' if self.digest else ''}"
+
+    @property
     def is_gated(self) -> bool:
         """Whether the model is known to need a token."""
         return self.scheme == "hf" and _GATED.match(f"{self.host}/{self.path}") is not None
@@ -77,16 +135,18 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def directory(self) -> str:
         """The folder in a cache for this URI only, readable and of bounded length."""
-        name = re.sub(r"[^A-Za-z0-9.-]+", "-", self.shown.rstrip("/").rpartition("/")[2]).strip("-.")[:40]
+        _, _, rest = _split(self.shown)
+        last = rest if self.scheme == "models" else rest.rstrip("/").rpartition("/")[2]
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", last).strip("-.")[:40]
         return f"{name or 'model'}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
 
 
 def shown(text: str) -> str:
     """Return any text without user, password, query and fragment."""
-    scheme, separator, rest = text.partition("://")
+    scheme, separator, rest = _split(text)
     if not separator:
         scheme, rest = "", text
-    user = _USER.match(rest)
+    user = _user(scheme, rest)
     plain = scheme + separator + re.split("[?#]", rest[user.end() if user else 0 :], maxsplit=1)[0]
     printable = "".join(character if character.isprintable() else "�" for character in plain)
     return printable if len(printable) <= LONGEST else printable[:LONGEST] + "…"
@@ -106,29 +166,41 @@ def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
                 MODEL_URI, shown(text), message, remedy.replace(_OF_HUB, of_hub), example=of_hub
             )
         return BadAnnotation(MODEL_URI, shown(text), *problem, example=_OF_HUB)
-    scheme, _, rest = text.partition("://")
-    return ModelURI(scheme=scheme, host=re.split("[/?#]", rest, maxsplit=1)[0], text=text, shown=shown(text))
+    scheme, _, rest = _split(text)
+    end = "[/?#@]" if scheme == "models" else "[/?#]"
+    return ModelURI(scheme=scheme, host=re.split(end, rest, maxsplit=1)[0], text=text, shown=shown(text))
 
 
 def is_uri(text: str) -> bool:
     return next(_problems(text), None) is None
 
 
+def _split(text: str) -> tuple[str, str, str]:
+    """Return scheme, separator and rest; the separator is empty if there is none."""
+    return text.partition(":/" if text.startswith("models:/") else "://")
+
+
+def _user(scheme: str, rest: str) -> re.Match[str] | None:
+    """Return the user before the host. Before the alias of a model, there is a name."""
+    return None if scheme == "models" and _REGISTERED.match(rest) else _USER.match(rest)
+
+
 def _meant(text: str) -> str:
-    """Return the text with `scheme://`, where its author wrote `scheme:` or `scheme:/`, or capitals."""
+    """Return the text with the slashes of its scheme, where its author wrote more or less of them, or capitals."""
     scheme, separator, rest = text.partition(":")
-    return f"{scheme.lower()}://{rest.lstrip('/')}" if separator else text
+    slashes = "/" if scheme.lower() == "models" else "//"
+    return f"{scheme.lower()}:{slashes}{rest.lstrip('/')}" if separator else text
 
 
 def _problems(text: str) -> Iterator[tuple[str, str]]:
     """Yield message and remedy of each problem. Take only the first: later ones presume that it is absent."""
-    scheme, separator, rest = text.partition("://")
+    scheme, separator, rest = _split(text)
     if separator and scheme == "http":
         yield "is plain http, over which anyone on the way can replace the model", "use https://"
     if not separator or scheme not in SCHEMES:
         yield "is not from a supported source", f"write {_USABLE}"
     remedy = f"remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source {scheme}"
-    if _USER.match(rest):
+    if _user(scheme, rest):
         yield "holds credentials, which everyone who may see the pod can read", remedy
     query = rest.partition("#")[0].partition("?")[2]
     if any(_SECRET_PARAMETER.search(parameter.partition("=")[0]) for parameter in query.split("&")):
@@ -144,21 +216,24 @@ def _problems(text: str) -> Iterator[tuple[str, str]]:
 def _problems_of_place(scheme: str, rest: str) -> Iterator[tuple[str, str]]:
     plain, *extra = re.split("[?#]", rest, maxsplit=1)
     host, _, path = plain.partition("/")
-    if not _HOST[scheme](host):
-        what = {"s3": "bucket", "gs": "bucket", "hf": "owner", "https": "host", "pvc": "claim"}[scheme]
-        letters = {
-            "s3": " (3 to 63 letters, digits, . _ and -)",
-            "gs": " (3 to 222 letters, digits, . _ and -)",
-        }
-        yield f"does not name a valid {what}{letters.get(scheme, '')}", f"write {scheme}://{what}/…"
+    if scheme == "models":
+        if not _REGISTERED.fullmatch(plain):
+            yield "does not name a version of a model", "write models:/name/version or models:/name@alias"
+    elif not _HOST[scheme](host):
+        what, letters = _WHAT[scheme]
+        yield f"does not name a valid {what}{letters}", f"write {scheme}://{what}/…"
     if scheme == "hf" and not _NAME_AND_REVISION.fullmatch(path):
         yield "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
+    if scheme == "oci" and not _IMAGE.fullmatch(path):
+        remedy = "write oci://registry.example.com/name:tag, or @sha256: and 64 hexadecimal digits at its end"
+        yield "does not name an image", remedy
     if scheme == "https" and path.rpartition("/")[2] == "":
         yield "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
     if ".." in path.split("/"):
         yield 'holds ".." as part of its path', "write the path without it"
-    if extra and scheme != "https":
-        yield "has a query or fragment (? or #), which only https:// may have", "leave it out"
+    if extra and (mark := rest[len(plain)]) not in _EXTRA.get(scheme, ""):
+        what = "query (?)" if mark == "?" else "fragment (#)"
+        yield f"has a {what}, which no URI of {scheme} may have", "leave it out"
     fragment = rest.partition("#")[2]
     if fragment and not _CHECKSUM.fullmatch(fragment):
         remedy = "write #sha256= and 64 hexadecimal digits, or leave it out"

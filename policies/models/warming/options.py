@@ -7,14 +7,14 @@ from typing import NamedTuple
 import msgspec
 
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.models.warming.model_uri import SCHEMES, ModelURI
+from policies.models.warming.model_uri import FETCHED, SCHEMES, WITH_DIGEST, ModelURI
 from policies.pods.names import cleaned_path, is_data_key, is_dns_subdomain, is_variable_name
 from policies.pods.quantity import QuantityError, parse_quantity
 
 SYSTEM_FOLDERS = frozenset({"dev", "proc", "sys"})
 
 _ENDPOINT_VARIABLE = re.compile(
-    r"AWS_ENDPOINT_URL\w*|HF_ENDPOINT|STORAGE_EMULATOR_HOST|API_ENDPOINT_OVERRIDE"
+    r"AWS_ENDPOINT_URL\w*|HF_ENDPOINT|STORAGE_EMULATOR_HOST|API_ENDPOINT_OVERRIDE|MLFLOW_(TRACKING|REGISTRY)_URI"
 )
 _HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 _ENDPOINT = re.compile(rf"https?://{_HOST}(/[a-z0-9._~/-]*)?", re.IGNORECASE)
@@ -29,7 +29,7 @@ _HARMLESS_VALUE = re.compile(r"[/$].*|.{0,7}", re.DOTALL)
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _HOST_PATTERN = re.compile(_HOST, re.IGNORECASE)
-_SCHEMES_WITH_SECRET = ("s3", "gs", "hf", "https")
+_SCHEMES_WITH_SECRET = ("s3", "gs", "hf", "https", "models")
 _URL = "URL such as https://storage.example.com"
 
 
@@ -41,13 +41,20 @@ class _Field(NamedTuple):
     schemes: tuple[str, ...]
 
 
+def _any(_value: object) -> bool:
+    return True
+
+
 _FIELDS = (
-    _Field("image", "image", _IMAGE.fullmatch, "image name", SCHEMES),
-    _Field("endpoint", "endpoint", _ENDPOINT.fullmatch, _URL, ("s3", "gs", "hf")),
+    _Field("image", "image", _IMAGE.fullmatch, "image name", FETCHED),
+    _Field("endpoint", "endpoint", _ENDPOINT.fullmatch, _URL, ("s3", "gs", "hf", "models")),
     _Field("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", _SCHEMES_WITH_SECRET),
     # Only gs reads it, but elsewhere its default would be reported as without effect.
     _Field("credentials_key", "credentialsKey", is_data_key, "key of a Secret", SCHEMES),
     _Field("hosts", "hosts", _HOST_PATTERN.fullmatch, "host such as models.example.com", ("https",)),
+    _Field("env", "env", _any, "", FETCHED),
+    _Field("require_digest", "requireDigest", _any, "", WITH_DIGEST),
+    _Field("image_volumes", "imageVolumes", _any, "", ("oci",)),
 )
 _RESERVED = {
     NVIDIA_VISIBLE_DEVICES: "is set by this rule itself",
@@ -62,16 +69,21 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     image: str | None = None
     """Any image that has `gpu-admission fetch-model`. None: the image of the installation."""
     endpoint: str | None = None
-    """The server of s3, gs or hf. None: the provider's own."""
+    """The server of s3, gs or hf; None: the provider's own. The MLflow server of models."""
     credentials_secret: str | None = None
     """A Secret in the pod's namespace. Its keys become variables with the names that the source's client reads:
-    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, HF_TOKEN, MODEL_HTTP_AUTHORIZATION. For gs, it has a key file."""
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, HF_TOKEN, MODEL_HTTP_AUTHORIZATION, MLFLOW_TRACKING_TOKEN, or
+    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. For gs, it has a key file."""
     credentials_key: str = "key.json"
     """The key of that Secret with the key file of a Google service account (gs only)."""
     hosts: tuple[str, ...] = ()
     """The hosts that get the credentials of https, each with its port if the URI has one."""
     env: dict[str, str] = {}
     """Further variables, e.g. AWS_REGION, HTTPS_PROXY, MODEL_PARALLEL."""
+    require_digest: bool = False
+    """Deny URIs without a SHA-256 (https, models and oci only)."""
+    image_volumes: bool = False
+    """Whether all nodes mount images as volumes (oci only). False: mount only where all nodes of the pod are known to."""
 
     def secret_for(self, uri: ModelURI) -> str | None:
         """Return the Secret for one URI. The author of an https URI names the host, so the policy must name it, too."""
@@ -81,7 +93,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     def exposes_token(self, scheme: str) -> bool:
         """Whether clients of this source would send a token over plain http."""
-        return scheme in {"gs", "hf"} and _PLAIN_HTTP.match(self.endpoint or "") is not None
+        return scheme in {"gs", "hf", "models"} and _PLAIN_HTTP.match(self.endpoint or "") is not None
 
     def problems(self, scheme: str) -> Iterator[tuple[str, str]]:
         for field, name, is_valid, what, schemes in _FIELDS:
@@ -122,6 +134,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hf: SourceOptions = SourceOptions()
     https: SourceOptions = SourceOptions()
     pvc: SourceOptions = SourceOptions()
+    models: SourceOptions = SourceOptions()
+    oci: SourceOptions = SourceOptions()
 
     def of(self, scheme: str) -> SourceOptions:
         source: SourceOptions = getattr(self, scheme)

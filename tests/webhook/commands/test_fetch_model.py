@@ -27,7 +27,8 @@ MODEL = "https://models.example/llama.bin"
     a_uri_of_no_source=(
         ("ftp://models.example/llama.bin", "/models/llama"),
         "failed: ftp://models.example/llama.bin: is not from a supported source; write s3://bucket/prefix, "
-        "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path",
+        "gs://bucket/prefix, hf://owner/name, https://host/file, pvc://claim/path, models:/name/version or "
+        "oci://registry.example.com/name:tag",
     ),
 )
 def test_what_cannot_be_fetched(

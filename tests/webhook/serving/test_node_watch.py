@@ -98,6 +98,21 @@ def test_the_state_of_a_node(tmp_path: Path, spec: dict[str, Any], want: NodeSta
     assert facts.states.get((("accelerator", "t4"),)) == (frozenset({want}) if want else frozenset())
 
 
+@cases(("kubelet", "want"), known_to_mount_images=("v1.36.3", True), not_known=("v1.35.0", False))
+def test_a_node_that_mounts_images(tmp_path: Path, kubelet: str, want: bool) -> None:
+    info = {
+        "kubeletVersion": kubelet,
+        "containerRuntimeVersion": "containerd://2.1.4",
+        "operatingSystem": "linux",
+    }
+    cluster = Collections(nodes=[{**node("a"), "status": {"capacity": GPUS, "nodeInfo": info}}])
+    with watching(tmp_path, cluster) as (watch, _):
+        facts = eventually(watch.facts)
+
+    assert facts
+    assert [state.mounts_images for states in facts.states.values() for state in states] == [want]
+
+
 def test_facts_stay_the_same_object_until_a_node_changes_in_what_they_say(tmp_path: Path) -> None:
     def seen(**status: Any) -> dict[str, Any]:
         return {**node("a", accelerator="t4"), "status": {"capacity": GPUS, **status}}

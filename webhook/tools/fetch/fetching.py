@@ -17,7 +17,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -26,9 +26,11 @@ from typing import Any, NamedTuple, NoReturn, TextIO
 
 import msgspec
 
-from policies.models.warming.model_uri import ModelURI
+from policies.models.warming.model_uri import ModelURI, parse_model_uri
+from policies.pods.annotations import BadAnnotation
+from webhook.tools.fetch.registry import current_version, model_files
 from webhook.tools.fetch.report import STOPPED, FetchReport, PermanentError, describe, human_size
-from webhook.tools.fetch.sources import BUFFER, RemoteFile, list_files, safe
+from webhook.tools.fetch.sources import BUFFER, RemoteFile, safe
 
 PROGRESS_SECONDS = 10
 PERMANENT_ERRORS = frozenset({
@@ -157,9 +159,12 @@ class ModelCache:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchOptions:
-    """Options of the command. size_limit: in bytes. parallel: files at one time. attempts: failures without progress."""
+    """Options of the command. size_limit: in bytes. parallel: files at one time. attempts: failures without progress.
 
-    endpoint: str | None
+    endpoints: servers by scheme, that of the URI and those of the stores of a registry.
+    """
+
+    endpoints: Mapping[str, str]
     claim_mount: Path
     size_limit: int | None
     parallel: int
@@ -167,19 +172,50 @@ class FetchOptions:
 
 
 def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, options: FetchOptions) -> NoReturn:
-    """Fetch a model unless the directory has it, and end the process. `lock_wait`: seconds."""
+    """Fetch a model unless the directory has it, and end the process. `lock_wait`: seconds.
+
+    An alias or a stage of a registry moves. So the directory is then a link to that of the version, which other pods may have
+    mounted, and whose URI may be in other pods.
+    """
     report = FetchReport(uri.shown, uri.query)
     signal.signal(signal.SIGTERM, lambda *_: report.end(STOPPED, "stopped; the next run resumes"))
     os.umask(0o002)  # pods that share a claim have the same fsGroup, but may have different users
-    cache = ModelCache(directory, uri)
     try:
+        link, uri, directory = _resolved(uri, directory, report, options)
+        cache = ModelCache(directory, uri)
         # The lock is held until its file is closed.
         lock = None if cache.is_warm() else cache.lock(lock_wait, report)
+        said = f"warm: {directory} holds {uri.shown}"
         if lock and not cache.is_warm():
-            _Run(uri, cache, report, options).fetch()
+            said = _Run(uri, cache, report, options).fetch()
+        if link:
+            _point(link, directory)
     except Exception as error:  # noqa: BLE001 - whatever a client library raises becomes one line
         report.fail(describe(error))
-    report.end(0, f"warm: {directory} holds {uri.shown}")
+    report.end(0, said)
+
+
+def _resolved(
+    uri: ModelURI, directory: Path, report: FetchReport, options: FetchOptions
+) -> tuple[Path | None, ModelURI, Path]:
+    """Return a link to make, and the URI and the directory of the version that an alias or a stage names now."""
+    if not uri.moves:
+        return None, uri, directory
+    endpoint = options.endpoints.get(uri.scheme)
+    version = retry(report, options.attempts, "registry", lambda: current_version(uri, endpoint))
+    at_version = parse_model_uri(uri.at_version(version))
+    if isinstance(at_version, BadAnnotation):
+        raise PermanentError(f"is version {version!r} now, which is not a number")
+    report.log(f"{uri.shown} is {at_version.shown} now")
+    return directory, at_version, directory.with_name(at_version.directory)
+
+
+def _point(link: Path, directory: Path) -> None:
+    """Make the link to a directory beside it, which a kubelet follows when it mounts a subPath (`pkg/volume/util/subpath`)."""
+    new = link.with_name(f".{link.name}.{socket.gethostname()}")
+    new.unlink(missing_ok=True)
+    new.symlink_to(directory.name)
+    new.replace(link)
 
 
 class _Run(NamedTuple):
@@ -190,10 +226,11 @@ class _Run(NamedTuple):
     report: FetchReport
     options: FetchOptions
 
-    def fetch(self) -> NoReturn:
+    def fetch(self) -> str:
+        """Fetch all files, and return what to say of it."""
         began = time.monotonic()
-        endpoint, claim_mount = self.options.endpoint, self.options.claim_mount
-        files = self._retry("listing", lambda: list_files(self.uri, endpoint, claim_mount))
+        endpoints, claim_mount = self.options.endpoints, self.options.claim_mount
+        files = self._retry("listing", lambda: model_files(self.uri, endpoints, claim_mount))
         if not files:
             raise PermanentError("holds no files")
         self.cache.reuse(files)
@@ -201,10 +238,24 @@ class _Run(NamedTuple):
         self._check_space(files, total)
         with concurrent.futures.ThreadPoolExecutor(self.options.parallel) as pool:
             self._wait({pool.submit(self._fetch_file, file) for file in files}, files, total)
+        self._check_digest(files)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what follows only renames files
         self.cache.install(files)
         took = time.monotonic() - began
-        self.report.end(0, f"done: {self.cache.directory} holds {human_size(total)} after {took:.1f} s")
+        return f"done: {self.cache.directory} holds {human_size(total)} after {took:.1f} s"
+
+    def _check_digest(self, files: list[RemoteFile]) -> None:
+        """Compare the digest of a model of a registry: of what `sha256sum` prints of its files, in the order of their paths."""
+        if self.uri.scheme != "models" or not self.uri.digest:
+            return
+        whole = hashlib.sha256()
+        for file in sorted(files, key=lambda each: each.path.encode()):
+            with self.cache.partial_file(file).open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+            whole.update(f"{digest}  {file.path}\n".encode())
+        if (found := whole.hexdigest()) != self.uri.digest:
+            shutil.rmtree(self.cache.partial)
+            raise PermanentError(f"has digest {found}, not {self.uri.digest}")
 
     def _check_space(self, files: list[RemoteFile], total: int) -> None:
         had, free = self.cache.fetched_bytes(files), shutil.disk_usage(self.cache.partial).free
@@ -261,19 +312,29 @@ class _Run(NamedTuple):
                 raise PermanentError(f"{file.path} has checksum {digest}, not {file.expected}")
 
     def _retry(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
-        """Retry after transient errors. An attempt that made progress resets the count."""
-        tries, best = 0, progress()
-        while True:
-            try:
-                return action()
-            except Exception as error:
-                tries = 1 if progress() > best else tries + 1
-                best = max(best, progress())
-                if is_permanent(error) or tries >= self.options.attempts:
-                    raise
-                delay = min(2 ** (tries - 1), 30)
-                self.report.log(f"{what}: {describe(error)}; trying again in {delay} s")
-                time.sleep(delay)
+        return retry(self.report, self.options.attempts, what, action, progress)
+
+
+def retry(
+    report: FetchReport,
+    attempts: int,
+    what: str,
+    action: Callable[[], Any],
+    progress: Callable[[], int] = lambda: 0,
+) -> Any:
+    """Retry after transient errors. An attempt that made progress resets the count."""
+    tries, best = 0, progress()
+    while True:
+        try:
+            return action()
+        except Exception as error:
+            tries = 1 if progress() > best else tries + 1
+            best = max(best, progress())
+            if is_permanent(error) or tries >= attempts:
+                raise
+            delay = min(2 ** (tries - 1), 30)
+            report.log(f"{what}: {describe(error)}; trying again in {delay} s")
+            time.sleep(delay)
 
 
 def is_permanent(error: Any) -> bool:

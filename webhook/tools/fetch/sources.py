@@ -12,7 +12,7 @@ import re
 import shutil
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -40,8 +40,12 @@ class RemoteFile(NamedTuple):
     """The hexadecimal digest that `hash` must come to, where the source has one."""
 
 
-def list_files(uri: ModelURI, endpoint: str | None, claim_mount: Path) -> list[RemoteFile]:
-    """Return the files of a model. Raises `PermanentError` and whatever the client library of the source raises."""
+def list_files(uri: ModelURI, endpoints: Mapping[str, str], claim_mount: Path) -> list[RemoteFile]:
+    """Return the files of a model. Raises `PermanentError` and whatever the client library of the source raises.
+
+    endpoints: servers by scheme. Without one: the provider's own.
+    """
+    endpoint = endpoints.get(uri.scheme)
     if uri.scheme == "pvc":
         return list(_claim_files(uri, claim_mount))
     if uri.scheme == "https":
@@ -62,16 +66,16 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return new
 
 
-def _open(url: str, authorization: str | None, headers: dict[str, str]) -> Any:
+def open_url(url: str, authorization: str | None, headers: dict[str, str]) -> Any:
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - https, or the endpoint of the policy
     if authorization:
         request.add_unredirected_header("Authorization", authorization)
     return urllib.request.build_opener(_Redirects).open(request, timeout=60)
 
 
-def _pull_url(url: str, authorization: str | None, validator: str, offset: int, file: BinaryIO) -> None:
+def pull_url(url: str, authorization: str | None, validator: str, offset: int, file: BinaryIO) -> None:
     headers = {"Range": f"bytes={offset}-", "If-Range": validator} if offset else {}
-    with _open(url, authorization, {name: value for name, value in headers.items() if value}) as answer:
+    with open_url(url, authorization, {name: value for name, value in headers.items() if value}) as answer:
         if answer.status != HTTPStatus.PARTIAL_CONTENT:
             file.seek(0)
             file.truncate()
@@ -83,7 +87,7 @@ def _pull_url(url: str, authorization: str | None, validator: str, offset: int, 
 def _web_file(uri: ModelURI) -> RemoteFile:
     url, _, fragment = uri.text.partition("#")
     authorization = os.environ.get("MODEL_HTTP_AUTHORIZATION")
-    with _open(url, authorization, {"Range": "bytes=0-0"}) as probe:
+    with open_url(url, authorization, {"Range": "bytes=0-0"}) as probe:
         length = probe.headers.get("Content-Length", "")
         if probe.status == HTTPStatus.PARTIAL_CONTENT:
             length = probe.headers.get("Content-Range", "").rpartition("/")[2]
@@ -91,7 +95,7 @@ def _web_file(uri: ModelURI) -> RemoteFile:
         if not tag.startswith('"'):  # If-Range takes no weak ETag (RFC 9110 13.1.5)
             tag = probe.headers.get("Last-Modified", "")
     name = urllib.parse.unquote(uri.path.rpartition("/")[2])
-    pull = partial(_pull_url, url, authorization, tag)
+    pull = partial(pull_url, url, authorization, tag)
     size, checksum = int(length) if length.isdigit() else None, fragment.removeprefix("sha256=").lower()
     return RemoteFile(name, size, tag, pull, hashlib.sha256(), checksum)
 
@@ -109,7 +113,7 @@ def _hub_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
     for sibling in model.siblings or ():
         url = hf_hub_url(name, sibling.rfilename, revision=model.sha)
         sha256 = sibling.lfs.sha256 if sibling.lfs else ""
-        pull = partial(_pull_url, url, f"Bearer {token}" if token else None, "")
+        pull = partial(pull_url, url, f"Bearer {token}" if token else None, "")
         tag = sha256 or sibling.blob_id or ""
         yield RemoteFile(sibling.rfilename, sibling.size, tag, pull, hashlib.sha256(), sha256)
 

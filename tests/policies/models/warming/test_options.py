@@ -22,7 +22,7 @@ from tests.cases import cases
         {"credentialsSecret": "X"},
         [
             'credentialsSecret: "X" is not a valid Secret name',
-            "credentialsSecret: has no effect on pvc; it is for s3, gs, hf, https",
+            "credentialsSecret: has no effect on pvc; it is for s3, gs, hf, https, models",
         ],
     ),
     credentials_for_any_host=(
@@ -62,8 +62,36 @@ from tests.cases import cases
     https=(
         "https",
         {"endpoint": "https://h"},
-        ["endpoint: has no effect on https; it is for s3, gs, hf"],
+        ["endpoint: has no effect on https; it is for s3, gs, hf, models"],
     ),
+    a_registry_without_tls=(
+        "models",
+        {"endpoint": "http://mlflow:5000", "credentialsSecret": "mlflow"},
+        ['endpoint: "http://mlflow:5000" must begin with https://, as a token is sent there'],
+    ),
+    a_registry_as_a_variable=(
+        "models",
+        {"env": {"MLFLOW_TRACKING_URI": "http://mlflow:5000"}},
+        ["env[MLFLOW_TRACKING_URI]: is not read; set endpoint instead"],
+    ),
+    what_an_image_volume_has_not=(
+        "oci",
+        {"image": "a", "credentialsSecret": "b", "env": {"A": "b"}},
+        [
+            "image: has no effect on oci; it is for s3, gs, hf, https, pvc, models",
+            "credentialsSecret: has no effect on oci; it is for s3, gs, hf, https, models",
+            "env: has no effect on oci; it is for s3, gs, hf, https, pvc, models",
+        ],
+    ),
+    a_digest_of_a_bucket=(
+        "s3",
+        {"requireDigest": True, "imageVolumes": True},
+        [
+            "requireDigest: has no effect on s3; it is for https, models, oci",
+            "imageVolumes: has no effect on s3; it is for oci",
+        ],
+    ),
+    an_image_volume=("oci", {"requireDigest": True, "imageVolumes": True}, []),
     a_token_over_plain_http=(
         "hf",
         {"endpoint": "http://hub", "credentialsSecret": "hub"},

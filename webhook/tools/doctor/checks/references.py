@@ -115,16 +115,14 @@ def _credentials(cluster: InstalledCluster, workloads: list[Workload]) -> Iterat
 
 def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
     """Return the Secret that the policy of the namespace names for the source of the workload's model."""
-    if MODEL_URI not in workload.pod.annotations:
-        return None
     options = cluster.policy_of(workload.namespace).options_of(model_warming.ID)
     if not isinstance(options, model_warming.ModelWarmingOptions):
         return None
-    request = model_warming.read_request(workload.pod, options)
-    if isinstance(request, list):
+    servers = model_warming.serving_places(workload.pod, cluster.usable_configuration.resource_mapping)
+    request = model_warming.read_request(workload.pod, options, servers)
+    if not isinstance(request, model_warming.Request):
         return None
-    uri, *_ = request
-    return options.sources.of(uri.scheme).secret_for(uri)
+    return options.sources.of(request.uri.scheme).secret_for(request.uri)
 
 
 def _exists(cluster: InstalledCluster, namespace: str, plural: str, name: str) -> bool:

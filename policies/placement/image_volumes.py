@@ -1,0 +1,51 @@
+"""Which nodes mount an image as a volume (`volumes[].image`), by the versions in their status.
+
+Kubelet, runtime and API server must all support it. Else the container does not start, or the volume is empty (KEP-4639,
+Version Skew Strategy). A kubelet is never newer than its API server.
+"""
+
+import re
+from functools import lru_cache
+
+from policies.placement.nodes import NodeFacts
+from policies.pods.pod import Pod
+
+_KUBELET = (1, 36)
+"""Since then the feature gate ImageVolume cannot be switched off (pkg/features/kube_features.go, v1.36.3)."""
+_RUNTIMES = {"containerd": (2, 1), "cri-o": (1, 31)}
+"""The first versions (test/e2e_node/image_volume.go of Kubernetes 1.36; release notes of CRI-O 1.31). cri-dockerd has none of it
+(k3s-io/k3s, issue 14452)."""
+_PLAIN_CLASSES = frozenset({None, "nvidia", "nvidia-cdi", "nvidia-legacy"})
+"""RuntimeClasses of containers without a virtual machine, in which Kata mounts no images (kata-containers, issue 13749). The
+others are those of NVIDIA's GPU operator."""
+_VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
+
+
+@lru_cache(maxsize=64)
+def mounts_images(kubelet: str, runtime: str, operating_system: str) -> bool:
+    """Return whether a node with these versions does: `v1.36.3`, `containerd://2.1.4` and `linux`."""
+    name, _, version = runtime.partition("://")
+    least = _RUNTIMES.get(name)
+    return (
+        operating_system == "linux"
+        and least is not None
+        and _numbers(kubelet) >= _KUBELET
+        and _numbers(version) >= least
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = _VERSION.match(version)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def all_mount_images(pod: Pod, requested: dict[str, int], nodes: NodeFacts | None) -> bool:
+    """Return whether each node that can take the pod is known to mount images; False without such a node.
+
+    requested: amounts of extended resources. The nodes that an autoscaler can create have no known version.
+    """
+    if nodes is None or pod.spec.runtime_class_name not in _PLAIN_CLASSES:
+        return False
+    states = nodes.states_for(pod, requested) or ()
+    taking = [each for each in states if each.has(requested) and not each.untolerated_by(pod)]
+    return bool(taking) and all(each.mounts_images for each in taking)
