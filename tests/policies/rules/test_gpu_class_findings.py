@@ -443,7 +443,7 @@ def test_what_no_node_has_together_is_left_to_gpu_toleration() -> None:
 
 def test_what_only_nodes_of_other_classes_have_together() -> None:
     both = NodeState(resources=frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared"}))
-    states = {
+    states: dict[tuple[tuple[str, str], ...], frozenset[NodeState]] = {
         (("accelerator", "nvidia-l4"),): frozenset({both}),
         (("accelerator", "nvidia-t4"),): frozenset({FREE}),
     }
