@@ -3,14 +3,18 @@
 Reads:   what max-runtime reads of a pod; of a workload spec.replicas, and the PodDisruptionBudgets of its namespace.
 Adds:    to a GPU pod that runs to completion and has a deadline, its own or that of the object that makes it, the annotations
          `karpenter.sh/do-not-disrupt: "true"` and `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"`, unless it has them.
-Warns:   of a workload with several replicas of a server on GPUs that no PodDisruptionBudget selects.
+Warns:   of a workload with several replicas of a server on GPUs that no PodDisruptionBudget selects; in every mode, of a
+         PodDisruptionBudget that lets no pod of such a server be evicted, and of one that selects no pod.
 
 Without a deadline nothing is added: a pod that hangs would keep its node forever. `mode` is disabled by default.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
-from policies.finding import Finding, Reason, Severity
+import msgspec
+
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import DO_NOT_DISRUPT, SAFE_TO_EVICT
 from policies.pods.field_paths import value_at
@@ -23,6 +27,8 @@ from policies.rules.max_runtime import runs_to_completion
 from policies.rules.spot import may_serve
 
 NO_DISRUPTION_BUDGET = Reason("NoDisruptionBudget", "no PodDisruptionBudget selects the replicas of a server")
+BLOCKS_DRAINS = Reason("BlocksDrains", "a PodDisruptionBudget lets no pod of a server be evicted")
+SELECTS_NO_POD = Reason("SelectsNoPod", "a PodDisruptionBudget selects no pod")
 
 ID = "disruption"
 ADDED = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}
@@ -81,7 +87,7 @@ def may_stop_at_once(workload: Workload, mapping: ResourceMapping) -> bool:
         and type(replicas) is int
         and replicas > 1
         and not workload.metadata.controlled_by
-        and any(may_serve(each.pod) and mapping.pod_requests_gpus(each.pod) for each in workload.pods)
+        and _serves_on_gpus(workload, mapping)
     )
 
 
@@ -96,9 +102,99 @@ def may_select(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     ) and all(each.matches(labels) or is_unknown(each.key) for each in selector.match_expressions)
 
 
+class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
+    """The spec of a PodDisruptionBudget. Without selector it selects no pod."""
+
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+    def evictable(self, pods: int) -> int:
+        """Return how many of these healthy pods may be evicted. Raises ValueError for an amount that is no number or percentage.
+
+        Percentages round up (k8s.io/kubernetes pkg/controller/disruption, getExpectedPodCount, v1.36).
+        """
+        if self.max_unavailable is not None:
+            return _of(self.max_unavailable, pods)
+        return pods - _of(self.min_available or 0, pods)
+
+
+def _of(amount: int | str, pods: int) -> int:
+    return amount if isinstance(amount, int) else -(-int(amount.removesuffix("%")) * pods // 100)
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A workload, and the pods that it always has: the least of its autoscaler, if it has one."""
+
+    workload: Workload
+    least: int | None = None
+    autoscaler: str = ""
+    """Its kind and name."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.workload.kind} {self.workload.name}"
+
+    def selected_by(self, selector: LabelSelector) -> bool:
+        labels = ((each.pod.metadata or Metadata()).labels or {} for each in self.workload.pods)
+        return any(may_select(selector, each) for each in labels)
+
+    @property
+    def pods(self) -> int:
+        return (
+            sum(each.count.running or 0 for each in self.workload.pods) if self.least is None else self.least
+        )
+
+
+def check_budget(
+    budget: DisruptionBudget, servers: Iterable[Server], mapping: ResourceMapping, *, are_all: bool
+) -> Iterator[Finding]:
+    """Warn of a PodDisruptionBudget that blocks drains, by the workloads of its namespace; in every mode of the rule.
+
+    are_all: whether no other pods can be meant.
+    """
+    servers = [each for each in servers if (each.workload.group, each.workload.kind) in SERVERS]
+    on_gpus = [each for each in servers if _serves_on_gpus(each.workload, mapping)]
+    warning = partial(Finding, rule=ID, severity=Severity.WARNING)
+    selector = budget.selector
+    selected = [each for each in servers if selector is not None and each.selected_by(selector)]
+    if not selected and on_gpus and (are_all or selector is None):
+        yield warning(
+            reason=SELECTS_NO_POD,
+            path="spec.selector",
+            message=f"selects no pod, so it protects none: {on_gpus[0].title} has other labels",
+            remedy="set the labels of the pods",
+        )
+    pods = sum(each.pods for each in selected)
+    if not pods or not any(each in on_gpus for each in selected):
+        return
+    field, value = "maxUnavailable", budget.max_unavailable
+    if value is None:
+        field, value = "minAvailable", budget.min_available
+    try:
+        if budget.evictable(pods) > 0:
+            return
+    except ValueError:
+        return  # the API server refuses the amount
+    scaled = next((each.autoscaler for each in selected if each.autoscaler and field == "minAvailable"), "")
+    titles, edit = " and ".join(each.title for each in selected), Edit("spec.maxUnavailable", 1)
+    yield warning(
+        reason=BLOCKS_DRAINS,
+        path=f"spec.{field}",
+        value=str(value),
+        message=f"a drain of a node never ends: none of the {pods} pods of {titles} may be evicted"
+        f"{scaled and f' while {scaled} is at its least'}",
+        choices=together(*(() if field == "maxUnavailable" else (Edit(f"spec.{field}"),)), edit),
+    )
+
+
+def _serves_on_gpus(workload: Workload, mapping: ResourceMapping) -> bool:
+    return any(may_serve(each.pod) and mapping.pod_requests_gpus(each.pod) for each in workload.pods)
+
+
 RULE = Rule(
     id=ID,
-    reasons=(NO_DISRUPTION_BUDGET,),
+    reasons=(NO_DISRUPTION_BUDGET, BLOCKS_DRAINS, SELECTS_NO_POD),
     summary="pods that end by themselves are not moved before, and servers have a PodDisruptionBudget",
     options=DisruptionOptions,
     mutate=mutate,
