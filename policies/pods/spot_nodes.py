@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from policies.finding import Edit, Finding, Json, Reason, Severity, together
-from policies.pods.pod import ContainerPlace, Pod, Toleration, VolumeMount
+from policies.finding import Edit, Edits, Finding, Json, Reason, Severity, together
+from policies.pods.pod import ContainerPlace, Pod, Toleration
 from policies.pods.tolerations import tolerates
 
 SHORT_NOTICE = Reason("ShortNotice", "a spot node ends before the termination grace period of a pod")
 LOST_WITH_NODE = Reason("LostWithNode", "what a training saves is lost with its spot node")
 UNTOLERATED_SPOT = Reason("UntoleratedSpot", "a pod selects spot nodes whose taint it does not tolerate")
+
+_warning = partial(Finding, severity=Severity.WARNING)
 
 AKS_LABEL = "kubernetes.azure.com/scalesetpriority"
 AKS_TAINT = Toleration(key=AKS_LABEL, operator="Equal", value="spot", effect="NoSchedule")
@@ -63,23 +65,17 @@ LONGEST_TEXT = 20_000
 
 def selected_spot(pod: Pod) -> Notice | None:
     """Return the notice of the spot nodes that the pod requires; None if it may run on other nodes, too."""
-
-    def requires(key: str, value: str) -> bool:
-        terms = pod.required_terms
-        return pod.node_selector.get(key) == value or (
-            bool(terms)
-            and all(
-                any(
-                    each.key == key and each.operator == "In" and each.values == (value,)
-                    for each in term.match_expressions or ()
-                )
-                for term in terms
-            )
-        )
-
-    if not pod.constrains_nodes:
-        return None
-    return next((notice for label, notice in SPOT_LABELS.items() if requires(*label)), None)
+    required: list[set[tuple[str, tuple[str, ...] | None]]]
+    required = [{(key, (value,)) for key, value in pod.node_selector.items()}]
+    required += [
+        {(each.key, each.values) for each in term.match_expressions or () if each.operator == "In"}
+        for term in pod.required_terms
+    ]
+    for (key, value), notice in SPOT_LABELS.items() if pod.constrains_nodes else ():
+        selector, *terms = ((key, (value,)) in each for each in required)
+        if selector or (terms and all(terms)):
+            return notice
+    return None
 
 
 def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
@@ -87,9 +83,8 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
     notice = selected_spot(pod)
     if notice is None:
         return
-    warning = partial(Finding, severity=Severity.WARNING)
     if notice is AKS and not any(tolerates(each, AKS_TAINT) for each in pod.spec.tolerations or ()):
-        yield warning(
+        yield _warning(
             reason=UNTOLERATED_SPOT,
             path="spec.tolerations",
             message="each spot node of AKS has this taint, so the pod stays pending",
@@ -97,7 +92,7 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
         )
     grace = pod.spec.termination_grace_period_seconds
     if grace is not None and grace > notice.seconds:
-        yield warning(
+        yield _warning(
             reason=SHORT_NOTICE,
             path="spec.terminationGracePeriodSeconds",
             value=str(grace),
@@ -105,68 +100,53 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
             f"{notice.unless}",
         )
     for place in pod.apps if is_training else ():
-        text = _command_line(place)
-        saved_to = list(dict.fromkeys(_SAVES.findall(text)))
-        is_remote = _REMOTE.search(text) or any(
-            _outlives(pod, mount) for mount in place.container.volume_mounts or ()
-        )
-        if saved_to or _mounts_checkpoints(place):
-            for path in saved_to or [CHECKPOINTS]:
-                yield from _lost(pod, place, path)
-        elif _TRAINS.search(text) and not is_remote:
-            yield from _lost(pod, place, CHECKPOINTS)
+        for path in _saved_to(pod, place):
+            yield from _lost(pod, place, path)
 
 
-def _command_line(place: ContainerPlace) -> str:
-    """Return command and args, and variables as if they were flags: `CHECKPOINT_DIR` is like `--checkpoint_dir`."""
+def _saved_to(pod: Pod, place: ContainerPlace) -> list[str]:
+    """Return where the command line says that a training saves, else CHECKPOINTS unless it saves in an unknown place."""
     container = place.container
+    # Variables are read as if they were flags: `CHECKPOINT_DIR` is like `--checkpoint_dir`.
     variables = (f"--{each.name.lower()}={each.value}" for each in container.env or () if each.value)
-    return "\n".join((*(container.command or ()), *(container.args or ()), *variables))[:LONGEST_TEXT]
-
-
-def _mounts_checkpoints(place: ContainerPlace) -> bool:
-    return any(each.mount_path.rstrip("/") == CHECKPOINTS for each in place.container.volume_mounts or ())
-
-
-def _outlives(pod: Pod, mount: VolumeMount) -> bool:
-    """Whether the volume may outlive the node. One that the pod does not have comes from the object that makes it."""
-    volume = pod.volume_named(mount.name)
-    return volume is None or not (volume.empty_dir or volume.host_path or volume.secret)
+    text = "\n".join((*(container.command or ()), *(container.args or ()), *variables))[:LONGEST_TEXT]
+    mounts = container.volume_mounts or ()
+    volumes = [pod.volume_named(each.name) for each in mounts]
+    may_outlive = any(
+        each is None or not (each.empty_dir or each.host_path or each.secret) for each in volumes
+    )
+    is_unknown = may_outlive or _REMOTE.search(text) or not _TRAINS.search(text)
+    is_mounted = any(each.mount_path.rstrip("/") == CHECKPOINTS for each in mounts)
+    paths = list(dict.fromkeys(_SAVES.findall(text)))
+    return paths or ([CHECKPOINTS] if is_mounted or not is_unknown else [])
 
 
 def _lost(pod: Pod, place: ContainerPlace, path: str) -> Iterator[Finding]:
     """Warn of a path that an emptyDir or the container itself has. Other volumes may outlive the node."""
     mounts = [
-        (at, each)
-        for at, each in enumerate(place.container.volume_mounts or ())
+        each
+        for each in place.container.volume_mounts or ()
         if f"{path}/".startswith(f"{each.mount_path.rstrip('/')}/")
     ]
-    at, mount = max(mounts, key=lambda each: len(each[1].mount_path), default=(0, None))
-    volumes = pod.spec.volumes or ()
-    index = next((i for i, each in enumerate(volumes) if mount is not None and each.name == mount.name), None)
-    if mount is not None and (index is None or volumes[index].empty_dir is None):
-        return
-    claim = Json('{"claimName": "checkpoints"}')
-    if mount is not None:
-        why = f"volume {mount.name} is an emptyDir"
-        edits = (
-            Edit(f"spec.volumes[{index}].emptyDir"),
-            Edit(f"spec.volumes[{index}].persistentVolumeClaim", claim),
-        )
-        where = f"{place.path}.volumeMounts[{at}].mountPath"
+    mount = max(mounts, key=lambda each: len(each.mount_path), default=None)
+    volumes = {each.name: (at, each) for at, each in enumerate(pod.spec.volumes or ())}
+    at, name, why = "-", "checkpoints", "no volume is mounted there"
+    edits: Edits = ()
+    if mount is None:
+        mounted = Json(f'{{"name": "{name}", "mountPath": "{path}"}}')
+        edits = (Edit(f"{place.path}.volumeMounts[-]", mounted),)
+    elif mount.name in volumes and volumes[mount.name][1].empty_dir is not None:
+        at, name, why = str(volumes[mount.name][0]), mount.name, f"volume {mount.name} is an emptyDir"
     else:
-        why, where = "no volume is mounted there", place.path
-        volume = Json('{"name": "checkpoints", "persistentVolumeClaim": {"claimName": "checkpoints"}}')
-        mounted = Json(f'{{"name": "checkpoints", "mountPath": "{path}"}}')
-        edits = (Edit("spec.volumes[-]", volume), Edit(f"{place.path}.volumeMounts[-]", mounted))
-    yield Finding(
+        return
+    volume = Json(f'{{"name": "{name}", "persistentVolumeClaim": {{"claimName": "checkpoints"}}}}')
+    yield _warning(
         reason=LOST_WITH_NODE,
-        severity=Severity.WARNING,
-        path=where,
+        path=place.path,
         container=place.container.name,
         value=path,
         message=f"what is saved there is lost with the spot node: {why}",
-        choices=together(*edits),
+        choices=together(Edit(f"spec.volumes[{at}]", volume), *edits),
         is_example=True,
         remedy="mount a PersistentVolumeClaim there",
     )

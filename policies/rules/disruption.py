@@ -10,7 +10,6 @@ Without a deadline nothing is added: a pod that hangs would keep its node foreve
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 
 import msgspec
 
@@ -67,8 +66,7 @@ def mutate(patch: PodPatch, _options: DisruptionOptions, context: Context) -> It
 def check_workload(workload: Workload, _options: DisruptionOptions, context: Context) -> Iterator[Finding]:
     if context.budgets is None:
         return
-    labels = [(each.pod.metadata or Metadata()).labels or {} for each in workload.pods]
-    if not any(may_select(budget, each) for budget in context.budgets for each in labels):
+    if not any(_may_select_of(budget, workload) for budget in context.budgets):
         yield Finding(
             reason=NO_DISRUPTION_BUDGET,
             severity=Severity.WARNING,
@@ -109,87 +107,85 @@ class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
 
-    def evictable(self, pods: int) -> int:
-        """Return how many of these healthy pods may be evicted. Raises ValueError for an amount that is no number or percentage.
-
-        Percentages round up (k8s.io/kubernetes pkg/controller/disruption, getExpectedPodCount, v1.36).
-        """
+    def keeps_all(self, pods: int) -> bool:
+        """Whether none of these healthy pods may be evicted (pkg/controller/disruption, getExpectedPodCount, v1.36)."""
         if self.max_unavailable is not None:
-            return _of(self.max_unavailable, pods)
-        return pods - _of(self.min_available or 0, pods)
+            return _of(self.max_unavailable, pods) == 0
+        return _of(self.min_available or 0, pods) >= pods
 
 
 def _of(amount: int | str, pods: int) -> int:
-    return amount if isinstance(amount, int) else -(-int(amount.removesuffix("%")) * pods // 100)
+    """Return the amount in pods. Percentages round up; another text is 1, and the API server refuses it."""
+    percent = str(amount).removesuffix("%")
+    if not percent.isdecimal():
+        return 1
+    return -(-int(percent) * pods // 100) if isinstance(amount, str) else amount
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A workload, and the pods that it always has: the least of its autoscaler, if it has one."""
+    """A workload, and the pods that it always has: the least of its autoscaler (kind and name), if it has one."""
 
     workload: Workload
     least: int | None = None
     autoscaler: str = ""
-    """Its kind and name."""
 
     @property
     def title(self) -> str:
         return f"{self.workload.kind} {self.workload.name}"
 
-    def selected_by(self, selector: LabelSelector) -> bool:
-        labels = ((each.pod.metadata or Metadata()).labels or {} for each in self.workload.pods)
-        return any(may_select(selector, each) for each in labels)
-
     @property
     def pods(self) -> int:
-        return (
-            sum(each.count.running or 0 for each in self.workload.pods) if self.least is None else self.least
-        )
+        written = sum(each.count.running or 0 for each in self.workload.pods)
+        return written if self.least is None else self.least
 
 
 def check_budget(
     budget: DisruptionBudget, servers: Iterable[Server], mapping: ResourceMapping, *, are_all: bool
 ) -> Iterator[Finding]:
-    """Warn of a PodDisruptionBudget that blocks drains, by the workloads of its namespace; in every mode of the rule.
-
-    are_all: whether no other pods can be meant.
-    """
+    """Warn, in every mode, of a PodDisruptionBudget by the workloads of its namespace. are_all: no other pods can be meant."""
     servers = [each for each in servers if (each.workload.group, each.workload.kind) in SERVERS]
     on_gpus = [each for each in servers if _serves_on_gpus(each.workload, mapping)]
-    warning = partial(Finding, rule=ID, severity=Severity.WARNING)
-    selector = budget.selector
-    selected = [each for each in servers if selector is not None and each.selected_by(selector)]
-    if not selected and on_gpus and (are_all or selector is None):
-        yield warning(
+    selected = [
+        each for each in servers if budget.selector and _may_select_of(budget.selector, each.workload)
+    ]
+    if not selected and on_gpus and (are_all or budget.selector is None):
+        yield Finding(
+            rule=ID,
             reason=SELECTS_NO_POD,
+            severity=Severity.WARNING,
             path="spec.selector",
             message=f"selects no pod, so it protects none: {on_gpus[0].title} has other labels",
             remedy="set the labels of the pods",
         )
-    pods = sum(each.pods for each in selected)
-    if not pods or not any(each in on_gpus for each in selected):
+    pods, is_least = sum(each.pods for each in selected), budget.max_unavailable is None
+    if not (pods and budget.keeps_all(pods) and any(each in on_gpus for each in selected)):
         return
-    field, value = "maxUnavailable", budget.max_unavailable
-    if value is None:
-        field, value = "minAvailable", budget.min_available
-    try:
-        if budget.evictable(pods) > 0:
-            return
-    except ValueError:
-        return  # the API server refuses the amount
-    scaled = next((each.autoscaler for each in selected if each.autoscaler and field == "minAvailable"), "")
-    titles, edit = " and ".join(each.title for each in selected), Edit("spec.maxUnavailable", 1)
-    yield warning(
+    field, value = (
+        ("minAvailable", budget.min_available) if is_least else ("maxUnavailable", budget.max_unavailable)
+    )
+    titles = " and ".join(each.title for each in selected)
+    at_least = (
+        f" while {each.autoscaler} is at its least" for each in selected if each.autoscaler and is_least
+    )
+    instead = Edit("spec.maxUnavailable", 1)
+    yield Finding(
+        rule=ID,
         reason=BLOCKS_DRAINS,
+        severity=Severity.WARNING,
         path=f"spec.{field}",
         value=str(value),
-        message=f"a drain of a node never ends: none of the {pods} pods of {titles} may be evicted"
-        f"{scaled and f' while {scaled} is at its least'}",
-        choices=together(*(() if field == "maxUnavailable" else (Edit(f"spec.{field}"),)), edit),
+        message=f"a drain of a node never ends: none of the {pods} pods of {titles} may be evicted{next(at_least, '')}",
+        choices=together(Edit(f"spec.{field}"), instead) if is_least else together(instead),
     )
 
 
 def _serves_on_gpus(workload: Workload, mapping: ResourceMapping) -> bool:
     return any(may_serve(each.pod) and mapping.pod_requests_gpus(each.pod) for each in workload.pods)
+
+
+def _may_select_of(selector: LabelSelector, workload: Workload) -> bool:
+    labels = ((each.pod.metadata or Metadata()).labels or {} for each in workload.pods)
+    return any(may_select(selector, each) for each in labels)
 
 
 RULE = Rule(

@@ -123,10 +123,9 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     """
     if workload.target is None:
         return
-    is_hpa = workload.kind == "HorizontalPodAutoscaler"
-    field = "minReplicas" if is_hpa else "minReplicaCount"
-    least = value_at(workload.data, ("spec", field))
-    least = is_hpa + 0 if least is None else least
+    is_hpa, spec = workload.kind == "HorizontalPodAutoscaler", value_at(workload.data, ("spec",)) or {}
+    field, most = ("minReplicas", "maxReplicas") if is_hpa else ("minReplicaCount", "maxReplicaCount")
+    least = spec.get(field, 1 if is_hpa else 0)
     asking = [
         each.pod for each in workload.target.pods if context.resource_mapping.pod_requests_gpus(each.pod)
     ]
@@ -141,8 +140,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
             choices=together(Edit("spec.minReplicas", 1)),
             remedy="set minReplicas: 1, or put a queue before the server",
         )
-    most = value_at(workload.data, ("spec", "maxReplicas" if is_hpa else "maxReplicaCount"))
-    if load >= SLOW_SECONDS and least == 1 and most != 1:
+    if load >= SLOW_SECONDS and least == 1 and spec.get(most) != 1:
         yield _warning(
             reason=SCALES_FROM_ONE,
             path=f"spec.{field}",

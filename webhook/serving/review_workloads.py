@@ -49,7 +49,7 @@ def review_autoscaler(review: Review) -> ReviewResult:
     try:
         data = msgspec.json.decode(review.document(request.object))
         target = scale_target(*key, data)
-        if target is None or not (has_quota or target.is_thin):
+        if target is None or not (has_quota or target.least <= 1):
             return allow(review)
         stored = review.cluster.scaled(request.namespace, target, evaluator.deadline)
         if stored is None:

@@ -42,11 +42,6 @@ class ScaleTarget(msgspec.Struct, frozen=True):
     max_replicas: int
     least: int = 1
 
-    @property
-    def is_thin(self) -> bool:
-        """Whether one pod, or none, may be left."""
-        return self.least <= 1
-
     def path(self, namespace: str) -> str:
         prefix = _SCALED[self.group, self.kind]
         return api_path(prefix, "namespaces", namespace, plural(self.kind), self.name)

@@ -92,7 +92,7 @@ CLAIM = {"name": "out", "persistentVolumeClaim": {"claimName": "a"}}
     an_empty_dir=(
         {"args": ["--output-dir", "/out/run"], **OUT},
         [{"name": "out", "emptyDir": {}}],
-        [f'spec.containers[0].volumeMounts[0].mountPath (container "main") = "/out/run": {EMPTY_DIR}'],
+        [f'spec.containers[0] (container "main") = "/out/run": {EMPTY_DIR}'],
     ),
     a_claim=({"args": ["--output-dir", "/out/run"], **OUT}, [CLAIM], []),
     a_claim_of_its_stateful_set=({"args": ["--output-dir", "/out/run"], **OUT}, [], []),
@@ -101,7 +101,7 @@ CLAIM = {"name": "out", "persistentVolumeClaim": {"claimName": "a"}}
     checkpoints_by_name=(
         {"volumeMounts": [{"name": "out", "mountPath": "/checkpoints"}]},
         [{"name": "out", "emptyDir": {}}],
-        [f'spec.containers[0].volumeMounts[0].mountPath (container "main") = "/checkpoints": {EMPTY_DIR}'],
+        [f'spec.containers[0] (container "main") = "/checkpoints": {EMPTY_DIR}'],
     ),
     a_training_without_any_volume=(
         {"args": ["torchrun", "train.py"]},

@@ -317,7 +317,7 @@ def test_a_server_that_is_scaled_to_zero(
 
 
 SLOW = {"annotations": {LOAD: "90"}}
-STARTS_SLOWLY = {"startupProbe": {**READY, "periodSeconds": 10, "failureThreshold": 31}}
+STARTS_SLOWLY: JSON = {"startupProbe": {**READY, "periodSeconds": 10, "failureThreshold": 31}}
 
 
 def from_one(field: str, seconds: int) -> list[str]:

@@ -241,7 +241,7 @@ class Run:
             if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
-            findings = budget_findings(manifest, self._manifests, self._workloads, configuration)
+            findings = budget_findings(manifest, self._manifests, self._workloads, mapping)
             decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
@@ -269,7 +269,7 @@ class Run:
         scales = scale_target(*manifest.group_kind, manifest.data)
         if self._cluster is None or scales is None:
             return None
-        if not (scales.is_thin or by.quota_of(manifest.namespace)):
+        if not (scales.least <= 1 or by.quota_of(manifest.namespace)):
             return None
         stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
         if stored is None:

@@ -1,15 +1,14 @@
 """PodDisruptionBudgets of one run of `check`, by the workloads and the autoscalers among its documents."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
 import msgspec
 
 from policies.finding import Finding
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.label_selector import LabelSelector
 from policies.pods.workload import Workload
 from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_budget
-from webhook.configuration.loader import Configuration
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_context import Key
@@ -23,7 +22,7 @@ def budget_findings(
     manifest: Manifest,
     manifests: Sequence[Manifest],
     workloads: Mapping[tuple[str, *Key], Workload],
-    configuration: Configuration,
+    mapping: ResourceMapping,
 ) -> Iterator[Finding]:
     """Yield what there is to say of a PodDisruptionBudget; nothing of one that the API server rejects."""
     try:
@@ -39,22 +38,19 @@ def budget_findings(
     servers = [
         Server(workload, *scalers.get((workload.group, workload.kind, workload.name), ()))
         for (namespace, *_), workload in workloads.items()
-        if namespace == manifest.namespace and workload.pods
+        if namespace == manifest.namespace
     ]
-    shown = [each for each in beside if each.pods and each.group_kind in _OF_TEMPLATES]
-    labels = [(pod.metadata and pod.metadata.labels) or {} for each in shown for _, pod in each.pods]
     selector = budget.selector or LabelSelector()
-    may_be_met = (
-        any(map(selector.matches, labels))
-        or any(
-            map(is_placeholder, chain(selector.match_labels.values(), *(each.values() for each in labels)))
-        )
-        or any(each not in shown and _may_make_pods(each) for each in beside)
+    are_all = not any(map(is_placeholder, selector.match_labels.values())) and all(
+        _selects_none_of(selector, each) for each in beside
     )
-    yield from check_budget(budget, servers, configuration.resource_mapping, are_all=not may_be_met)
+    yield from check_budget(budget, servers, mapping, are_all=are_all)
 
 
-def _may_make_pods(manifest: Manifest) -> bool:
-    """Whether it makes pods with labels that nobody knows, or is of a kind that is not known, and not one of Kubernetes."""
+def _selects_none_of(selector: LabelSelector, manifest: Manifest) -> bool:
+    """Whether the document makes no pod that the selector may match. An unknown kind of Kubernetes itself makes none."""
+    if manifest.pods and manifest.group_kind in _OF_TEMPLATES:
+        labels = ((pod.metadata and pod.metadata.labels) or {} for _, pod in manifest.pods)
+        return not any(map(selector.matches, labels))
     is_of_others = "." in manifest.group.removesuffix(".k8s.io")
-    return bool(manifest.pods) or (is_of_others and not manifest.is_known)
+    return not manifest.pods and (manifest.is_known or not is_of_others)

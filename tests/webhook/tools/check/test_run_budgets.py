@@ -4,10 +4,13 @@ from typing import Any
 
 import yaml
 
-from tests.builders import JSON
+from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
 from tests.webhook.commands.checking import document
-from tests.webhook.tools.check.test_run_context import deployment, made
+
+
+def made(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
+    return manifest(api_version, kind, name, spec, **{"namespace": "ml", **metadata})
 
 
 def budget(app: str = "a", namespace: str = "ml", **spec: Any) -> JSON:
@@ -21,7 +24,8 @@ def scaler(least: int) -> JSON:
     return made("autoscaling/v2", "HorizontalPodAutoscaler", "a", spec)
 
 
-SERVER = deployment("a", 3)
+TEMPLATE = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [gpu_container()]}}
+SERVER = made("apps/v1", "Deployment", "a", {"replicas": 3, "template": TEMPLATE})
 PODS = made("v1", "Pod", "db", {"containers": [{"name": "db", "image": "db"}]}, labels={"app": "db"})
 OPERATED = made("postgresql.example.com/v1", "Cluster", "db", {})
 MONITOR = made("networking.k8s.io/v1", "Ingress", "a", {})
