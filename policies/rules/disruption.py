@@ -164,9 +164,7 @@ def check_budget(
         ("minAvailable", budget.min_available) if is_least else ("maxUnavailable", budget.max_unavailable)
     )
     titles = " and ".join(each.title for each in selected)
-    at_least = (
-        f" while {each.autoscaler} is at its least" for each in selected if each.autoscaler and is_least
-    )
+    least = (f"at the least, by {each.autoscaler}" for each in selected if each.autoscaler and is_least)
     instead = Edit("spec.maxUnavailable", 1)
     yield Finding(
         rule=ID,
@@ -174,7 +172,7 @@ def check_budget(
         severity=Severity.WARNING,
         path=f"spec.{field}",
         value=str(value),
-        message=f"a drain of a node never ends: none of the {pods} pods of {titles} may be evicted{next(at_least, '')}",
+        message=f"a drain of a node never ends: no pod of {titles} may be evicted ({pods} {next(least, 'in all')})",
         choices=together(Edit(f"spec.{field}"), instead) if is_least else together(instead),
     )
 

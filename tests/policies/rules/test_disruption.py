@@ -151,11 +151,11 @@ def said(spec: JSON, *servers: Server, are_all: bool = True) -> list[str]:
 
 
 def blocks(
-    field: str, value: str, pods: int, rest: str = "", advice: str = "set maxUnavailable: 1"
+    field: str, value: str, pods: int, why: str = "in all", advice: str = "set maxUnavailable: 1"
 ) -> list[str]:
     return [
-        f'spec.{field} = "{value}": {advice}; a drain of a node never ends: none of the {pods} pods of Deployment chat may be '
-        f"evicted{rest} [disruption]"
+        f'spec.{field} = "{value}": {advice}; a drain of a node never ends: no pod of Deployment chat may be evicted '
+        f"({pods} {why}) [disruption]"
     ]
 
 
@@ -176,7 +176,7 @@ INSTEAD = "remove minAvailable and set maxUnavailable: 1"
     the_least_of_its_autoscaler=(
         {"minAvailable": 2},
         2,
-        blocks("minAvailable", "2", 2, f" while {SCALER} is at its least", INSTEAD),
+        blocks("minAvailable", "2", 2, f"at the least, by {SCALER}", INSTEAD),
     ),
     fewer_than_its_least=({"minAvailable": 1}, 2, []),
     scaled_to_none=({"minAvailable": 1}, 0, []),
