@@ -130,12 +130,15 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
         each.pod for each in workload.target.pods if context.resource_mapping.pod_requests_gpus(each.pod)
     ]
     load = max((_slowness(pod, options, context) for pod in asking), default=0)
-    if load and least == 0 and is_hpa:
+    containers = (place.container for pod in asking for place in gpu_places(pod, context))
+    # A worker of a queue has no port, and its queue keeps the requests.
+    if least == 0 and is_hpa and (load or any(each.ports for each in containers)):
+        seconds = f", some {load} s" if load else ""
         yield _warning(
             reason=SCALES_TO_ZERO,
             path="spec.minReplicas",
             value="0",
-            message=f"the first request waits until a pod is placed and has loaded its model, some {load} s, and a Service "
+            message=f"the first request waits until a pod is placed and has loaded its model{seconds}, and a Service "
             "keeps no requests; Kubernetes before 1.37 refuses 0 by default",
             choices=together(Edit("spec.minReplicas", 1)),
             remedy="set minReplicas: 1, or put a queue before the server",

@@ -358,9 +358,19 @@ def from_one(field: str, seconds: int) -> list[str]:
     always_one=("HorizontalPodAutoscaler", {"maxReplicas": 1}, pod(gpu_container(), **SLOW), []),
     a_fast_server=("HorizontalPodAutoscaler", {}, pod(gpu_container(), annotations={LOAD: "59"}), []),
     nobody_knows=("HorizontalPodAutoscaler", {}, pod(gpu_container(readinessProbe=READY)), []),
+    a_port_to_zero=(
+        "HorizontalPodAutoscaler",
+        {"minReplicas": 0},
+        pod(gpu_container(ports=[{"containerPort": 8000}])),
+        [
+            'spec.minReplicas = "0": set minReplicas: 1, or put a queue before the server; the first request waits until a pod '
+            "is placed and has loaded its model, and a Service keeps no requests; Kubernetes before 1.37 refuses 0 by default"
+        ],
+    ),
+    a_worker_of_a_queue_to_zero=("HorizontalPodAutoscaler", {"minReplicas": 0}, pod(gpu_container()), []),
     without_gpus=("HorizontalPodAutoscaler", {}, pod(container(**STARTS_SLOWLY)), []),
 )
-def test_a_slow_server_that_is_scaled_from_one(kind: str, spec: JSON, scaled: JSON, want: list[str]) -> None:
+def test_a_server_that_is_left_one_pod_or_none(kind: str, spec: JSON, scaled: JSON, want: list[str]) -> None:
     made = view(scaled)
     target = Workload("apps", "Deployment", "team", {}, (WorkloadPods("spec", made, PodCount(), made),))
     scaler = Workload("autoscaling", kind, "team", {"spec": spec}, (), target)
