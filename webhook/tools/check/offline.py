@@ -241,6 +241,7 @@ class Run:
             if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
+            mapping = configuration.resource_mapping
             findings = budget_findings(manifest, self._manifests, self._workloads, mapping)
             decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
         if kind == CLAIM and stored is None:
