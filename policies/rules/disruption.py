@@ -3,14 +3,17 @@
 Reads:   what max-runtime reads of a pod; of a workload spec.replicas, and the PodDisruptionBudgets of its namespace.
 Adds:    to a GPU pod that runs to completion and has a deadline, its own or that of the object that makes it, the annotations
          `karpenter.sh/do-not-disrupt: "true"` and `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"`, unless it has them.
-Warns:   of a workload with several replicas of a server on GPUs that no PodDisruptionBudget selects.
+Warns:   of a workload with several replicas of a server on GPUs that no PodDisruptionBudget selects; in every mode, of a
+         PodDisruptionBudget that lets no pod of such a server be evicted, and of one that selects no pod.
 
 Without a deadline nothing is added: a pod that hangs would keep its node forever. `mode` is disabled by default.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from policies.finding import Finding, Reason, Severity
+import msgspec
+
+from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import DO_NOT_DISRUPT, SAFE_TO_EVICT
 from policies.pods.field_paths import value_at
@@ -23,6 +26,8 @@ from policies.rules.max_runtime import runs_to_completion
 from policies.rules.spot import may_serve
 
 NO_DISRUPTION_BUDGET = Reason("NoDisruptionBudget", "no PodDisruptionBudget selects the replicas of a server")
+BLOCKS_DRAINS = Reason("BlocksDrains", "a PodDisruptionBudget lets no pod of a server be evicted")
+SELECTS_NO_POD = Reason("SelectsNoPod", "a PodDisruptionBudget selects no pod")
 
 ID = "disruption"
 ADDED = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}
@@ -61,8 +66,7 @@ def mutate(patch: PodPatch, _options: DisruptionOptions, context: Context) -> It
 def check_workload(workload: Workload, _options: DisruptionOptions, context: Context) -> Iterator[Finding]:
     if context.budgets is None:
         return
-    labels = [(each.pod.metadata or Metadata()).labels or {} for each in workload.pods]
-    if not any(may_select(budget, each) for budget in context.budgets for each in labels):
+    if not any(_may_select_of(budget, workload) for budget in context.budgets):
         yield Finding(
             reason=NO_DISRUPTION_BUDGET,
             severity=Severity.WARNING,
@@ -81,7 +85,7 @@ def may_stop_at_once(workload: Workload, mapping: ResourceMapping) -> bool:
         and type(replicas) is int
         and replicas > 1
         and not workload.metadata.controlled_by
-        and any(may_serve(each.pod) and mapping.pod_requests_gpus(each.pod) for each in workload.pods)
+        and _serves_on_gpus(workload, mapping)
     )
 
 
@@ -96,9 +100,95 @@ def may_select(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     ) and all(each.matches(labels) or is_unknown(each.key) for each in selector.match_expressions)
 
 
+class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
+    """The spec of a PodDisruptionBudget. Without selector it selects no pod."""
+
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+    def keeps_all(self, pods: int) -> bool:
+        """Whether none of these healthy pods may be evicted (pkg/controller/disruption, getExpectedPodCount, v1.36)."""
+        if self.max_unavailable is not None:
+            return _of(self.max_unavailable, pods) == 0
+        return _of(self.min_available or 0, pods) >= pods
+
+
+def _of(amount: int | str, pods: int) -> int:
+    """Return the amount in pods. Percentages round up; another text is 1, and the API server refuses it."""
+    percent = str(amount).removesuffix("%")
+    if not percent.isdecimal():
+        return 1
+    return -(-int(percent) * pods // 100) if isinstance(amount, str) else amount
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A workload, and the pods that it always has: the least of its autoscaler (kind and name), if it has one."""
+
+    workload: Workload
+    least: int | None = None
+    autoscaler: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.workload.kind} {self.workload.name}"
+
+    @property
+    def pods(self) -> int:
+        written = sum(each.count.running or 0 for each in self.workload.pods)
+        return written if self.least is None else self.least
+
+
+def check_budget(
+    budget: DisruptionBudget, servers: Iterable[Server], mapping: ResourceMapping, *, are_all: bool
+) -> Iterator[Finding]:
+    """Warn, in every mode, of a PodDisruptionBudget by the workloads of its namespace. are_all: no other pods can be meant."""
+    servers = [each for each in servers if (each.workload.group, each.workload.kind) in SERVERS]
+    on_gpus = [each for each in servers if _serves_on_gpus(each.workload, mapping)]
+    selected = [
+        each for each in servers if budget.selector and _may_select_of(budget.selector, each.workload)
+    ]
+    if not selected and on_gpus and (are_all or budget.selector is None):
+        yield Finding(
+            rule=ID,
+            reason=SELECTS_NO_POD,
+            severity=Severity.WARNING,
+            path="spec.selector",
+            message=f"selects no pod, so it protects none: {on_gpus[0].title} has other labels",
+            remedy="set the labels of the pods",
+        )
+    pods, is_least = sum(each.pods for each in selected), budget.max_unavailable is None
+    if not (pods and budget.keeps_all(pods) and any(each in on_gpus for each in selected)):
+        return
+    field, value = (
+        ("minAvailable", budget.min_available) if is_least else ("maxUnavailable", budget.max_unavailable)
+    )
+    titles = " and ".join(each.title for each in selected)
+    least = (f"at the least, by {each.autoscaler}" for each in selected if each.autoscaler and is_least)
+    instead = Edit("spec.maxUnavailable", 1)
+    yield Finding(
+        rule=ID,
+        reason=BLOCKS_DRAINS,
+        severity=Severity.WARNING,
+        path=f"spec.{field}",
+        value=str(value),
+        message=f"a drain of a node never ends: no pod of {titles} may be evicted ({pods} {next(least, 'in all')})",
+        choices=together(Edit(f"spec.{field}"), instead) if is_least else together(instead),
+    )
+
+
+def _serves_on_gpus(workload: Workload, mapping: ResourceMapping) -> bool:
+    return any(may_serve(each.pod) and mapping.pod_requests_gpus(each.pod) for each in workload.pods)
+
+
+def _may_select_of(selector: LabelSelector, workload: Workload) -> bool:
+    labels = ((each.pod.metadata or Metadata()).labels or {} for each in workload.pods)
+    return any(may_select(selector, each) for each in labels)
+
+
 RULE = Rule(
     id=ID,
-    reasons=(NO_DISRUPTION_BUDGET,),
+    reasons=(NO_DISRUPTION_BUDGET, BLOCKS_DRAINS, SELECTS_NO_POD),
     summary="pods that end by themselves are not moved before, and servers have a PodDisruptionBudget",
     options=DisruptionOptions,
     mutate=mutate,

@@ -6,7 +6,8 @@ Denies:  names of resources that mean GPUs and that the API server refuses (`gpu
          of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.36.3).
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
          annotations that are misspelt, written as labels, on a Deployment instead of its pods, or on a pod that requests no GPU,
-         or whose rule is off; of a Job in API group apps.
+         or whose rule is off; of a Job in API group apps; of a GPU pod that selects spot nodes, a grace period longer than their
+         notice, what a training saves where it is lost with the node, and on AKS a missing toleration.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
 """
@@ -28,8 +29,10 @@ from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
 from policies.pods.field_paths import Parts, annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Metadata, Pod, ResourceList
+from policies.pods.spot_nodes import LOST_WITH_NODE, SHORT_NOTICE, UNTOLERATED_SPOT, spot_findings
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
+from policies.rules.spot import may_serve
 
 UNKNOWN_ANNOTATION = Reason(
     "UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read", uncovers=True
@@ -116,6 +119,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
     if context.surely_requests_gpus(pod):
+        yield from spot_findings(pod, is_training=context.owner.completes or not may_serve(pod))
         yield from _of_rules_that_are_off(pod, context)
     elif not context.resource_mapping.pod_requests_gpus(pod):
         yield from _without_gpus(pod, context)
@@ -347,6 +351,9 @@ RULE = Rule(
         INVALID_RESOURCE_NAME,
         UNKNOWN_RESOURCE_NAME,
         MISPLACED_FIELD,
+        UNTOLERATED_SPOT,
+        SHORT_NOTICE,
+        LOST_WITH_NODE,
     ),
     summary="resources, annotations and fields are written where something reads them",
     check=check,

@@ -10,7 +10,7 @@ Adds:    to containers that request a GPU and have a probe but no startupProbe o
 Denies:  a load time that is not a number of seconds.
 Warns:   of a sidecar's livenessProbe that could kill it: a startupProbe there would hold back the containers after it; of a
          startupProbe that kills before the load time that the annotation declares, and of such a time without any probe; of a
-         HorizontalPodAutoscaler that scales such a server to zero.
+         HorizontalPodAutoscaler that scales such a server to zero, and of an autoscaler that scales a slow one from 1.
 
 A container with a startupProbe stays unchanged. So a second pass changes nothing.
 """
@@ -43,10 +43,15 @@ from policies.rule import Context, Rule, RuleOptions
 
 PROBE_KILLS_LOADING = Reason("ProbeKillsLoading", "a probe kills the container before its model is loaded")
 SCALES_TO_ZERO = Reason("ScalesToZero", "the first request waits until a model is loaded")
+SCALES_FROM_ONE = Reason(
+    "ScalesFromOne", "one pod serves all requests until a second one has loaded its model"
+)
 
 ID = "readiness-delay"
 _warning = partial(Finding, severity=Severity.WARNING)
 DAY = 86_400
+SLOW_SECONDS = 60
+"""Load time from which an autoscaler must not rely on one pod. A HorizontalPodAutoscaler decides every 15 s."""
 MIB = 2**20
 STARTUP_PERIOD_SECONDS = 10
 
@@ -112,22 +117,52 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
 
 
 def check_workload(workload: Workload, options: ReadinessDelayOptions, context: Context) -> Iterator[Finding]:
-    """Warn of an autoscaler with `minReplicas: 0` (in Kubernetes by default since 1.37) over a server whose model takes time."""
-    target, least = workload.target, value_at(workload.data, ("spec", "minReplicas"))
-    if target is None or least != 0 or workload.kind != "HorizontalPodAutoscaler":
+    """Warn of an autoscaler over a server whose model takes time: of an HPA to zero, and of one from 1 if that is long.
+
+    `minReplicas: 0` is accepted by default since Kubernetes 1.37. KEDA scales to zero by events, which wait.
+    """
+    if workload.target is None:
         return
-    asking = (pods.pod for pods in target.pods if context.resource_mapping.pod_requests_gpus(pods.pod))
-    loads = [load for pod in asking if isinstance(load := expected_load_seconds(pod, options), int)]
-    if loads:
+    is_hpa, spec = workload.kind == "HorizontalPodAutoscaler", value_at(workload.data, ("spec",)) or {}
+    field, most = ("minReplicas", "maxReplicas") if is_hpa else ("minReplicaCount", "maxReplicaCount")
+    least = spec.get(field, 1 if is_hpa else 0)
+    asking = [
+        each.pod for each in workload.target.pods if context.resource_mapping.pod_requests_gpus(each.pod)
+    ]
+    load = max((_slowness(pod, options, context) for pod in asking), default=0)
+    containers = (place.container for pod in asking for place in gpu_places(pod, context))
+    # A worker of a queue has no port, and its queue keeps the requests.
+    if least == 0 and is_hpa and (load or any(each.ports for each in containers)):
+        seconds = f", some {load} s" if load else ""
         yield _warning(
             reason=SCALES_TO_ZERO,
             path="spec.minReplicas",
             value="0",
-            message=f"the first request waits until a pod is placed and has loaded its model, some {max(loads)} s, and a Service "
-            "keeps no requests",
+            message=f"the first request waits until a pod is placed and has loaded its model{seconds}, and a Service "
+            "keeps no requests; Kubernetes before 1.37 refuses 0 by default",
             choices=together(Edit("spec.minReplicas", 1)),
             remedy="set minReplicas: 1, or put a queue before the server",
         )
+    if load >= SLOW_SECONDS and least == 1 and spec.get(most) != 1:
+        yield _warning(
+            reason=SCALES_FROM_ONE,
+            path=f"spec.{field}",
+            value="1",
+            message=f"one pod serves all requests for the {load} s in which a second one loads its model, and none does while it "
+            "is replaced",
+            choices=together(Edit(f"spec.{field}", 2)),
+        )
+
+
+def _slowness(pod: Pod, options: ReadinessDelayOptions, context: Context) -> int:
+    """Return the seconds that the model loads, else those that the probes give it; 0 if neither is known."""
+    load = expected_load_seconds(pod, options)
+    if isinstance(load, int):
+        return load
+    containers = [place.container for place in gpu_places(pod, context)]
+    startup = (first_kill(each.startup_probe) for each in containers if each.startup_probe)
+    delays = (each.readiness_probe.initial_delay_seconds or 0 for each in containers if each.readiness_probe)
+    return max((*startup, *delays), default=0)
 
 
 @lru_cache(maxsize=1024)
@@ -226,7 +261,13 @@ def startup_probe(source: Probe, delay: int) -> Probe:
 
 RULE = Rule(
     id=ID,
-    reasons=(INVALID_ANNOTATION, INEFFECTIVE_ANNOTATION, PROBE_KILLS_LOADING, SCALES_TO_ZERO),
+    reasons=(
+        INVALID_ANNOTATION,
+        INEFFECTIVE_ANNOTATION,
+        PROBE_KILLS_LOADING,
+        SCALES_TO_ZERO,
+        SCALES_FROM_ONE,
+    ),
     summary="traffic and probes wait until the model is loaded",
     options=ReadinessDelayOptions,
     mutate=mutate,

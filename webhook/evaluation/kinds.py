@@ -3,6 +3,7 @@
 POD = ("", "Pod")
 RESOURCE_QUOTA = ("", "ResourceQuota")
 LIMIT_RANGE = ("", "LimitRange")
+DISRUPTION_BUDGET = ("policy", "PodDisruptionBudget")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
 ADVISED = frozenset({RESOURCE_QUOTA, LIMIT_RANGE, CLAIM_TEMPLATE})

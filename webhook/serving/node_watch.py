@@ -38,15 +38,15 @@ class NodeWatch:
         self._api = api
         self._keys = keys
         self._nodes: _Nodes | None = None
-        self._pools: tuple[LabelKeys, tuple[NodeOffer, ...]] | None = None
+        self._pools: tuple[NodeOffer, ...] | None = None
         self._pools_read = 0.0
 
     def facts(self) -> NodeFacts | None:
         """Return the facts about all nodes and NodePools. None while they are incomplete."""
         nodes, pools = self._nodes, self._pools
-        if nodes is None or pools is None or pools[0] != nodes.keys or not nodes.informer.is_current:
+        if nodes is None or pools is None or not nodes.informer.is_current:
             return None
-        return nodes.facts(pools[1])
+        return nodes.facts(pools)
 
     def index(self) -> NodeIndex:
         """Return the nodes by name. Empty before the first list, and while the watch is silent."""
@@ -64,17 +64,16 @@ class NodeWatch:
                 if self._nodes is not None:
                     self._nodes.stopping.set()
                 self._nodes = _Nodes(self._api, keys)
-                self._pools_read = 0.0
             if not self._pools_read or monotonic() - self._pools_read > POOL_SECONDS:
-                self._read_pools(keys)
+                self._read_pools()
             stopping.wait(LOOK_SECONDS)
         if self._nodes is not None:
             self._nodes.stopping.set()
 
-    def _read_pools(self, keys: LabelKeys) -> None:
+    def _read_pools(self) -> None:
         self._pools_read = monotonic()
         try:
-            self._pools = keys, tuple(node_pools(self._api))
+            self._pools = tuple(node_pools(self._api))
         except (errors.ApiError, msgspec.MsgspecError) as error:
             self._pools = None
             log.warning("classes without nodes cannot be warned about: node pools: %s", error)

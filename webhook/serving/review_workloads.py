@@ -42,14 +42,14 @@ def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
 
 
 def review_autoscaler(review: Review) -> ReviewResult:
-    """Advise on an autoscaler by its target, which is read only if the namespace has a quota, or it scales to zero."""
+    """Advise on an autoscaler by its target, which is read only if the namespace has a quota, or it may scale to 1 or to zero."""
     request, key, evaluator = review.request, review.request.kind.key, review.evaluator
     policy, quota = review.policy(), evaluator.quota_of(request.namespace)
     has_quota = quota is not None and quota.ledger() is not None
     try:
         data = msgspec.json.decode(review.document(request.object))
         target = scale_target(*key, data)
-        if target is None or not (has_quota or target.to_zero):
+        if target is None or not (has_quota or target.least <= 1):
             return allow(review)
         stored = review.cluster.scaled(request.namespace, target, evaluator.deadline)
         if stored is None:

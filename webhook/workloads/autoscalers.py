@@ -1,4 +1,4 @@
-"""Which workload an autoscaler scales, and its maximum of replicas.
+"""Which workload an autoscaler scales, and its least and most replicas.
 
 A ClusterRole lets the webhook read the kinds in `_SCALED`. All of them count replicas in `spec.replicas`.
 """
@@ -34,13 +34,13 @@ SCALED_RESOURCES = tuple((group, plural(kind)) for group, kind in _SCALED)
 
 
 class ScaleTarget(msgspec.Struct, frozen=True):
-    """The workload that an autoscaler scales to at most `max_replicas`. `to_zero`: an HPA may scale it to zero."""
+    """The workload that an autoscaler scales to at most `max_replicas`, and at least to `least`."""
 
     group: str
     kind: str
     name: str
     max_replicas: int
-    to_zero: bool = False
+    least: int = 1
 
     def path(self, namespace: str) -> str:
         prefix = _SCALED[self.group, self.kind]
@@ -73,6 +73,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     min_replicas: int | None = None
     max_replicas: int = 0
     max_replica_count: int | None = None
+    min_replica_count: int | None = None
 
 
 # Several threads must not be the first to use the type; see `quota/ledger_objects.py`.
@@ -88,11 +89,13 @@ def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
     except msgspec.ValidationError:
         return None
     target, max_replicas = spec.scale_target_ref, spec.max_replicas
+    least = 1 if spec.min_replicas is None else spec.min_replicas
     version = target.api_version or ""
     if (group, kind) == SCALED_OBJECT:
         max_replicas = _KEDA_MAX_REPLICAS if spec.max_replica_count is None else spec.max_replica_count
+        least = spec.min_replica_count or 0
         version = version or "apps/v1"
     group_and_kind = version.rpartition("/")[0], target.kind
     if group_and_kind not in _SCALED or max_replicas <= 0:
         return None
-    return ScaleTarget(*group_and_kind, target.name, max_replicas, to_zero=spec.min_replicas == 0)
+    return ScaleTarget(*group_and_kind, target.name, max_replicas, least)

@@ -9,7 +9,15 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
-from policies.rules.disruption import DisruptionOptions, check_workload, may_stop_at_once, mutate
+from policies.rules.disruption import (
+    DisruptionBudget,
+    DisruptionOptions,
+    Server,
+    check_budget,
+    check_workload,
+    may_stop_at_once,
+    mutate,
+)
 from tests.builders import (
     JSON,
     apply,
@@ -130,3 +138,74 @@ def test_servers_without_a_budget(
             "replicas at once: no PodDisruptionBudget selects them",
         )
     ]
+
+
+CHAT = {"matchLabels": {"app": "chat"}}
+SCALER = "HorizontalPodAutoscaler chat"
+
+
+def said(spec: JSON, *servers: Server, are_all: bool = True) -> list[str]:
+    budget = msgspec.convert(spec, DisruptionBudget)
+    found = check_budget(budget, servers, context().resource_mapping, are_all=are_all)
+    return [each.sentence() for each in found]
+
+
+def blocks(
+    field: str, value: str, pods: int, why: str = "in all", advice: str = "set maxUnavailable: 1"
+) -> list[str]:
+    return [
+        f'spec.{field} = "{value}": {advice}; a drain of a node never ends: no pod of Deployment chat may be evicted '
+        f"({pods} {why}) [disruption]"
+    ]
+
+
+INSTEAD = "remove minAvailable and set maxUnavailable: 1"
+
+
+@cases(
+    ("spec", "least", "want"),
+    no_pod_may_go=({"maxUnavailable": 0}, None, blocks("maxUnavailable", "0", 3)),
+    no_percent_may_go=({"maxUnavailable": "0%"}, None, blocks("maxUnavailable", "0%", 3)),
+    a_part_of_a_pod_is_one=({"maxUnavailable": "1%"}, None, []),
+    all_must_stay=({"minAvailable": "100%"}, None, blocks("minAvailable", "100%", 3, advice=INSTEAD)),
+    as_many_as_there_are=({"minAvailable": 3}, None, blocks("minAvailable", "3", 3, advice=INSTEAD)),
+    more_than_there_are=({"minAvailable": 4}, None, blocks("minAvailable", "4", 3, advice=INSTEAD)),
+    rounded_up_to_all=({"minAvailable": "67%"}, None, blocks("minAvailable", "67%", 3, advice=INSTEAD)),
+    one_may_go=({"minAvailable": "66%"}, None, []),
+    two_must_stay=({"minAvailable": 2}, None, []),
+    the_least_of_its_autoscaler=(
+        {"minAvailable": 2},
+        2,
+        blocks("minAvailable", "2", 2, f"at the least, by {SCALER}", INSTEAD),
+    ),
+    fewer_than_its_least=({"minAvailable": 1}, 2, []),
+    scaled_to_none=({"minAvailable": 1}, 0, []),
+    neither=({}, None, []),
+    no_number=({"minAvailable": "some"}, None, []),
+)
+def test_budgets_that_block_drains(spec: JSON, least: int | None, want: list[str]) -> None:
+    chat = Server(workload(server(3)), least, SCALER if least is not None else "")
+
+    assert said({"selector": CHAT, **spec}, chat) == want
+
+
+OTHER_LABELS = [
+    "spec.selector: set the labels of the pods; selects no pod, so it protects none: Deployment chat has other labels "
+    "[disruption]"
+]
+
+
+@cases(
+    ("spec", "document", "are_all", "want"),
+    of_other_pods=({"selector": {"matchLabels": {"app": "caht"}}}, server(), True, OTHER_LABELS),
+    of_pods_that_may_be_elsewhere=({"selector": {"matchLabels": {"app": "caht"}}}, server(), False, []),
+    without_a_selector=({}, server(), False, OTHER_LABELS),
+    of_all_pods=({"selector": {}}, server(), True, []),
+    of_a_server_without_gpus=({"selector": CHAT}, server(containers=[container()]), True, []),
+    of_a_run=({"selector": CHAT}, server(restartPolicy="Never"), True, []),
+    of_a_group=({"selector": OF_A_GROUP, "maxUnavailable": 1}, LWS, True, []),
+)
+def test_what_a_budget_selects(spec: JSON, document: JSON, are_all: bool, want: list[str]) -> None:
+    assert said({"maxUnavailable": 0, **spec}, Server(workload(document)), are_all=are_all)[:1] == (
+        want or blocks("maxUnavailable", "0", 2) * ("selector" in spec and spec["selector"] == {})
+    )

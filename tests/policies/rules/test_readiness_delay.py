@@ -288,6 +288,7 @@ def test_startup_probe_never_kills_before_the_delay_has_passed(delay: int) -> No
         ["90 s"],
     ),
     one_stays=(1, "HorizontalPodAutoscaler", [gpu_container()], []),
+    two_stay=(2, "HorizontalPodAutoscaler", [gpu_container(), gpu_container()], []),
     another_autoscaler=(0, "ScaledObject", [gpu_container()], []),
     without_gpus=(0, "HorizontalPodAutoscaler", [container()], []),
 )
@@ -308,11 +309,75 @@ def test_a_server_that_is_scaled_to_zero(
     assert [(each.message, each.remedy) for each in found] == [
         (
             f"the first request waits until a pod is placed and has loaded its model, some {load}, and a Service keeps no "
-            "requests",
+            "requests; Kubernetes before 1.37 refuses 0 by default",
             "set minReplicas: 1, or put a queue before the server",
         )
         for load in want
     ]
+
+
+SLOW = {"annotations": {LOAD: "90"}}
+STARTS_SLOWLY: JSON = {"startupProbe": {**READY, "periodSeconds": 10, "failureThreshold": 31}}
+
+
+def from_one(field: str, seconds: int) -> list[str]:
+    return [
+        f'spec.{field} = "1": set {field}: 2; one pod serves all requests for the {seconds} s in which a second one loads its '
+        "model, and none does while it is replaced"
+    ]
+
+
+@cases(
+    ("kind", "spec", "scaled", "want"),
+    the_default_of_an_hpa=(
+        "HorizontalPodAutoscaler",
+        {"maxReplicas": 4},
+        pod(gpu_container(), **SLOW),
+        from_one("minReplicas", 90),
+    ),
+    as_its_startup_probe_says=(
+        "HorizontalPodAutoscaler",
+        {"minReplicas": 1, "maxReplicas": 4},
+        pod(gpu_container(**STARTS_SLOWLY)),
+        from_one("minReplicas", 300),
+    ),
+    as_its_readiness_probe_says=(
+        "HorizontalPodAutoscaler",
+        {"minReplicas": 1, "maxReplicas": 4},
+        pod(gpu_container(readinessProbe={**READY, "initialDelaySeconds": 240})),
+        from_one("minReplicas", 240),
+    ),
+    of_keda=(
+        "ScaledObject",
+        {"minReplicaCount": 1},
+        pod(gpu_container(), **SLOW),
+        from_one("minReplicaCount", 90),
+    ),
+    keda_scales_to_zero_by_default=("ScaledObject", {}, pod(gpu_container(), **SLOW), []),
+    from_two=("HorizontalPodAutoscaler", {"minReplicas": 2}, pod(gpu_container(), **SLOW), []),
+    always_one=("HorizontalPodAutoscaler", {"maxReplicas": 1}, pod(gpu_container(), **SLOW), []),
+    a_fast_server=("HorizontalPodAutoscaler", {}, pod(gpu_container(), annotations={LOAD: "59"}), []),
+    nobody_knows=("HorizontalPodAutoscaler", {}, pod(gpu_container(readinessProbe=READY)), []),
+    a_port_to_zero=(
+        "HorizontalPodAutoscaler",
+        {"minReplicas": 0},
+        pod(gpu_container(ports=[{"containerPort": 8000}])),
+        [
+            'spec.minReplicas = "0": set minReplicas: 1, or put a queue before the server; the first request waits until a pod '
+            "is placed and has loaded its model, and a Service keeps no requests; Kubernetes before 1.37 refuses 0 by default"
+        ],
+    ),
+    a_worker_of_a_queue_to_zero=("HorizontalPodAutoscaler", {"minReplicas": 0}, pod(gpu_container()), []),
+    without_gpus=("HorizontalPodAutoscaler", {}, pod(container(**STARTS_SLOWLY)), []),
+)
+def test_a_server_that_is_left_one_pod_or_none(kind: str, spec: JSON, scaled: JSON, want: list[str]) -> None:
+    made = view(scaled)
+    target = Workload("apps", "Deployment", "team", {}, (WorkloadPods("spec", made, PodCount(), made),))
+    scaler = Workload("autoscaling", kind, "team", {"spec": spec}, (), target)
+
+    found = list(check_workload(scaler, ReadinessDelayOptions(), context()))
+
+    assert [each.sentence() for each in found] == want
 
 
 @cases(

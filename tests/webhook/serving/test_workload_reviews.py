@@ -117,10 +117,12 @@ def test_autoscalers(kind: JSON, document: JSON, stored: Any, want: str | None) 
     assert (response.allowed, response.warnings) == (True, want and (f"{kind['kind']} team/chat: {want}",))
 
 
-def test_the_target_is_read_only_where_there_is_a_quota() -> None:
+def test_without_a_quota_the_target_is_read_only_if_one_pod_may_be_left() -> None:
     served, reads = scaling(Served(), deployment(1))
+    at_least_two = scaler()
+    at_least_two["spec"]["minReplicas"] = 2
 
-    assert served.validate(scaler(), kind=HPA, namespace="elsewhere").warnings is None
+    assert served.validate(at_least_two, kind=HPA, namespace="elsewhere").warnings is None
     assert reads == []
     assert served.validate(scaler(), kind=HPA).warnings is not None
     assert reads == READS
@@ -129,18 +131,24 @@ def test_the_target_is_read_only_where_there_is_a_quota() -> None:
 LOADS = {"gpu-admission.dev/model-load-seconds": "300"}
 TO_ZERO = (
     'spec.minReplicas = "0": set minReplicas: 1, or put a queue before the server; the first request waits until a pod is placed '
-    "and has loaded its model, some 300 s, and a Service keeps no requests [readiness-delay]"
+    "and has loaded its model, some 300 s, and a Service keeps no requests; Kubernetes before 1.37 refuses 0 by default "
+    "[readiness-delay]"
+)
+FROM_ONE = (
+    'spec.minReplicas = "1": set minReplicas: 2; one pod serves all requests for the 300 s in which a second one loads its '
+    "model, and none does while it is replaced [readiness-delay]"
 )
 
 
 @cases(
     ("least", "annotations", "want"),
     a_model_that_loads=(0, LOADS, TO_ZERO),
-    one_stays=(1, LOADS, None),
-    the_default_is_one=(None, LOADS, None),
+    two_stay=(2, LOADS, None),
+    one_stays=(1, LOADS, FROM_ONE),
+    the_default_is_one=(None, LOADS, FROM_ONE),
     no_load_time_is_known=(0, {}, None),
 )
-def test_an_autoscaler_that_scales_a_server_to_zero(
+def test_an_autoscaler_that_leaves_a_server_one_pod_or_none(
     least: int | None, annotations: dict[str, str], want: str | None
 ) -> None:
     stored = deployment(1)

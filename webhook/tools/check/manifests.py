@@ -23,7 +23,7 @@ from webhook.configuration.documents import GROUP, QUOTA, TEAM, LocatedProblem
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.evaluation.kinds import ADVISED, CLAIM
+from webhook.evaluation.kinds import ADVISED, CLAIM, DISRUPTION_BUDGET
 from webhook.tools.check.placeholders import has_parameters, is_placeholder, is_template, undecided_amounts
 from webhook.tools.check.sources import (
     ReadResult,
@@ -40,7 +40,7 @@ _NULLS = dict.fromkeys(("limits", "requests", "overhead"), 0) | dict.fromkeys(
 )
 """What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
 
-_OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA), (GROUP, TEAM)}
+_OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, DISRUPTION_BUDGET, *AUTOSCALERS, (GROUP, QUOTA), (GROUP, TEAM)}
 """Kinds that are checked, besides workloads."""
 
 _CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)

@@ -35,11 +35,12 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM, VALIDATED_ITSELF
+from webhook.evaluation.kinds import ADVISED, CLAIM, DISRUPTION_BUDGET, VALIDATED_ITSELF
 from webhook.evaluation.workloads import EvaluatedPod, as_workload, evaluate_autoscaler, given, templates_of
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
+from webhook.tools.check.run_budgets import budget_findings
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import workload_pods
 from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAINER, runtime_of, with_runtime
@@ -172,9 +173,10 @@ class Run:
         self._workloads: dict[tuple[str, *run_context.Key], Workload] = {}
 
     def results(self) -> list[ManifestResult]:
-        """Return the results in the order of the documents. Autoscalers are evaluated last: they scale other documents."""
+        """Return the results in the order of the documents. What names or selects other documents is evaluated last."""
         places = range(len(self._manifests))
-        ordered = sorted(places, key=lambda at: self._manifests[at].group_kind in AUTOSCALERS)
+        last = {*AUTOSCALERS, DISRUPTION_BUDGET}
+        ordered = sorted(places, key=lambda at: self._manifests[at].group_kind in last)
         results = {at: self._evaluate(self._manifests[at]) for at in ordered}
         return [results[at] for at in places]
 
@@ -238,6 +240,10 @@ class Run:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
             if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
+        if kind == DISRUPTION_BUDGET:
+            mapping = configuration.resource_mapping
+            findings = budget_findings(manifest, self._manifests, self._workloads, mapping)
+            decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
         found = (each for decision in decisions for each in _as_known(decision, quota).violations)
@@ -264,7 +270,7 @@ class Run:
         scales = scale_target(*manifest.group_kind, manifest.data)
         if self._cluster is None or scales is None:
             return None
-        if not (scales.to_zero or by.quota_of(manifest.namespace)):
+        if not (scales.least <= 1 or by.quota_of(manifest.namespace)):
             return None
         stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
         if stored is None:

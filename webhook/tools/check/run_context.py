@@ -56,7 +56,7 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.references import quota_problems
 from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.evaluation.kinds import LIMIT_RANGE
+from webhook.evaluation.kinds import DISRUPTION_BUDGET, LIMIT_RANGE
 from webhook.tools.check.manifests import Manifest, whole_definition
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_teams import RunTeam, run_teams
@@ -102,7 +102,7 @@ def budgets_of(
     """Return a function: of a namespace, the selectors of its PodDisruptionBudgets, of the manifests, and of the cluster."""
     written: dict[str, list[LabelSelector]] = {}
     for manifest in manifests:
-        if manifest.group_kind == ("policy", "PodDisruptionBudget"):
+        if manifest.group_kind == DISRUPTION_BUDGET:
             with suppress(msgspec.ValidationError):
                 selector = msgspec.convert(value_at(manifest.data, ("spec", "selector")), LabelSelector)
                 written.setdefault(manifest.namespace, []).append(selector)
