@@ -3,15 +3,18 @@
 UPDATE_DOCS=1 writes it anew.
 """
 
+import json
 import os
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.builders import JSON
 from tests.cluster.configuration import default_policy
 from tests.controlplane import ControlPlane
+from tests.controlplane.build import minor_version
 from tests.controlplane.webhook import ROOT, serving
 
 PAGE = ROOT / "docs" / "tenants" / "model-warming.md"
@@ -47,3 +50,30 @@ def chosen(text: str) -> JSON:
         {field: value for field, value in each.items() if field in SHOWN} for each in spec["initContainers"]
     ]
     return {"spec": {"containers": mounts, "initContainers": added, "volumes": spec["volumes"]}}
+
+
+@pytest.mark.skipif(minor_version() < 35, reason="the feature gate ImageVolume is off")
+def test_the_api_server_stores_an_image_volume(plane: ControlPlane) -> None:
+    reference = f"ghcr.io/ml/chat:v1@sha256:{'a' * 64}"
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "image", "annotations": {"gpu-admission.dev/model-uri": f"oci://{reference}"}},
+        "spec": {"containers": [{"name": "main", "image": "server"}]},
+    }
+
+    policy = default_policy(
+        {"model-warming": {"sources": {"oci": {"imageVolumes": True, "requireDigest": True}}}}
+    )
+    with serving(plane, policy, "images"):
+        plane.kubectl("apply", "-n", "images", "-f", "-", stdin=json.dumps(pod))
+        stored = json.loads(plane.kubectl("get", "pod", "image", "-n", "images", "-o", "json").stdout)["spec"]
+
+    (volume,) = (each for each in stored["volumes"] if each["name"] == "gpu-admission-model")
+    assert volume["image"] == {"reference": reference, "pullPolicy": "IfNotPresent"}
+    assert stored["containers"][0]["volumeMounts"][0] == {
+        "name": "gpu-admission-model",
+        "mountPath": "/model-cache",
+        "readOnly": True,
+    }
+    assert "initContainers" not in stored

@@ -64,7 +64,7 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
 )
 @click.option(
     "--artifact-endpoint",
-    "artifact_endpoints",
+    "endpoints",
     multiple=True,
     metavar="SCHEME=URL",
     callback=_endpoints,
@@ -90,14 +90,7 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
     default=3600,
     help="Seconds to wait for another pod that fetches the model.",
 )
-def fetch_model(
-    uri: str,
-    directory: Path,
-    endpoint: str | None,
-    artifact_endpoints: dict[str, str],
-    lock_wait: int,
-    **options: Any,
-) -> NoReturn:
+def fetch_model(uri: str, directory: Path, lock_wait: int, **options: Any) -> NoReturn:
     """Fetch the model URI into DIRECTORY, unless it is there. Lock, marker and partial files are beside it in .NAME.warming.
 
     \b
@@ -116,5 +109,6 @@ def fetch_model(
         FetchReport(model.value).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)
     if model.scheme not in FETCHED:
         FetchReport(model.shown).fail("is mounted by the kubelet, not fetched", BAD_REQUEST)
-    endpoints = {**artifact_endpoints, **({model.scheme: endpoint} if endpoint else {})}
+    endpoint, endpoints = options.pop("endpoint"), options.pop("endpoints")
+    endpoints |= {model.scheme: endpoint} if endpoint else {}
     fetching.fetch_model(model, directory, lock_wait, fetching.FetchOptions(endpoints=endpoints, **options))

@@ -230,7 +230,8 @@ class _Run(NamedTuple):
         """Fetch all files, and return what to say of it."""
         began = time.monotonic()
         endpoints, claim_mount = self.options.endpoints, self.options.claim_mount
-        files = self._retry("listing", lambda: model_files(self.uri, endpoints, claim_mount))
+        attempts = self.options.attempts
+        files = retry(self.report, attempts, "listing", lambda: model_files(self.uri, endpoints, claim_mount))
         if not files:
             raise PermanentError("holds no files")
         self.cache.reuse(files)
@@ -302,7 +303,7 @@ class _Run(NamedTuple):
             if file.size not in (None, size()):
                 raise OSError(f"got {size()} of {file.size} bytes")
 
-        self._retry(file.path, attempt, size)
+        retry(self.report, self.options.attempts, file.path, attempt, size)
         if file.expected:
             with partial.open("rb") as content:
                 while chunk := content.read(BUFFER):
@@ -310,9 +311,6 @@ class _Run(NamedTuple):
             if (digest := file.hash.digest().hex()) != file.expected:
                 partial.unlink()
                 raise PermanentError(f"{file.path} has checksum {digest}, not {file.expected}")
-
-    def _retry(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
-        return retry(self.report, self.options.attempts, what, action, progress)
 
 
 def retry(

@@ -7,6 +7,7 @@ policy only: the answers of the registry name other hosts.
 
 import base64
 import os
+import re
 import urllib.error
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -23,7 +24,7 @@ from webhook.tools.fetch.report import PermanentError
 from webhook.tools.fetch.sources import RemoteFile, list_files, open_url, pull_url, safe
 
 _REGISTRY = "/api/2.0/mlflow"
-_ARTIFACTS = "/mlflow-artifacts/artifacts"
+_ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
 _READABLE = ("s3", "gs", "https")
 
 
@@ -73,29 +74,21 @@ def model_files(uri: ModelURI, endpoints: Mapping[str, str], claim_mount: Path) 
     if status != "READY":
         raise PermanentError(f"has status {status}, not READY")
     place = _ask(endpoint, "model-versions/get-download-uri", **asked).artifact_uri
-    scheme, _, path = place.partition(":")
-    if scheme == "mlflow-artifacts":
-        server = urlsplit(endpoint or "")
-        host, _, path = path.removeprefix("//").partition("/") if path.startswith("//") else ("", "", path)
-        root = f"{server.scheme}://{host}" if host and host != server.netloc else (endpoint or "").rstrip("/")
-        return list(_served_files(f"{root}/api/2.0{_ARTIFACTS}", path.strip("/"), endpoint))
-    if scheme in {"http", "https"} and _ARTIFACTS in place:
-        root, _, path = place.partition(_ARTIFACTS)
-        return list(_served_files(root + _ARTIFACTS, path.strip("/"), endpoint))
+    own = f"{(endpoint or '').rstrip('/')}{_ARTIFACTS}"
+    host = re.escape(urlsplit(own).netloc)
+    if served := re.fullmatch(rf"(?:mlflow-artifacts:(?://{host})?|{re.escape(own)})/(?!/)(.*)", place):
+        return list(_served_files(own, served[1].strip("/")))
     found = parse_model_uri(place)
     if isinstance(found, BadAnnotation) or found.scheme not in _READABLE:
         readable = ", ".join(_READABLE)
-        raise PermanentError(f"is in {shown(place)}, but only mlflow-artifacts, {readable} can be read")
+        raise PermanentError(f"is in {shown(place)}, but only {readable} and its own server can be read")
     os.environ.pop("MODEL_HTTP_AUTHORIZATION", None)
     return list_files(found, endpoints, claim_mount)
 
 
-def _served_files(root: str, path: str, endpoint: str | None) -> Iterator[RemoteFile]:
-    """List a folder that a server of MLflow serves. It says sizes, except of empty files, and no digests."""
-    authorization = _authorization() if _origin(root) == _origin(endpoint or "") else None
-    if authorization is None and _origin(root) != _origin(endpoint or "") and not root.startswith("https:"):
-        raise PermanentError(f"is in {shown(root)}, which is plain http, and not the server of the policy")
-    folders = [""]
+def _served_files(root: str, path: str) -> Iterator[RemoteFile]:
+    """List a folder that the server of the registry serves. It says sizes, except of empty files, and no digests."""
+    authorization, folders = _authorization(), [""]
     while folders:
         folder = folders.pop()
         listing = f"{root}?{urlencode({'path': f'{path}/{folder}'.strip('/')})}"
@@ -125,11 +118,6 @@ def _read(url: str, authorization: str | None) -> _Answer:
             message = ""
         error.msg = truncate(printable(message or error.msg), 300)
         raise
-
-
-def _origin(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.netloc.lower()
 
 
 def _authorization() -> str | None:

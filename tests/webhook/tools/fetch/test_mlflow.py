@@ -173,11 +173,11 @@ def test_artifacts_in_a_bucket_are_read_by_its_client(warmer: Warmer, endpoint: 
     ("source", "problem"),
     databricks=(
         "dbfs:/databricks/model",
-        "is in dbfs:/databricks/model, but only mlflow-artifacts, s3, gs, https can be read",
+        "is in dbfs:/databricks/model, but only s3, gs, https and its own server can be read",
     ),
     azure=(
         "wasbs://models@account.blob.core.windows.net/chat",
-        "is in wasbs://account.blob.core.windows.net/chat, but only mlflow-artifacts, s3, gs, https can be read",
+        "is in wasbs://account.blob.core.windows.net/chat, but only s3, gs, https and its own server can be read",
     ),
 )
 def test_places_that_are_not_read(

@@ -57,7 +57,12 @@ def placed(store: Store, place: str) -> None:
     plain_http_elsewhere=(
         "models:/chat/3",
         {"get_download_uri": {"artifact_uri": f"http://127.0.0.1:9{ARTIFACTS}/chat"}},
-        f"is in http://127.0.0.1:9{ARTIFACTS}, which is plain http, and not the server of the policy",
+        f"is in http://127.0.0.1:9{ARTIFACTS}/chat, but only s3, gs, https and its own server can be read",
+    ),
+    artifacts_of_another_server=(
+        "models:/chat/3",
+        {"get_download_uri": {"artifact_uri": "mlflow-artifacts://elsewhere/chat"}},
+        "is in mlflow-artifacts://elsewhere/chat, but only s3, gs, https and its own server can be read",
     ),
     name_that_leads_out=(
         "models:/chat/3",
@@ -70,7 +75,7 @@ def placed(store: Store, place: str) -> None:
     claim_of_another_pod=(
         "models:/chat/3",
         {"get_download_uri": {"artifact_uri": "pvc://models/chat"}},
-        "is in pvc://models/chat, but only mlflow-artifacts, s3, gs, https can be read",
+        "is in pvc://models/chat, but only s3, gs, https and its own server can be read",
     ),
 )
 def test_answers_that_are_not_followed(
@@ -81,19 +86,16 @@ def test_answers_that_are_not_followed(
     assert warmer.fails(uri, f"--endpoint={endpoint}", **TOKEN) == f"failed: {uri}: {problem}\n"
 
 
-@pytest.mark.parametrize("scheme", ["mlflow-artifacts", "https"])
-def test_another_server_of_artifacts_gets_no_credentials(
-    warmer: Warmer, store: Store, endpoint: str, authority: Identity, scheme: str
-) -> None:
-    other = Store()
-    with serving(other, tls=authority.context) as url:
-        host = url.partition("://")[2]
-        placed(store, f"mlflow-artifacts://{host}/chat" if scheme != "https" else f"{url}{ARTIFACTS}/chat")
-        warmer.fails("models:/chat/3", f"--endpoint={endpoint}", **TOKEN)
+@pytest.mark.parametrize(
+    "place", ["mlflow-artifacts:/", "mlflow-artifacts://HOST/", f"https://HOST{ARTIFACTS}/"]
+)
+def test_names_of_its_own_server(warmer: Warmer, store: Store, endpoint: str, place: str) -> None:
+    placed(store, f"{place.replace('HOST', endpoint.partition('://')[2])}chat")
+    answers(store, artifacts={"files": [{"path": "get"}]})
 
-    assert [seen.path for seen in other.seen] == [f"{ARTIFACTS}?path=chat"]
-    assert other.seen[0].headers["Authorization"] is None
+    warmer.gets({"get": store.objects["get"]}, "models:/chat/3", f"--endpoint={endpoint}/", **TOKEN)
     assert {seen.headers["Authorization"] for seen in store.seen} == {"Bearer t0pS3cretToken"}
+    assert store.seen[-1].path == f"{ARTIFACTS}/chat/get"
 
 
 def test_a_file_elsewhere_is_fetched_without_any_credentials(
