@@ -1,8 +1,8 @@
 """Models of an MLflow registry: the version that an alias or a stage names now, and the files of a version.
 
-By MLflow's REST API (`model_registry.proto` and `mlflow_artifacts.proto`, 3.17) instead of mlflow-skinny, which would nearly
-double the packages of the image, resumes no file, and reads addresses from the environment. Credentials go to the server of the
-policy only: the answers of the registry name other hosts.
+By MLflow's REST API (`model_registry.proto` and `mlflow_artifacts.proto`, 3.17). mlflow-skinny would add 22 packages of 70 MB to
+the 94 MB of the image, resumes no file, and reads addresses from the environment. Credentials go to the server of the policy
+only: the answers of the registry name other hosts.
 """
 
 import base64

@@ -1,5 +1,6 @@
 """The model fetcher with a registry that answers what a real one does not, or only of other installations (`test_mlflow.py`)."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,11 @@ def placed(store: Store, place: str) -> None:
         "is version '../3' now, which is not a number",
     ),
     no_version=("models:/chat/latest", {"get_latest_versions": {}}, "has no version"),
+    no_version_in_a_stage=(
+        "models:/chat/Staging",
+        {"get_latest_versions": {}},
+        "has no version in this stage",
+    ),
     plain_http_elsewhere=(
         "models:/chat/3",
         {"get_download_uri": {"artifact_uri": f"http://127.0.0.1:9{ARTIFACTS}/chat"}},
@@ -96,6 +102,18 @@ def test_names_of_its_own_server(warmer: Warmer, store: Store, endpoint: str, pl
     warmer.gets({"get": store.objects["get"]}, "models:/chat/3", f"--endpoint={endpoint}/", **TOKEN)
     assert {seen.headers["Authorization"] for seen in store.seen} == {"Bearer t0pS3cretToken"}
     assert store.seen[-1].path == f"{ARTIFACTS}/chat/get"
+
+
+def test_a_wrong_digest_is_refused(warmer: Warmer, store: Store, endpoint: str) -> None:
+    placed(store, "mlflow-artifacts:/chat")
+    answers(store, artifacts={"files": [{"path": "get"}]})
+    file = hashlib.sha256(store.objects["get"]).hexdigest()
+    found = hashlib.sha256(f"{file}  get\n".encode()).hexdigest()
+
+    said = warmer.fails(f"models:/chat/3#sha256={'0' * 64}", f"--endpoint={endpoint}", **TOKEN)
+
+    assert said.splitlines()[-1] == f"failed: models:/chat/3: has digest {found}, not {'0' * 64}"
+    assert warmer.files() == {}
 
 
 def test_a_file_elsewhere_is_fetched_without_any_credentials(
