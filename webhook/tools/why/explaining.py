@@ -97,7 +97,9 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.limits = effective_ledger(reader, namespace, self.quota, now)
+        self.limits = limits = effective_ledger(reader, namespace, self.quota, now)
+        self.until = until = figures_until(reader, Names(), now) if limits is not None else None
+        self.quota_without = partial(quota_from_status, limits, self.configuration, has_controller=not until)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -189,14 +191,10 @@ class _Case:
     @cached_property
     def _evaluator(self) -> Evaluator:
         """The evaluator of the webhook. A stored pod is not compared with the quota again: it holds its part."""
-        configuration = self.configuration
         is_pod = (self.served.group, self.served.kind) == POD
-        released = total(self.releasing)
-        quota = None
-        if not is_pod:
-            quota = quota_from_status(self.limits, configuration, released=released)
+        quota = None if is_pod else self.quota_without(released=total(self.releasing))
         return Evaluator(
-            cache=DecisionCache(configuration),
+            cache=DecisionCache(self.configuration),
             now=self.now,
             facts=Facts(
                 labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
@@ -281,10 +279,9 @@ class _Case:
             no_node = tuple(now(each, tried) for each in found)
             fits = nearest(fits, tried) if fits and tried else fits
         is_held = is_stored and not waits(pod)
-        until = figures_until(self.reader, Names(), self.now) if self.limits is not None else None
         quota, status = None, None
         if self.quota is not None:
-            status = quota_status(self.quota, None, is_stale=until is not None)
+            status = quota_status(self.quota, None, is_stale=self.until is not None)
             ungated = without_gate(pod)
             quota = quota_fit(
                 ungated, self.quota, status, self.index, configuration, self.now, is_held=is_held
@@ -331,7 +328,7 @@ class _Case:
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
             events=tuple(observed_events(situation.events)),
-            figures_until=until,
+            figures_until=self.until,
             omitted=tuple(self.reader.omitted),
             nodes_from=self.reader.nodes_from,
         )
@@ -359,7 +356,7 @@ class _Case:
         if limits is not None:
             held = pod_demand(of.admitted, self.configuration, limits.unclassified_pods, nodes=self.index)
             released = total((released, held.vector))
-        quota = quota_from_status(limits, self.configuration, released=released)
+        quota = self.quota_without(released=released)
         return replace(self._evaluator, tries_choices=False, quota_of=lambda _namespace: quota)
 
     def _try(self, of: EvaluatedPod, edits: Edits) -> After | None:
