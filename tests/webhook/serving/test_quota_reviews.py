@@ -262,9 +262,7 @@ def test_a_new_pod_that_keeps_it(options: JSON, allowed: bool, demand: list[JSON
         )
 
 
-WAITS = (
-    "pod team/more: waits in line for quota team/default: next in line, requested 1 GPU, 0 of 2 used, 2 being created"
-)
+WAITS = "pod team/more: waits in line for quota team/default: next in line, requested 1 GPU, 0 of 2 used, 2 being created"
 DENIED = (
     "pod team/more: wait until others release 1 GPU; exceeded quota: team/default, requested 1 GPU, 2 of 2 used; "
     "or ask the platform team to raise spec.hard.gpus [gpu-quota]"
