@@ -275,7 +275,7 @@ DENIED = (
     none_has_renewed_its_lease=(False, (False, DENIED)),
 )
 def test_a_dry_run_says_what_the_creation_then_meets(is_led: bool, want: tuple[bool, str]) -> None:
-    served, document = Served(is_led=is_led, **QUEUE), gpu_pod("more")
+    served, document = Served(is_led=is_led, onExceeded="Queue"), gpu_pod("more")
     served.validate(gpu_pod("one", 2))
 
     created = served.admission.mutate(request(document), monotonic() + 20)
