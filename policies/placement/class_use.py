@@ -51,7 +51,10 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def admits(pod: Pod, gpu_class: GPUClass) -> bool:
-    """Whether the pod's nodeSelector and affinity admit a new node of the class, which has all labels of it."""
+    """Whether the pod's nodeSelector and affinity admit a new node of the class, which has all labels of it, and a new name."""
+    terms = pod.required_terms
+    if terms and all(any(each.operator == "In" for each in term.match_fields or ()) for term in terms):
+        return False
     labels = {each.key: frozenset((*each.values, gpu_class.family)) for each in gpu_class.node_labels}
     return NodeFacts(keys=labels, pools=(NodeOffer(labels),)).could_take(pod, "", ())
 

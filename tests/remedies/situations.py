@@ -86,7 +86,7 @@ SHARES = {
         {"key": "nvidia.com/gpu.product", "values": ["NVIDIA-L4"]},
     ],
     "gpusPerNode": 8,
-    "perGPU": {"cpu": 4, "memory": "60Gi"},
+    "perGPU": {"cpu": 4, "memory": "30Gi"},
 }
 
 

@@ -22,7 +22,7 @@ from tests.oracle import JSON
 from tests.oracle.worlds import CARDS, PASSING, PRODUCT, ROOM, Draw, draw_bound
 from tests.remedies.asking import QUOTAS, with_quotas
 from tests.remedies.following import IMPERATIVE, Failure, edited, identity, seen
-from tests.remedies.situations import NOW, draw_situation, pod_of, released
+from tests.remedies.situations import NOW, admitted, draw_situation, pod_of, released
 from tests.remedies.stored import UNREADY, Cluster, failed_create, path_of, pending
 from tests.remedies.telling import Told, assert_true, in_worlds
 from tests.webhook.cluster.apiserver import ApiServer, answering
@@ -158,7 +158,7 @@ def wrong_once(case: Case, ways: list[tuple[Cause, Way]]) -> str:
     cluster, document = after
     if any(each.asks for _, each in ways):  # that takes its time
         for awaited in (Awaited.READY, Awaited.TAINT_GONE, Awaited.ROOM):
-            cluster = come(cluster, awaited, case, document)
+            cluster = come(cluster, awaited, document)
     if denied := denials(cluster, document):
         return f"is denied: {[*denied]}"
     answer = cluster.placed(document)
@@ -173,7 +173,7 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
     for reason, way in ways:
         document = edited(document, way.edits)
         for awaited in way.awaits:
-            cluster = come(cluster, awaited, case, document)
+            cluster = come(cluster, awaited, document)
         if way.quota is not None:
             cluster = released_quota(cluster, way)
         for asked in way.asks:
@@ -185,15 +185,15 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
             elif asked.kind == "Node" and asked.path.startswith("metadata.labels"):
                 cluster = with_nodes(cluster, partial(labelled, value=asked.value))
                 if "for nodes of" in reason.remedy:
-                    cluster = with_node(cluster, str(asked.value), case, document)
+                    cluster = with_node(cluster, str(asked.value), document)
             elif asked.kind == "Node":
-                cluster = with_node(cluster, str(asked.value or "nvidia-h100-80gb"), case, document)
+                cluster = with_node(cluster, str(asked.value or "nvidia-h100-80gb"), document)
             else:
                 return None
     return cluster, document
 
 
-def come(cluster: Cluster, awaited: Awaited, case: Case, document: JSON) -> Cluster:
+def come(cluster: Cluster, awaited: Awaited, document: JSON) -> Cluster:
     """Return the cluster after that has come."""
     if awaited is Awaited.READY:
         return with_nodes(cluster, lambda node: without_taints(node, UNREADY))
@@ -204,9 +204,11 @@ def come(cluster: Cluster, awaited: Awaited, case: Case, document: JSON) -> Clus
     if awaited is Awaited.ROOM:
         return replace(cluster, bound=())
     assert awaited is Awaited.NODE
+    # Instead of a node that is removed comes one of its kind.
+    cluster = with_nodes(cluster, lambda node: without_taints(node, set(GOING)))
     if cluster.situation.pools or "autoscaledClasses" in cluster.situation.rules.get("gpu-class", {}):
-        return with_node(cluster, "nvidia-h100-80gb", case, document)
-    return with_nodes(cluster, lambda node: without_taints(node, set(GOING)))
+        return with_node(cluster, "nvidia-h100-80gb", document)
+    return cluster
 
 
 def with_nodes(cluster: Cluster, changed: Callable[[JSON], JSON]) -> Cluster:
@@ -214,14 +216,16 @@ def with_nodes(cluster: Cluster, changed: Callable[[JSON], JSON]) -> Cluster:
     return replace(cluster, situation=replace(cluster.situation, nodes=nodes))
 
 
-def with_node(cluster: Cluster, name: str, case: Case, document: JSON) -> Cluster:
-    """Return the cluster with a node of a class, with the labels by which the pod selects it."""
+def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
+    """Return the cluster with a node of a class, with the labels by which the pod selects it, and 64 of what it requests."""
     products = [each.product for each in CARDS if each.accelerator == name]
     product = {PRODUCT: products[0]} if products else {}
     selected = pod_of(document)["spec"].get("nodeSelector", {})
     labels = {"accelerator": name, **product, **selected, "kubernetes.io/hostname": "new"}
     room = {**ROOM, "cpu": "256", "memory": "2Ti"}
-    has = {**room, **{resource: str(max(int(amount), 8)) for resource, amount in case.said.requested.items()}}
+    pod = admitted(cluster.situation, document, cluster.situation.evaluated(document, tries_choices=False))
+    each_requests = (each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"])
+    has = {**room, **{resource: "64" for asked in each_requests for resource in asked if "/" in resource}}
     node = {
         "apiVersion": "v1",
         "kind": "Node",
