@@ -16,11 +16,12 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import Asked
+from policies.pods.field_paths import value_at
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import RULES_BY_REASON
 from tests.oracle import JSON
 from tests.oracle.worlds import CARDS, PASSING, PRODUCT, ROOM, Draw, draw_bound
-from tests.remedies.asking import QUOTAS, with_quotas
+from tests.remedies.asking import QUOTAS, REQUIRED, with_quotas
 from tests.remedies.following import IMPERATIVE, Failure, edited, identity, seen
 from tests.remedies.situations import NOW, admitted, draw_situation, pod_of, released
 from tests.remedies.stored import UNREADY, Cluster, failed_create, path_of, pending
@@ -220,11 +221,21 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
     """Return the cluster with a node of a class, with the labels by which the pod selects it, and 64 of what it requests."""
     products = [each.product for each in CARDS if each.accelerator == name]
     product = {PRODUCT: products[0]} if products else {}
-    selected = pod_of(document)["spec"].get("nodeSelector", {})
-    labels = {"accelerator": name, **product, **selected, "kubernetes.io/hostname": "new"}
+    spec = pod_of(document)["spec"]
+    terms = value_at(spec, (*REQUIRED[1:], "nodeSelectorTerms")) or [{}]
+    demanded = {
+        each["key"]: each["values"][0]
+        for each in terms[0].get("matchExpressions", ())
+        if each["operator"] == "In"
+    }
+    of_class, selected = {"accelerator": name, **product}, spec.get("nodeSelector", {})
+    labels = {**demanded, **of_class, **selected, "kubernetes.io/hostname": "new"}
     room = {**ROOM, "cpu": "256", "memory": "2Ti"}
     pod = admitted(cluster.situation, document, cluster.situation.evaluated(document, tries_choices=False))
-    each_requests = (each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"])
+    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    each_requests = (
+        each.get("resources", {}).get(kind, {}) for each in containers for kind in ("limits", "requests")
+    )
     has = {**room, **{resource: "64" for asked in each_requests for resource in asked if "/" in resource}}
     node = {
         "apiVersion": "v1",
