@@ -219,20 +219,23 @@ def with_nodes(cluster: Cluster, changed: Callable[[JSON], JSON]) -> Cluster:
 
 def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
     """Return the cluster with a node of a class, with the labels by which the pod selects it, and 64 of what it requests."""
-    products = [each.product for each in CARDS if each.accelerator == name]
-    product = {PRODUCT: products[0]} if products else {}
-    spec = pod_of(document)["spec"]
+    pod = admitted(cluster.situation, document, cluster.situation.evaluated(document, tries_choices=False))
+    spec = pod["spec"]
     terms = value_at(spec, (*REQUIRED[1:], "nodeSelectorTerms")) or [{}]
     demanded = {
         each["key"]: each["values"][0]
         for each in terms[0].get("matchExpressions", ())
         if each["operator"] == "In"
     }
-    of_class, selected = {"accelerator": name, **product}, spec.get("nodeSelector", {})
+    selected = spec.get("nodeSelector", {})
+    wanted = {**demanded, **selected}.get("accelerator", "")
+    if wanted.startswith("nvidia-h100") and name.startswith("nvidia-h100"):
+        name = wanted  # an autoscaler adds the class that the pod selects
+    products = [each.product for each in CARDS if each.accelerator == name]
+    of_class = {"accelerator": name, **({PRODUCT: products[0]} if products else {})}
     labels = {**demanded, **of_class, **selected, "kubernetes.io/hostname": "new"}
     room = {**ROOM, "cpu": "256", "memory": "2Ti"}
-    pod = admitted(cluster.situation, document, cluster.situation.evaluated(document, tries_choices=False))
-    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    containers = (*spec["containers"], *spec.get("initContainers", ()))
     each_requests = (
         each.get("resources", {}).get(kind, {}) for each in containers for kind in ("limits", "requests")
     )
