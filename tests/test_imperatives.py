@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.literals import texts
-from tests.webhook.tools.doctor.test_followed import FOLLOWED
+from tests.webhook.tools.doctor.followed import FOLLOWED
 
 ROOT = Path(__file__).parents[1]
 WHY = ROOT / "webhook/tools/why"
@@ -98,6 +98,7 @@ MORE = re.compile(
 BROKEN = re.compile(r'"\s*\n\s*f?"')
 """Where a literal goes on in the next line."""
 UNFOLLOWED = {
+    "run gpu-admission export again, and apply what it writes": "tests/webhook/tools/doctor/test_exported.py",
     "create patch": "verbs of a right",
     "is unknown to version {}: remove it": "tests/webhook/tools/doctor/test_chart_values.py",
     "set failurePolicy: Ignore for it": "tests/webhook/tools/doctor/test_chart_values.py",
