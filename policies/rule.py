@@ -108,6 +108,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The LimitRanges of the namespace. None if no rule needs them, or they cannot be read."""
     ledger: QuotaLedger | None = None
     """The ledger of the namespace. None without a quota, or if no rule needs it."""
+    lets_wait: bool = False
+    """Whether new pods that exceed the quota of this ledger wait in line now."""
     budgets: tuple[LabelSelector, ...] | None = None
     """The selectors of the namespace's PodDisruptionBudgets. None if no rule needs them, or they cannot be read."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None

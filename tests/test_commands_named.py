@@ -1,4 +1,4 @@
-"""The commands that doctor, `why` and the canary tell people to run exist, and take those arguments.
+"""The commands that commands, pages, Events and logs tell people to run exist, and take those arguments.
 
 Every literal that has a command is walked, with x for what is filled in. `gpu-admission` parses its commands, and kubectl itself
 those of kubectl, with an API server that does not answer. What they name of an installation is in deploy/static.
@@ -22,7 +22,8 @@ from tests.yaml_files import load_yaml_all
 from webhook.commands import main
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("webhook/tools/doctor", "webhook/tools/why", "webhook/canary")
+TOOLS = ("doctor", "why", "scan", "console", "rightsize")
+FOLDERS = (*(f"webhook/tools/{each}" for each in TOOLS), "webhook/canary", "webhook/controller")
 COMMAND = re.compile(
     r"(?:^|[:;] |`|\(|\b(?:then|see|or|and) )((?:kubectl|gpu-admission) [^;`()]+?)"
     r"(?= (?:says|explains|first)\b|[;`)]|: |, |\. |$)"

@@ -1,8 +1,10 @@
-"""Every sentence of `why` that tells its reader to write, add, set, remove, request, name, wait or ask is made beside its data.
+"""Every sentence that tells somebody to write, add, set, remove, request, name, wait or ask has data, or a test that follows it.
 
-All literals of webhook/tools/why are walked. Each such sentence stands in the table below with the data that it has: edits, what
-is awaited, or what is asked for. The test fails for another sentence, and for a function that does not make that data. What rules
-say has its data in the finding: tests/remedies/test_law.py and test_why.py say whether both are true.
+All literals are walked. Each such sentence of `why` stands in a table with the data that it has: edits, what is awaited, or what
+is asked for. The test fails for another sentence, and for a function that does not make that data. What rules and `scan` say
+has its data in the finding: tests/remedies says whether both are true. What doctor says is followed in
+tests/webhook/tools/doctor/test_followed.py, but for a table that says why not. The few sentences of the proposal of `scan`, the
+console and Events stand in a table with the test that does what they say. tests/test_commands_named.py parses the commands.
 """
 
 import ast
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.literals import texts
+from tests.webhook.tools.doctor.followed import FOLLOWED
 
 ROOT = Path(__file__).parents[1]
 WHY = ROOT / "webhook/tools/why"
@@ -39,8 +42,7 @@ SAID: dict[str, frozenset[str]] = {
     "wait until {} adds a node, or see in its log why it does not": frozenset({AWAITS}),
     "ask {} for the rights that are named below": frozenset({ASKS}),
     "wait until then, and set a {} if later updates must be faster": frozenset({AWAITS}),
-    "name a class that has nodes ({}), or ": frozenset({EDITS}),
-    "ask {} for nodes{}": frozenset({ASKS}),
+    "name a class that has nodes ({})": frozenset({EDITS}),
     "request less {}, or wait until it is free": frozenset({AWAITS}),  # only the author knows how much less
 }
 
@@ -64,9 +66,8 @@ def sentences(source: str) -> Iterator[Sentence]:
                 if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Way"
                 for keyword in call.keywords
             }
-            made |= {
-                ASKS for call in ast.walk(part) if getattr(getattr(call, "func", None), "id", "") == "Asked"
-            }
+            names = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
+            made |= {ASKS for each in ("Asked", "way_of") if each in names}
             for text in texts(part):
                 if TELLS.search(text):
                     yield Sentence(text, frozenset(made))
@@ -85,3 +86,95 @@ def test_a_sentence_without_data_is_found() -> None:
     )
 
     assert list(sentences(source)) == [Sentence("it is full: ask {} for more", frozenset())]
+
+
+MORE = re.compile(
+    TELLS.pattern.replace(
+        "|ask)", "|ask|create|give|label|correct|delete|lower|install|start|run|extend|taint|omit)"
+    ),
+    re.IGNORECASE,
+)
+"""Also what doctor tells people to do besides."""
+BROKEN = re.compile(r'"\s*\n\s*f?"')
+"""Where a literal goes on in the next line."""
+UNFOLLOWED = {
+    "run gpu-admission export again, and apply what it writes": "tests/webhook/tools/doctor/test_exported.py",
+    "create patch": "verbs of a right",
+    "is unknown to version {}: remove it": "tests/webhook/tools/doctor/test_chart_values.py",
+    "set failurePolicy: Ignore for it": "tests/webhook/tools/doctor/test_chart_values.py",
+    "set timeoutSeconds: {}": "tests/webhook/tools/doctor/test_chart_values.py",
+    "add {} to the values of its namespaceSelector": "tests/webhook/tools/doctor/test_chart_values.py",
+    "add {} to webhooks.extraWorkloads of the chart": "tests/webhook/tools/doctor/test_chart_values.py",
+    "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/webhook/tools/doctor/test_callers.py",
+    "set webhook.clientAuthentication, or networkPolicy.webhookFrom where kube-apiserver cannot be configured; see "
+    "docs/operate/security.md": "tests/webhook/tools/doctor/test_callers.py",
+    "set spec.unclassifiedPods in its manifest, and apply it": "tests/webhook/tools/doctor/test_quotas.py",
+    "start the controller ({}) of this version, and see its log": "tests/webhook/tools/doctor/test_budgets.py",
+    "pods of {} that request GPUs are reviewed, and start only while the webhook answers: name it in "
+    "webhooks.excludedNamespaces of the chart where only administrators create pods in it": (
+        "tests/webhook/tools/doctor/test_excluded_namespaces.py"
+    ),
+    "remove {} from the selector (webhooks.excludedNamespaces of the chart)": "tests/webhook/tools/doctor/test_checks.py",
+    "name a label in nodeLabels of one class only; a GPUClass with the name of a built-in class replaces it": (
+        "tests/webhook/tools/doctor/test_nodes.py"
+    ),
+    "gpu-admission why {} -n {} says what each node lacks; delete what is not needed": (
+        "tests/webhook/tools/doctor/test_pending.py"
+    ),
+    "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node": (
+        "tests/webhook/tools/doctor/test_teams.py"
+    ),
+    **dict.fromkeys(
+        (
+            "wait in line for quota ({}), and no controller leads that would start them",
+            "wait in line for quota ({}), although the namespace has {}",
+            "wait in line for quota ({}), which no new pod does: onExceeded is Deny",
+        ),
+        "what pods do",
+    ),
+}
+"""Sentences of doctor that test_followed.py does not follow: the test with the objects that have it and have it not, or why."""
+ELSEWHERE = {
+    "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells.": (
+        "tests/webhook/tools/scan/test_proposal.py"
+    ),
+    "name the paths of its pod templates in workloadKinds of a GPUResourceMapping": (
+        "tests/webhook/tools/scan/test_scanning.py"
+    ),
+    "{}: no pod gets a toleration of the taint {}. If all GPU pods may run there, add {} to gpu-toleration.tolerations.": (
+        "tests/webhook/tools/scan/test_proposal.py"
+    ),
+    "has been idle for {}: {}, each under {} % busy; delete the pod, or scale its owner down, if it is no longer needed": (
+        "tests/webhook/controller/test_gpu_use.py"
+    ),
+    "run the controller as ServiceAccount {} of the webhook's namespace, or remove the mutating webhook that adds {}: the API "
+    "server called one that put the gate back": "tests/webhook/controller/test_waiting_line.py",
+}
+"""Sentences of the proposal of `scan`, of the console and of Events, and the test that does what they say."""
+
+
+def told(*folders: str) -> set[str]:
+    paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
+    found = (text for path in paths for text in texts(ast.parse(path.read_text())))
+    return {text for text in found if MORE.search(text)}
+
+
+def is_followed(text: str) -> bool:
+    """Whether a remedy that is followed has the sentence, with anything for what is filled in."""
+    said = re.compile(".+?".join(map(re.escape, text.split("{}"))))
+    return any(said.search(row.remedy) for row in FOLLOWED.values())
+
+
+def test_each_sentence_of_doctor_is_followed_or_says_why_not() -> None:
+    assert {each for each in told("webhook/tools/doctor") if not is_followed(each)} == {*UNFOLLOWED}
+
+
+def test_each_sentence_of_scan_console_and_events_is_followed_somewhere() -> None:
+    assert told("webhook/tools/scan", "webhook/tools/console", "webhook/controller") == {*ELSEWHERE}
+
+
+def test_the_tests_that_are_named_have_the_sentences() -> None:
+    named = {text: test for text, test in {**UNFOLLOWED, **ELSEWHERE}.items() if test.startswith("tests/")}
+    lines = {test: BROKEN.sub("", (ROOT / test).read_text()) for test in named.values()}
+
+    assert [text for text, test in named.items() if max(text.split("{}"), key=len) not in lines[test]] == []

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from policies.finding import Asked, Change, Edits, Finding, Reason, Severity
+from policies.gpus.classes import GPUClasses
+from policies.placement.class_use import admits
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
+from policies.pods.pod import Pod
 
 T = TypeVar("T")
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
@@ -33,6 +36,19 @@ def or_autoscaled(classes: str) -> str:
 def nodes_of(classes: Iterable[str]) -> tuple[Change, ...]:
     """Return what asking for nodes of one of the classes asks for."""
     return tuple((Asked("Node", value=name),) for name in classes)
+
+
+def asking_for_nodes(pod: Pod, classes: Sequence[str], key: str, known: GPUClasses) -> ClassAdvice:
+    """Return the advice to ask for nodes of the classes that would match the pod; empty if none would.
+
+    `key`: of the label that pins pods to classes. Without `classes`, any node with GPUs is asked for.
+    """
+    value = pod.node_selector.get(key, "")
+    if value not in classes and known.of_family(value):
+        return ClassAdvice(ask=f"for nodes with {key}={value}", asks=nodes_of([value]))
+    admitted = [each.name for each in known.named(classes) if admits(pod, each)]
+    asks = nodes_of(admitted) if classes else ((Asked("Node"),),)
+    return ClassAdvice(ask=f"for nodes{or_autoscaled(' or '.join(admitted))}" if asks else "", asks=asks)
 
 
 def asking_for_classes(

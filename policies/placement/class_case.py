@@ -1,6 +1,6 @@
 """A GPU pod and its classes: its own pin, the class chosen for it, and other classes to suggest."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
@@ -24,6 +24,7 @@ from policies.placement.class_choice import (
     node_label_values,
     without_pins,
 )
+from policies.placement.class_use import admits
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, allows_label, classes_of_label, is_narrowed_to, pinning
 from policies.pods.field_paths import annotation_path
@@ -101,7 +102,7 @@ class ClassCase:
         others = [Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key]
         others += [Edit(REQUIRED_AFFINITY)] if self.pod.required_terms else []
         is_there = bool(values) and nodes.has_label(key, values)
-        if is_there or (others and not self._admits(gpu_classes.named(pinned))):
+        if is_there or (others and not any(admits(self.pod, each) for each in gpu_classes.named(pinned))):
             words = "remove what else the pod's nodeSelector or affinity demands"
             return ClassAdvice(together(*others), words)
         known_otherwise = sorted(
@@ -131,13 +132,6 @@ class ClassCase:
         ask = f"for nodes of {names}{or_autoscaled(names)}"
         autoscaled = ((Asked("GPUPolicy", AUTOSCALED_PATH, name),) for name in sorted(pinned))
         return ClassAdvice(ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
-
-    def _admits(self, classes: Iterable[GPUClass]) -> bool:
-        """Whether the pod's nodeSelector and affinity admit a node with the labels of one of the classes."""
-        labels = (((label.key, label.values[0]) for label in each.node_labels) for each in classes)
-        label_sets = frozenset(tuple(sorted(each)) for each in labels)
-        keys = {key for each in label_sets for key, _ in each} - {self.selection.label_key}
-        return NodeFacts(keys=keys, label_sets=label_sets).could_take(self.pod, "", ())
 
     def _takes_then(self, gpu_class: GPUClass, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
         """Whether one of the nodes, with the class now, takes the pod with these values of the label, were its GPUs free."""

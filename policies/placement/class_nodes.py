@@ -70,9 +70,11 @@ def _not_schedulable(
             if states
             else "all its nodes are cordoned now"
         )
+        offers = nodes.matching_offers(case.pod, case.selection.label_key, values)
+        helps = not states and any(names <= each.resources for offer in offers for each in offer.cordoned)
         yield warning(
             reason=NO_NODE,
             message=f"class {requested}: {has}, so the pod stays pending",
-            ask="" if states else f"to uncordon one of them with {resources}",
-            asks=() if states else ((Asked("Node", "spec.unschedulable"),),),
+            ask=f"to uncordon one of them with {resources}" if helps else "",
+            asks=((Asked("Node", "spec.unschedulable"),),) if helps else (),
         )

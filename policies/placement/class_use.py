@@ -11,7 +11,8 @@ import msgspec
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.pods.pod import Pod
 
 ANY = "*"
 
@@ -47,6 +48,15 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
         return any(
             nodes.has_label(each.key, (*each.values, gpu_class.family)) for each in gpu_class.node_labels
         )
+
+
+def admits(pod: Pod, gpu_class: GPUClass) -> bool:
+    """Whether the pod's nodeSelector and affinity admit a new node of the class, which has all labels of it, and a new name."""
+    terms = pod.required_terms
+    if terms and all(any(each.operator == "In" for each in term.match_fields or ()) for term in terms):
+        return False
+    labels = {each.key: frozenset((*each.values, gpu_class.family)) for each in gpu_class.node_labels}
+    return NodeFacts(keys=labels, pools=(NodeOffer(labels),)).could_take(pod, "", ())
 
 
 def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:

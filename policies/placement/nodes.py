@@ -40,6 +40,8 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Taints that nodes of the pool have only while they start."""
     states: frozenset[NodeState] | None = None
     """The states of the schedulable nodes with these labels. None if they are not known."""
+    cordoned: frozenset[NodeState] = frozenset()
+    """The states of the cordoned nodes with these labels."""
     taints: tuple[Toleration, ...] = ()
     """Of all nodes that the pool creates."""
 
@@ -60,10 +62,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pools: tuple[NodeOffer, ...] = ()
     states: Mapping[Labels, frozenset[NodeState]] = {}
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
-    on_cordoned_nodes: frozenset[str] = frozenset()
-    """Names of the extended resources that only cordoned nodes have."""
     with_other_labels: tuple[tuple[Labels, tuple[str, ...]], ...] = ()
     """Of each node with extended resources: its label set, and its labels outside `keys` as `key=value`."""
+    cordoned: Mapping[Labels, frozenset[NodeState]] = {}
+    """The distinct states of the cordoned nodes with these labels."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -73,8 +75,12 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def on_existing_nodes(self) -> frozenset[str]:
         """Names of the extended resources of all schedulable nodes. Empty if they are not known."""
-        states = (state for states in self.states.values() for state in states)
-        return frozenset(name for state in states for name in state.resources)
+        return _resources(self.states)
+
+    @cached_property
+    def on_cordoned_nodes(self) -> frozenset[str]:
+        """Names of the extended resources of all cordoned nodes."""
+        return _resources(self.cordoned)
 
     def states_for(
         self, pod: Pod, names: Iterable[str], key: str = "", values: Sequence[str] = ()
@@ -207,7 +213,11 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _nodes(self) -> tuple[NodeOffer, ...]:
         return tuple(
-            NodeOffer({key: frozenset((value,)) for key, value in labels}, states=self.states.get(labels))
+            NodeOffer(
+                {key: frozenset((value,)) for key, value in labels},
+                states=self.states.get(labels),
+                cordoned=self.cordoned.get(labels, frozenset()),
+            )
             for labels in self.label_sets
         )
 
@@ -234,7 +244,7 @@ def node_facts(
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
     states, is_known = defaultdict[Labels, set[NodeState]](set), True
-    cordoned: set[str] = set()
+    cordoned = defaultdict[Labels, set[NodeState]](set)
     startup_taints = {(taint.key, taint.effect) for pool in pools for taint in pool.startup_taints}
     for labels, state in nodes:
         of_labels = states[labels]
@@ -242,17 +252,20 @@ def node_facts(
         if state is not None and state.is_schedulable:
             of_labels.add(_once_started(state, startup_taints))
         elif state is not None:
-            cordoned |= state.resources
-    cordoned -= {name for distinct in states.values() for state in distinct for name in state.resources}
+            cordoned[labels].add(state)
     known = {labels: frozenset(distinct) for labels, distinct in states.items()} if is_known else {}
     return NodeFacts(
         keys=keys,
         label_sets=frozenset(states),
         pools=pools,
         states=known,
-        on_cordoned_nodes=frozenset(cordoned),
         with_other_labels=with_other_labels,
+        cordoned={labels: frozenset(distinct) for labels, distinct in cordoned.items()},
     )
+
+
+def _resources(states: Mapping[Labels, frozenset[NodeState]]) -> frozenset[str]:
+    return frozenset(name for distinct in states.values() for state in distinct for name in state.resources)
 
 
 def _once_started(state: NodeState, startup: Collection[tuple[str | None, str | None]]) -> NodeState:

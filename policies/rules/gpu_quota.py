@@ -98,11 +98,6 @@ class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     def queues(self) -> bool:
         return self.on_exceeded is OnExceeded.QUEUE
 
-    @property
-    def lets_wait(self) -> bool:
-        """Whether pods that exceed the quota wait in line, instead of being denied."""
-        return self.mode is Mode.ENFORCE and self.queues
-
 
 def check_reservation(
     outcome: ReservationOutcome | LedgerError,
@@ -197,8 +192,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
             message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
             remedy="request fewer devices",
         )
-    options = context.options_of(ID)
-    if demand.vector and not excesses and isinstance(options, GPUQuotaOptions) and options.lets_wait:
+    if demand.vector and not excesses and context.lets_wait:
         message = "claims do not wait in line for quota: while it has no room, they are denied and their pods stay pending"
         yield Finding(
             reason=QUOTA_QUEUED,
@@ -216,7 +210,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
         yield from workload_findings(workload, ledger, context, context.namespace)
-        if options.lets_wait:
+        if context.lets_wait:
             is_behind = fit is None and ledger.pods_before and not context.is_update
             yield from line_advice(workload, context.resource_mapping, ledger.pods_before if is_behind else 0)
 
@@ -233,7 +227,7 @@ def _fit_warning(
         context,
         context.namespace,
         is_enforced=is_enforced,
-        queueing_enabled=options.lets_wait,
+        queueing_enabled=context.lets_wait,
     )
     if warning is not None:
         note = "" if is_enforced else f"; {ID} is in mode {options.mode.value} and denies nothing"

@@ -9,6 +9,7 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
+from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.limit_ranges import decode_limit_range, namespace_limits
 from policies.quota.amounts import CLASSES, GPUS
@@ -86,7 +87,7 @@ SHARES = {
         {"key": "nvidia.com/gpu.product", "values": ["NVIDIA-L4"]},
     ],
     "gpusPerNode": 8,
-    "perGPU": {"cpu": 4, "memory": "60Gi"},
+    "perGPU": {"cpu": 4, "memory": "30Gi"},
 }
 
 
@@ -175,12 +176,13 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _evaluator(self) -> Evaluator:
         in_force = self.configuration
-        facts = None
+        facts, index = None, NO_NODES
         if self.nodes is not None:
             keys = keys_to_know(in_force)
             read = state_reader(keys)
             named = [read(msgspec.Raw(msgspec.json.encode(node))) for node in self.nodes]
             facts = node_facts(keys, ((each.labels, each.state) for each in named), self.pools)
+            index = NodeIndex(in_force.classes.label_keys, named)
         ledger = self.quota.ledger(in_force) if self.quota else None
         if ledger and self.is_unused:
             ledger = replace(
@@ -190,7 +192,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Evaluator(
             cache=DecisionCache(in_force),
             now=NOW,
-            facts=Facts(nodes=lambda: facts, limits_of=lambda _: limits),
+            facts=Facts(nodes=lambda: facts, named_nodes=lambda: index, limits_of=lambda _: limits),
             quota_of=lambda _: ReadOnlyQuota(ledger, in_force, is_unused=self.is_unused),
         )
 

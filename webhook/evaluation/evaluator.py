@@ -136,6 +136,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             nodes=self.facts.nodes(),
             limit_ranges=limits,
             ledger=ledger,
+            lets_wait=ledger is not None and self._waits_now(policy),
             budgets=budgets,
             options_of=policy.options_of,
         )
@@ -378,6 +379,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         held = policy.in_force(QUOTA_RULE.id, self.now)
         return held[0].options.queues if held is not None and held[1] is Mode.ENFORCE else None
 
+    def _waits_now(self, policy: EffectivePolicy) -> bool:
+        """Whether a new pod that exceeds the quota gets the gate, which only a controller removes."""
+        quota = self.quota_of(policy.namespace)
+        return quota is not None and bool(self.lets_wait(policy)) and quota.has_controller
+
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
         policy, outcome = decision.policy, None
@@ -401,7 +407,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     self.now,
                     partial(self._context, policy),
                     helps=partial(self._helps, policy, request, outcome.ledger if outcome else None),
-                    would_wait=self.queues is None and request.may_wait and bool(self.lets_wait(policy)),
+                    would_wait=self.queues is None and request.may_wait and self._waits_now(policy),
                 )
                 decision = decision.with_findings(findings, mode, bound.rule.id)
                 if request.pod is not None and not decision.allowed:

@@ -37,6 +37,10 @@ class NamespaceQuota(Protocol):
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide, and reserve the growth unless it is a dry run. Raises LedgerError."""
 
+    @property
+    def has_controller(self) -> bool:
+        """Whether a controller is known to be alive: without one, no new pod waits in line."""
+
     def ledger(self) -> QuotaLedger | None:
         """Return the ledger for advice. None without a quota, or if it could not be read in time.
 
@@ -80,7 +84,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
             return None  # the review of /validate says what is wrong
         verdict = outcome.verdict
         must_wait = verdict and (verdict.must_wait or (outcome.is_reserved and quota_request.in_gang))
-        return outcome if must_wait and self._has_controller() else None
+        return outcome if must_wait and self.has_controller else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         counts = quota_request.is_enforced and not (self.dry_run or quota_request.is_free)
@@ -93,7 +97,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
         decide = self.enforcer.batcher.try_out if self.dry_run else self.enforcer.batcher.reserve
         try:
             outcome = self._counted(decide, quota_request)
-            if _is(outcome, VerdictReason.OTHERS_WAIT) and not self._has_controller():
+            if _is(outcome, VerdictReason.OTHERS_WAIT) and not self.has_controller:
                 outcome = decide(self.namespace, partial(quota_request.on, is_served=False), self.deadline)
         except LedgerError:
             self.enforcer.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
@@ -136,12 +140,11 @@ class ReviewQuota(msgspec.Struct, dict=True):
             first_met[self.namespace] = now
         is_full = len(waiting) >= WAITING or waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
         return (
-            now - first_met.get(self.namespace, now) < COUNT_SECONDS
-            and not is_full
-            and self._has_controller()
+            now - first_met.get(self.namespace, now) < COUNT_SECONDS and not is_full and self.has_controller
         )
 
-    def _has_controller(self) -> bool:
+    @property
+    def has_controller(self) -> bool:
         return self.enforcer.has_controller(self.deadline - monotonic())
 
     def ledger(self) -> QuotaLedger | None:
@@ -174,6 +177,7 @@ class ReadOnlyQuota(msgspec.Struct, frozen=True):
     known: QuotaLedger | None
     configuration: Configuration
     is_unused: bool = False
+    has_controller: bool = True
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         if self.known is None or quota_request.is_free:

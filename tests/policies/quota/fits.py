@@ -49,10 +49,9 @@ def said(
     on_exceeded: OnExceeded = OnExceeded.DENY,
     **around: Any,
 ) -> list[str]:
-    held, options = (
-        context(Phase.TEMPLATE, ledger=ledger, **around),
-        GPUQuotaOptions(mode=mode, on_exceeded=on_exceeded),
-    )
+    lets_wait = mode is Mode.ENFORCE and on_exceeded is OnExceeded.QUEUE
+    held = context(Phase.TEMPLATE, ledger=ledger, lets_wait=lets_wait, **around)
+    options = GPUQuotaOptions(mode=mode, on_exceeded=on_exceeded)
     is_checked = requests_gpus(subject, held.resource_mapping)
     return [finding.sentence() for finding in check_workload(subject, options, held) if is_checked]
 

@@ -200,21 +200,21 @@ def test_a_denial_says_what_never_waits(
 
 
 @cases(
-    ("options", "want"),
+    ("lets_wait", "want"),
     claims_never_wait=(
-        QUEUE,
+        True,
         [
             "spec.spec.devices.requests: claims do not wait in line for quota: while it has no room, they are denied and "
             "their pods stay pending"
         ],
     ),
-    no_pod_waits=(GPUQuotaOptions(), []),
+    no_pod_waits=(False, []),
 )
-def test_a_claim_template(options: GPUQuotaOptions, want: list[str]) -> None:
+def test_a_claim_template(lets_wait: bool, want: list[str]) -> None:
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     document = {"kind": "ResourceClaimTemplate", "spec": {"spec": {"devices": {"requests": [request]}}}}
     template = decode_claim_template(msgspec.json.encode(document))
 
-    found = check_claim_template(template, context(ledger=granted({}), options_of=lambda _rule: options))
+    found = check_claim_template(template, context(ledger=granted({}), lets_wait=lets_wait))
 
     assert [each.sentence() for each in found] == want

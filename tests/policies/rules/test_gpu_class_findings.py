@@ -1,5 +1,7 @@
 """gpu-class: what is denied, what is warned of, and in which words."""
 
+from msgspec.structs import replace
+
 from policies.finding import Severity
 from policies.gpus.classes import GPUClasses
 from policies.placement.named_nodes import Labels, NodeState
@@ -319,12 +321,20 @@ A100, PENDS = "nvidia-a100-80gb", "so the pod stays pending"
 
 
 def node_facts(*t4: NodeState) -> NodeFacts:
-    """Return a node with a free A100 and nodes with a T4, all in zone a."""
+    """Return a node with a free A100 and nodes with a T4, all in zone a; those with a T4 may be cordoned."""
     found = {"nvidia-a100-40gb": {FREE}, "nvidia-t4": t4}
     states: dict[Labels, frozenset[NodeState]] = {
-        (("accelerator", name), (ZONE, "a")): frozenset(of) for name, of in found.items()
+        (("accelerator", name), (ZONE, "a")): frozenset(each for each in of if each.is_schedulable)
+        for name, of in found.items()
     }
-    return NodeFacts(keys=CLASSES.label_keys | {ZONE}, label_sets=frozenset(states), states=states)
+    cordoned = {
+        labels: frozenset(each for each in t4 if not each.is_schedulable)
+        for labels in states
+        if ("accelerator", "nvidia-t4") in labels
+    }
+    return NodeFacts(
+        keys=CLASSES.label_keys | {ZONE}, label_sets=frozenset(states), states=states, cordoned=cordoned
+    )
 
 
 @cases(
@@ -354,10 +364,16 @@ def node_facts(*t4: NodeState) -> NodeFacts:
             "pod's own nodeSelector and affinity"
         ],
     ),
+    cordoned_without_what_it_requests=(
+        asking("nvidia-t4"),
+        ANY,
+        [NodeState(is_schedulable=False, resources=frozenset({"nvidia.com/gpu.shared"}))],
+        [f"class nvidia-t4: all its nodes are cordoned now, {PENDS}"],
+    ),
     cordoned=(
         asking("nvidia-t4"),
         ANY,
-        [],
+        [replace(FREE, is_schedulable=False)],
         [
             f"class nvidia-t4: all its nodes are cordoned now, {PENDS} (to uncordon one of them with nvidia.com/gpu)"
         ],

@@ -55,6 +55,8 @@ class Quota:
             raise LedgerError("connection refused", transient=True)
         return ReservationOutcome()
 
+    has_controller = True
+
     def ledger(self) -> QuotaLedger | None:
         return None
 

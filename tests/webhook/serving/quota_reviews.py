@@ -51,6 +51,7 @@ class Served:
         *more: Document,
         broken: bool = False,
         paused: str | None = None,
+        is_led: bool = False,
         **options: Any,
     ) -> None:
         rules = {"gpu-toleration": {"mode": "disabled"}, "gpu-quota": {"mode": mode, **options}}
@@ -60,7 +61,9 @@ class Served:
         self.store = MemoryStore(lambda: self.cache.configuration)
         metrics = QuotaMetrics(self.registry)
         batches = ReservationBatcher(BrokenStore() if broken else self.store, metrics)
-        self.quota = QuotaEnforcer(batches, release=self.store.release)
+        self.quota = QuotaEnforcer(
+            batches, release=self.store.release, has_controller=lambda _seconds: is_led
+        )
         self.metrics = Metrics(self.registry)
         self.admission = Admission(lambda: self.cache, Recorder(self.metrics), ClusterState(quota=self.quota))
 

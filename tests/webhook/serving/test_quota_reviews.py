@@ -262,6 +262,30 @@ def test_a_new_pod_that_keeps_it(options: JSON, allowed: bool, demand: list[JSON
         )
 
 
+WAITS = "pod team/more: waits in line for quota team/default: next in line, requested 1 GPU, 0 of 2 used, 2 being created"
+DENIED = (
+    "pod team/more: wait until others release 1 GPU; exceeded quota: team/default, requested 1 GPU, 2 of 2 used; "
+    "or ask the platform team to raise spec.hard.gpus [gpu-quota]"
+)
+
+
+@cases(
+    ("is_led", "want"),
+    a_controller_leads=(True, (True, WAITS)),
+    none_has_renewed_its_lease=(False, (False, DENIED)),
+)
+def test_a_dry_run_says_what_the_creation_then_meets(is_led: bool, want: tuple[bool, str]) -> None:
+    served, document = Served(is_led=is_led, onExceeded="Queue"), gpu_pod("more")
+    served.validate(gpu_pod("one", 2))
+
+    created = served.admission.mutate(request(document), monotonic() + 20)
+    if not patch_of(created):
+        created = served.validate(document)
+    tried = served.validate(document, dryRun=True)
+
+    assert [(each.allowed, said(each).partition(" (until ")[0]) for each in (tried, created)] == [want, want]
+
+
 def test_a_stored_pod_keeps_its_place_where_nobody_waits_any_more() -> None:
     stored = gpu_pod("one", schedulingGates=[OUR_GATE])
     changed = {**stored, "metadata": {**stored["metadata"], "labels": {"team": "vision"}}}
@@ -272,3 +296,7 @@ def test_a_stored_pod_keeps_its_place_where_nobody_waits_any_more() -> None:
 def patch_of(response: AdmissionResponse) -> list[JSON]:
     found: list[JSON] = json.decode(response.patch) if response.patch else []
     return found
+
+
+def said(response: AdmissionResponse) -> str:
+    return message(response) if response.status else "; ".join(response.warnings or ())

@@ -3,7 +3,7 @@
 from time import monotonic
 from typing import Any
 
-from tests.builders import JSON, gpu_container
+from tests.builders import JSON, gpu_container, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.long_objects import keyed
 from tests.webhook.serving.quota_reviews import Served, claim
@@ -60,6 +60,23 @@ def test_warnings(document: JSON, mode: str, tweaks: Any, want: tuple[str, ...] 
 
     assert (response.allowed, response.warnings) == (True, want)
     assert served.held() == []
+
+
+FITS = "needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods will start"
+
+
+@cases(
+    ("is_led", "want"),
+    a_controller_leads=(True, f"spec.template: {FITS}, and the others will wait in line"),
+    none_has_renewed_its_lease=(False, f"spec.replicas: set replicas: 1; {FITS}"),
+)
+def test_pods_wait_in_line_only_while_a_controller_leads(is_led: bool, want: str) -> None:
+    served = Served(is_led=is_led, onExceeded="Queue")
+    served.validate({**pod(gpu_container("1")), "metadata": {"name": "one", "uid": uid("one")}})
+
+    response = served.validate(deployment(2), kind=DEPLOYMENT)
+
+    assert response.warnings == (f"Deployment team/chat: {want} [gpu-quota]",)
 
 
 def test_a_quota_that_cannot_be_asked_says_nothing() -> None:

@@ -60,6 +60,8 @@ from webhook.evaluation.kinds import DISRUPTION_BUDGET, LIMIT_RANGE
 from webhook.tools.check.manifests import Manifest, whole_definition
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_teams import RunTeam, run_teams
+from webhook.tools.doctor.cluster import Names
+from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
@@ -171,6 +173,7 @@ class RunQuota(msgspec.Struct, frozen=True):
     requested: dict[Key, Vector]
     team: RunTeam | None = None
     key: Key = ("", "", "")
+    has_controller: bool = True
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide as serve does; what is allowed counts from now on."""
@@ -237,7 +240,10 @@ def run_quotas(
             if ledger is None and cluster and team.record.status.used is None:
                 cluster.note_uncounted(namespace, team.record.name)
             ledger = team.ledger(namespace, ledger)
-        return RunQuota(namespace, ledger, configuration, {}, team) if ledger else None
+        if ledger is None:
+            return None
+        is_led = cluster is None or cluster.has_controller
+        return RunQuota(namespace, ledger, configuration, {}, team, has_controller=is_led)
 
     return quota_of
 
@@ -401,6 +407,10 @@ class CheckedCluster:
             note = f"GPU pods of namespace {namespace} are denied until its GPUQuota is counted"
             self._notes.append(f"{note}: gpu-admission quota -n {namespace} says why it is not")
         return ledger
+
+    @cached_property
+    def has_controller(self) -> bool:
+        return figures_until(self._reader, Names(), datetime.now(UTC)) is None
 
     def _note_uncounted(self, namespace: str, team: str) -> None:
         note = f"GPU pods of namespace {namespace} are denied until {team_title(team)} is counted"

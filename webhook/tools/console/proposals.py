@@ -24,7 +24,9 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.tools.corrections import correct, is_better
+from webhook.tools.doctor.cluster import Names
 from webhook.tools.scan.scanning import ClusterFacts
+from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.summaries import DeniedOwner
@@ -90,7 +92,8 @@ class ProposalReader:
         no_room = ""
         if is_accepted:
             ledger = effective_ledger(reader, namespace, reader.quota(namespace), self._now)
-            quota = quota_from_status(ledger, configuration)
+            is_led = figures_until(reader, Names(), self._now) is None
+            quota = quota_from_status(ledger, configuration, has_controller=is_led)
             now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: quota), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.registry import RULES
-from policies.rules import gpu_quota
+from policies.quota.budget_findings import BUDGET_SPENT
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
+from policies.registry import QUOTA_RULE, RULES
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_owned
-from webhook.configuration.documents import GROUP, QUOTA
 from webhook.tools.gpu_hours import AuditLine, Counts, Finding, audit_lines
 from webhook.tools.status.summaries import AuditedPods, DeniedOwner
 
@@ -29,6 +29,12 @@ FROM_EVENTS = "Events, which the API server keeps for an hour unless --event-ttl
 _OURS, DENIED_MARK = "gpu-admission.dev", " denied the request: "
 """How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.36):
 `admission webhook "NAME" denied the request: MESSAGE`."""
+_BY_WORDS = {
+    " can never fit: ": QUOTA_CAN_NEVER_FIT,
+    "exceeded quota: ": QUOTA_EXCEEDED,
+    "exceeded budget: ": BUDGET_SPENT,
+}
+"""Reasons of the quota by words of their sentences, the first that match; an Event has no reason code. Else the rule is shown."""
 
 
 class _Object(msgspec.Struct, rename="camel"):
@@ -80,12 +86,6 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
         return f"{self.involved_object.kind}/{self.involved_object.name}"
 
     @property
-    def is_of_quota(self) -> bool:
-        """Whether we wrote it about denials by a GPUQuota. It has the reason of the finding, and names the owner."""
-        about = self.involved_object
-        return about.kind == QUOTA and about.api_version.startswith(GROUP)
-
-    @property
     def denial(self) -> str:
         """The message of our denial, as the author of the pod reads it; empty if the Event is about something else."""
         before, _, message = self.message.partition(DENIED_MARK)
@@ -122,12 +122,7 @@ def denials_in_events(
     said: returns what an Event says of a denial, "" for other Events. made_by: the controllers of ReplicaSets by namespace and
       name; the controller of another ReplicaSet is read.
     """
-    events = read_events(api, namespace, lambda event: event.is_of_quota or bool(said(event)))
-    reasons = {
-        (event.involved_object.namespace, event.message.partition(": ")[0]): event.reason
-        for event in events
-        if event.is_of_quota
-    }
+    events = read_events(api, namespace, lambda event: bool(said(event)))
 
     @cache
     def owner(namespace: str, kind: str, name: str) -> str:
@@ -141,15 +136,12 @@ def denials_in_events(
     denied = []
     for event in events:
         about, text = event.involved_object, said(event)
-        if event.last is None or event.last < now - WINDOW or not text:
+        if event.last is None or event.last < now - WINDOW:
             continue
         message = text.partition("\n")[0]
         name = owner(about.namespace, about.kind, about.name)
         if not name:
             continue
-        # A message of ours names the rule at the end of its finding.
-        rule = next((rule.id for rule in RULES if f"[{rule.id}]" in message), "")
-        by_quota = reasons.get((about.namespace, name)) if rule == gpu_quota.RULE.id else ""
         denied.append(
             DeniedOwner(
                 namespace=about.namespace,
@@ -158,10 +150,17 @@ def denials_in_events(
                 first=event.first or event.last,
                 last=event.last,
                 message=message,
-                reason=by_quota or rule,
+                reason=_reason(message),
             )
         )
     return _by_owner(denied)
+
+
+def _reason(message: str) -> str:
+    """Return the reason of a denial by the quota, else the rule, which a message of ours names at the end of its finding."""
+    rule = next((rule.id for rule in RULES if f"[{rule.id}]" in message), "")
+    said = (reason.name for words, reason in _BY_WORDS.items() if rule == QUOTA_RULE.id and words in message)
+    return next(said, rule)
 
 
 def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str | None:

@@ -162,12 +162,16 @@ def _spending(budget: summaries.BudgetSummary | None, now: datetime) -> Spending
 
 
 def quota_from_status(
-    ledger: QuotaLedger | None, configuration: Configuration, *, released: Vector | None = None
+    ledger: QuotaLedger | None,
+    configuration: Configuration,
+    *,
+    has_controller: bool,
+    released: Vector | None = None,
 ) -> ReadOnlyQuota | None:
     """Return a quota as statuses say it, since tenants read no ledger, without what was `released`. None without one."""
     if ledger and ledger.used and released:
         ledger = ledger.using(positive_difference(ledger.held, released))
-    return ReadOnlyQuota(ledger, configuration) if ledger else None
+    return ReadOnlyQuota(ledger, configuration, has_controller=has_controller) if ledger else None
 
 
 def limits_state(record: LimitsRecord) -> tuple[summaries.QuotaState, str]:

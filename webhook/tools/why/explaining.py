@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
 from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.placement.class_advice import ANNOTATION_PATH
+from policies.placement.class_advice import ANNOTATION_PATH, asking_for_nodes
 from policies.placement.class_choice import without_pins
-from policies.placement.class_use import class_matches
+from policies.placement.class_use import admits, class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, with_edits
@@ -53,7 +53,15 @@ from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
-from webhook.tools.why.explanation import Cause, Explanation, NodeFit, PodState, QuotaFit, RuleSentence
+from webhook.tools.why.explanation import (
+    Cause,
+    Explanation,
+    NodeFit,
+    PodState,
+    QuotaFit,
+    RuleSentence,
+    ways_of,
+)
 from webhook.tools.why.family import read_author, read_family, scaled_by, wanted_pods
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
@@ -97,7 +105,9 @@ class _Case:
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.limits = effective_ledger(reader, namespace, self.quota, now)
+        self.limits = limits = effective_ledger(reader, namespace, self.quota, now)
+        self.until = until = figures_until(reader, Names(), now) if limits is not None else None
+        self.quota_without = partial(quota_from_status, limits, self.configuration, has_controller=not until)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -189,14 +199,10 @@ class _Case:
     @cached_property
     def _evaluator(self) -> Evaluator:
         """The evaluator of the webhook. A stored pod is not compared with the quota again: it holds its part."""
-        configuration = self.configuration
         is_pod = (self.served.group, self.served.kind) == POD
-        released = total(self.releasing)
-        quota = None
-        if not is_pod:
-            quota = quota_from_status(self.limits, configuration, released=released)
+        quota = None if is_pod else self.quota_without(released=total(self.releasing))
         return Evaluator(
-            cache=DecisionCache(configuration),
+            cache=DecisionCache(self.configuration),
             now=self.now,
             facts=Facts(
                 labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
@@ -230,10 +236,12 @@ class _Case:
         yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
 
     def _repaired(self, served: ServedKind, document: bytes) -> Evaluation:
-        """Evaluate an object after the first choice of each denial: the quota counts what its author requests then."""
+        """Evaluate an object after the first way of each denial: the quota counts what its author requests then."""
         evaluation = self._as_created(served, document)
         denied = (each.finding for each in evaluation.findings() if each.outcome is Outcome.DENIED)
-        first = dict.fromkeys(edit for finding in denied for edits in finding.choices[:1] for edit in edits)
+        first = dict.fromkeys(
+            edit for finding in denied for way in ways_of(finding)[:1] for edit in way.edits
+        )
         if not first:
             return evaluation
         edits = [(path_parts(edit.path), plain(edit.value)) for edit in first]
@@ -281,10 +289,9 @@ class _Case:
             no_node = tuple(now(each, tried) for each in found)
             fits = nearest(fits, tried) if fits and tried else fits
         is_held = is_stored and not waits(pod)
-        until = figures_until(self.reader, Names(), self.now) if self.limits is not None else None
         quota, status = None, None
         if self.quota is not None:
-            status = quota_status(self.quota, None, is_stale=until is not None)
+            status = quota_status(self.quota, None, is_stale=self.until is not None)
             ungated = without_gate(pod)
             quota = quota_fit(
                 ungated, self.quota, status, self.index, configuration, self.now, is_held=is_held
@@ -305,6 +312,7 @@ class _Case:
             nodes=fits,
             other_kinds=self._other_kinds(nodes, classes, tried) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
+            new_nodes=asking_for_nodes(pod, classes, self._class_options.label_key, configuration.classes),
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answer_of(situation)
@@ -327,11 +335,11 @@ class _Case:
             idle=idle_owner(status, holders),
             budget=status.budget if status else None,
             nodes=fits,
-            pods=tuple(map(_pod_state, ordered[:MAX_PODS])),
+            pods=tuple(map(PodState.of, ordered[:MAX_PODS])),
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
             events=tuple(observed_events(situation.events)),
-            figures_until=until,
+            figures_until=self.until,
             omitted=tuple(self.reader.omitted),
             nodes_from=self.reader.nodes_from,
         )
@@ -359,7 +367,7 @@ class _Case:
         if limits is not None:
             held = pod_demand(of.admitted, self.configuration, limits.unclassified_pods, nodes=self.index)
             released = total((released, held.vector))
-        quota = quota_from_status(limits, self.configuration, released=released)
+        quota = self.quota_without(released=released)
         return replace(self._evaluator, tries_choices=False, quota_of=lambda _namespace: quota)
 
     def _try(self, of: EvaluatedPod, edits: Edits) -> After | None:
@@ -408,7 +416,8 @@ class _Case:
             return f"NodePool {pool}"
         globs = self._class_options.autoscaled_classes
         gpu_classes = self.configuration.classes.named(classes)
-        return "the autoscaler" if any(class_matches(each, globs) for each in gpu_classes) else ""
+        is_added = any(class_matches(each, globs) and admits(pod, each) for each in gpu_classes)
+        return "the autoscaler" if is_added else ""
 
     def _other_kinds(
         self, nodes: Sequence[GPUNode], classes: Sequence[str], tried: Try | None
@@ -440,10 +449,3 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
     for violation in evaluation.findings() if evaluation else ():
         outcome, finding = violation.outcome.value, violation.finding
         yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)
-
-
-def _pod_state(pod: StoredPod) -> PodState:
-    gated = f"waits for {', '.join(pod.gates)}" if pod.gates else ""
-    ending = "terminating" if pod.is_terminating else ""
-    reason = ending or gated or pod.unscheduled or "; ".join(pod.waiting) or pod.failure or pod.status.message
-    return PodState(name=pod.metadata.name, phase=pod.status.phase, node=pod.spec.node_name, reason=reason)

@@ -9,10 +9,11 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Edits, Finding, Wait
+from policies.finding import Asked, Change, Edit, Edits, Finding, Wait
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
+from webhook.tools.stored_pod import StoredPod
 
 
 class Answer(Enum):
@@ -73,19 +74,17 @@ class Way(JsonStruct, frozen=True):
         )
 
 
+def way_of(change: Change) -> Way:
+    edits = tuple(each for each in change if isinstance(each, Edit))
+    return Way(edits=edits, asks=tuple(each for each in change if isinstance(each, Asked)))
+
+
 def ways_of(finding: Finding) -> tuple[Way, ...]:
     """Return what a finding says to do, of which one is enough."""
     beside = finding.awaits if finding.awaits and finding.awaits.beside_choice else None
     alone = finding.awaits if not beside else None
     edits = (Way(edits=each, quota=beside) for each in finding.choices)
-    asked = (
-        Way(
-            edits=tuple(each for each in change if isinstance(each, Edit)),
-            asks=tuple(each for each in change if isinstance(each, Asked)),
-        )
-        for change in finding.asks
-    )
-    return (*edits, *([Way(quota=alone)] if alone else ()), *asked)
+    return (*edits, *([Way(quota=alone)] if alone else ()), *map(way_of, finding.asks))
 
 
 class Cause(JsonStruct, frozen=True):
@@ -183,6 +182,15 @@ class PodState(JsonStruct, frozen=True):
     phase: str
     node: str = ""
     reason: str = ""
+
+    @classmethod
+    def of(cls, pod: StoredPod) -> "PodState":
+        gated = f"waits for {', '.join(pod.gates)}" if pod.gates else ""
+        ending = "terminating" if pod.is_terminating else ""
+        why = (
+            ending or gated or pod.unscheduled or "; ".join(pod.waiting) or pod.failure or pod.status.message
+        )
+        return cls(name=pod.metadata.name, phase=pod.status.phase, node=pod.spec.node_name, reason=why)
 
 
 class ObservedEvent(JsonStruct, frozen=True):

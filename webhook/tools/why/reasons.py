@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, Asked, Edits, Finding
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
-from policies.placement.class_advice import or_autoscaled
+from policies.placement.class_advice import ClassAdvice
 from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.pods.conditions import has_ended, true_condition
 from policies.quota.ledger.team import team_title
@@ -31,6 +31,7 @@ from webhook.tools.why.explanation import (
     Source,
     Way,
     cause_of,
+    way_of,
 )
 
 MAX_EVENTS = 10
@@ -83,7 +84,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
       pod, with the edits that name them.
-    adds_nodes: what can add a node for the pod, in words; "" if nothing is known to.
+    adds_nodes: what can add a node for the pod, in words; "" if nothing is known to. new_nodes: for which nodes to ask.
     """
 
     data: Any
@@ -102,6 +103,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Mapping[str, Edits] = {}
     adds_nodes: str = ""
+    new_nodes: ClassAdvice = ClassAdvice()
     contact: str = PLATFORM_TEAM
 
     @property
@@ -416,11 +418,11 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         kinds = situation.other_kinds if classes else {}
-        remedy = f"name a class that has nodes ({', '.join(kinds)}), or " if kinds else ""
-        remedy += adds or f"ask {situation.contact} for nodes{or_autoscaled(classes)}"
-        asked = [Asked("Node", value=name) for name in situation.classes] or [Asked("Node")]
-        ways = ways or tuple(Way(asks=(each,)) for each in asked)
-        ways = (*(Way(edits=each) for each in kinds.values()), *ways)
+        named = f"name a class that has nodes ({', '.join(kinds)})" if kinds else ""
+        asked = f"ask {situation.contact} {situation.new_nodes.ask}" if situation.new_nodes.ask else ""
+        remedy = ", or ".join(filter(None, (named, adds or asked)))
+        others = ways or map(way_of, situation.new_nodes.asks)
+        ways = (*(Way(edits=each) for each in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
     first, lacking = next((each for each in nodes if not each.against), nodes[0]), _lacking(situation)

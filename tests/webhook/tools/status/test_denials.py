@@ -65,25 +65,38 @@ def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
 
 @cases(
     ("message", "reason"),
-    of_the_event_on_the_quota=("exceeded quota [gpu-quota]", "QuotaExceeded"),
-    of_another_rule_that_rule=(
-        "containers[0]: set x: 1; must be y [gpu-requests] (and 1 more)",
-        "gpu-requests",
+    of_a_full_quota=("exceeded quota: team/default, requested 1 GPU, 8 of 8 used", "QuotaExceeded"),
+    of_a_full_team=("exceeded quota: team vision, requested 1 GPU, 8 of 8 used", "QuotaExceeded"),
+    of_a_quota_that_is_too_small=(
+        "exceeded quota: team/default, 9 GPUs can never fit: the quota grants 8",
+        "QuotaCanNeverFit",
     ),
-    of_no_rule_none=("cannot be read", ""),
+    of_a_spent_budget=("exceeded budget: team/default, 101 of 100 GPU-hours used this month", "BudgetSpent"),
+    of_a_quota_that_nobody_counts=("the quota is not counted yet", "gpu-quota"),
 )
-def test_the_reason_of_a_denial(tmp_path: Path, message: str, reason: str) -> None:
-    """Events of controllers have none; the webhook's own Event on the GPUQuota has, and names the owner."""
-    of_quota = event("Job/train: exceeded quota [gpu-quota]", "GPUQuota/default", lastTimestamp=ago(1))
-    of_quota["involvedObject"]["apiVersion"] = "gpu-admission.dev/v1alpha1"
-    events = [
-        event(OURS + message, "Job/train", lastTimestamp=ago(1)),
-        of_quota | {"reason": "QuotaExceeded"},
-    ]
-    with ApiServer(tmp_path, answering({"/api/v1/events": events})) as server:
-        found = denials_in_events(server.client(), "", NOW)
+def test_the_reason_of_a_denial_by_the_quota(tmp_path: Path, message: str, reason: str) -> None:
+    """By its sentence, as the Events of controllers have it: the same for all owners and namespaces."""
+    events = [event(f"{OURS}{message} [gpu-quota]", owner, lastTimestamp=ago(1)) for owner in OWNERS]
 
-    assert [(each.owner, each.reason) for each in found] == [("Job/train", reason)]
+    assert reasons_of(tmp_path, events) == dict.fromkeys(OWNERS, reason)
+
+
+@cases(
+    ("message", "reason"),
+    of_a_rule=("containers[0]: set x: 1; must be y [gpu-requests] (and 1 more)", "gpu-requests"),
+    in_words_of_the_quota=("exceeded quota: no [gpu-requests]", "gpu-requests"),
+    of_no_rule=("cannot be read", ""),
+)
+def test_the_rule_of_another_denial(tmp_path: Path, message: str, reason: str) -> None:
+    assert reasons_of(tmp_path, [event(OURS + message, "Job/a", lastTimestamp=ago(1))]) == {"Job/a": reason}
+
+
+OWNERS = ("Deployment/a", "Deployment/b")
+
+
+def reasons_of(tmp_path: Path, events: list[JSON]) -> dict[str, str]:
+    with ApiServer(tmp_path, answering({"/api/v1/events": events})) as server:
+        return {each.owner: each.reason for each in denials_in_events(server.client(), "", NOW)}
 
 
 def test_the_events_of_replicasets_are_their_deployments(tmp_path: Path) -> None:

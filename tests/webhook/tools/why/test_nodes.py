@@ -1,5 +1,6 @@
 """What `why` says of nodes that no pod can be placed on."""
 
+from policies.placement.class_advice import ClassAdvice
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import RUNNING, fits, pod, situation, unschedulable
@@ -36,16 +37,19 @@ from webhook.tools.why.reasons import answer_of
         "",
     ),
     no_node_of_the_class=(
-        {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": {"nvidia-t4": ()}},
+        {
+            "nodes": [],
+            "classes": ["nvidia-l4"],
+            "other_kinds": {"nvidia-t4": ()},
+            "new_nodes": ClassAdvice(ask="for nodes"),
+        },
         "there is no node of class nvidia-l4 now",
-        "name a class that has nodes (nvidia-t4), or ask the platform team for nodes, or to name nvidia-l4 in "
-        "gpu-class.autoscaledClasses if an autoscaler adds them",
+        "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
     ),
-    no_node_of_its_classes=(
+    no_node_would_match=(
         {"nodes": [], "classes": ["nvidia-l4", "nvidia-t4"]},
         "there is no node of class nvidia-l4 or nvidia-t4 now",
-        "ask the platform team for nodes, or to name nvidia-l4 or nvidia-t4 in gpu-class.autoscaledClasses if an autoscaler "
-        "adds them",
+        "",
     ),
     no_node_yet_of_a_class_that_an_autoscaler_adds=(
         {"nodes": [], "classes": ["nvidia-l4"], "adds_nodes": "NodePool l4"},
@@ -57,7 +61,11 @@ from webhook.tools.why.reasons import answer_of
         "the only node with GPUs cannot take it: Node a has 0 of 8 free",
         "wait for 4, or wait until the autoscaler adds a node, or see in its log why it does not",
     ),
-    no_gpu_node=({"nodes": []}, "there is no GPU node now", "ask the platform team for nodes"),
+    no_gpu_node=(
+        {"nodes": [], "new_nodes": ClassAdvice(ask="for nodes")},
+        "there is no GPU node now",
+        "ask the platform team for nodes",
+    ),
 )
 def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
     _, _, (_, reason) = answer_of(situation(pods=[unschedulable("train-0")], **given))

@@ -1,0 +1,45 @@
+"""For which nodes a pod without one asks."""
+
+from policies.finding import Asked
+from policies.placement.class_advice import asking_for_nodes
+from tests.builders import CLASSES, JSON, gpu_container, pod, view
+from tests.cases import cases
+
+IN_T4 = {"key": "accelerator", "operator": "In", "values": ["nvidia-t4"]}
+WITHOUT = {"key": "accelerator", "operator": "DoesNotExist"}
+THERE = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+T4 = ["nvidia-t4"]
+OF_T4 = "for nodes, or to name nvidia-t4 in gpu-class.autoscaledClasses if an autoscaler adds them"
+OF_FAMILY = ["nvidia-a100-40gb", "nvidia-a100-80gb"]
+
+
+def required(*terms: JSON) -> JSON:
+    demanded = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": demanded}}
+
+
+@cases(
+    ("spec", "classes", "want", "nodes"),
+    of_any_class=({}, [], "for nodes", [None]),
+    of_its_class=({"nodeSelector": {"accelerator": "nvidia-t4"}}, T4, OF_T4, T4),
+    by_the_label_of_its_family=(
+        {"nodeSelector": {"accelerator": "nvidia-a100"}},
+        OF_FAMILY,
+        "for nodes with accelerator=nvidia-a100",
+        ["nvidia-a100"],
+    ),
+    of_one_of_two_terms=(
+        required({"matchExpressions": [WITHOUT]}, {"matchExpressions": [IN_T4]}),
+        T4,
+        OF_T4,
+        T4,
+    ),
+    a_contradiction=(required({"matchExpressions": [IN_T4, WITHOUT]}), T4, "", []),
+    a_node_by_its_name=(required({"matchExpressions": [IN_T4], "matchFields": [THERE]}), T4, "", []),
+)
+def test_only_nodes_that_would_match(
+    spec: JSON, classes: list[str], want: str, nodes: list[str | None]
+) -> None:
+    advice = asking_for_nodes(view(pod(gpu_container("1"), **spec)), classes, "accelerator", CLASSES)
+
+    assert (advice.ask, advice.asks) == (want, tuple((Asked("Node", value=each),) for each in nodes))
