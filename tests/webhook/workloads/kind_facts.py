@@ -110,7 +110,8 @@ def _are_resources(schema: Schema) -> bool:
 def _number(schema: Schema, at: str) -> str:
     is_number = schema.get("type") in {"integer", "number"} or schema.get("x-kubernetes-int-or-string")
     *_, parent, name = ("", *at.split("."))
-    if _GPUS.fullmatch(name) and (is_number or schema.get("type") == "string"):
+    is_text = schema.get("type") == "string" and "gpu" in name.lower()
+    if _GPUS.fullmatch(name) and (is_number or is_text):
         return "gpus"
     if is_number and _COUNT_BELOW_GPUS.fullmatch(name) and _GPUS.fullmatch(parent.removesuffix("[]")):
         return "gpus"
