@@ -40,19 +40,19 @@ _ACCELERATOR = re.compile(
 )
 _OF_AMOUNT = re.compile(
     r"amount|capacity|cards?|container|cores?|count|devices?|executor|fraction|guarantee|hard|host|instance|job|limits?|machine|max|"
-    r"maximum|mem|memory|milli|min|minimum|needed|nodes?|num|number|of|per|percent|percentage|pod|process|quantity|quota|rank|"
+    r"maximum|mem|memory|milli|min|minimum|needed|nodes?|num|number|of|per|percent|percentage|pod|portion|process|quantity|quota|rank|"
     r"replica|request|requested|requests|required|role|shared?|size|task|total|units|worker"
 )
 """A word that may follow an accelerator in the key of an amount: gpuCount, gpus_per_node."""
 _OTHERWISE = re.compile(r"disable|exclude|id|index|non?|per|without")
 """A word before an accelerator in keys of other amounts: memoryPerGPU."""
-_COUNT = re.compile(r"amount|count|limit|max|min|num|number|quantity|quota|requests?")
+_COUNT = re.compile(r"amount|count|limit|max|min|num|number|quantity|quota|requests?|value")
 """A word of the key of an amount in a map whose own key is an accelerator: gpu: {count: 2}."""
 
 _NAME_AND_COUNT = re.compile(r"[\w.-]{1,100}:(?:[1-9]|1[0-6])")
 """A profile, and how many of it: nvidia-gpu-l4:1."""
-_ADDRESSES = frozenset({"host", "image"})
-"""Keys of values that look like that."""
+_PROFILE = re.compile(r"profile|accelerator", re.IGNORECASE)
+"""Keys of such values; those of images and addresses look alike."""
 _LINE = re.compile(
     r"""(?<![\w./-])((?:[\w.-]{1,100}/)?[\w.-]{1,63})(?:["'][ \t]{0,9}:[ \t]{0,9}|[ \t]{0,9}:[ \t]{1,9})["']?"""
     r"""(\d[\w.]{0,20}|\{\{|\$\{)"""
@@ -76,6 +76,7 @@ class Amount(msgspec.Struct, frozen=True):
 
     at: Parts
     form: Form
+    in_text: bool = False
 
 
 def gpu_amounts(data: Any, resource_mapping: ResourceMapping, kinds: WorkloadKinds) -> Iterator[Amount]:
@@ -89,7 +90,7 @@ def gpu_amounts(data: Any, resource_mapping: ResourceMapping, kinds: WorkloadKin
             forms = {names.form((*at, key), amount) for key, amount in lines}
         form = next((each for each in Form if each in forms), None)
         if form is not None:
-            yield Amount(at, form)
+            yield Amount(at, form, isinstance(value, str) and "\n" in value)
 
 
 class _Names:
@@ -109,8 +110,8 @@ class _Names:
             return Form.KEY if _is_of_gpus(at) else None
         if not isinstance(value, str):
             return None
-        if _NAME_AND_COUNT.fullmatch(value) and key not in _ADDRESSES:
-            return Form.KEY if _accelerator(_words(key)) or _accelerator(_words(value)) else None
+        if _PROFILE.search(key) and _NAME_AND_COUNT.fullmatch(value):
+            return Form.KEY if _accelerator(_words(value)) else None
         # Not by `domain/*`: API groups and labels use the domains of the vendors, too.
         listed = (each.pattern for each in self._mapping.patterns if not each.pattern.endswith("/*"))
         is_name = self._is_mapped(value) and any(fnmatchcase(value, pattern) for pattern in listed)
@@ -153,11 +154,12 @@ def _is_of_gpus(at: Parts) -> bool:
     keys = [_words(each) for each in at[-3:] if isinstance(each, str)]
     if not keys:
         return False
-    words = keys[-1]
-    if end := _accelerator(words):
-        return all(map(_OF_AMOUNT.fullmatch, words[end:])) and not any(map(_OTHERWISE.fullmatch, words[:end]))
-    is_below = len(keys) > 1 and 0 < _accelerator(keys[-2]) == len(keys[-2])
-    return is_below and bool(words) and all(map(_COUNT.fullmatch, words))
+    own, above = keys[-1], keys[-2] if len(keys) > 1 else []
+    is_below = bool(own) and not _accelerator(own) and all(map(_COUNT.fullmatch, own))
+    words = above if is_below else own
+    end = _accelerator(words)
+    is_amount = end > 0 and all(map(_OF_AMOUNT.fullmatch, words[end:]))
+    return is_amount and not any(map(_OTHERWISE.fullmatch, words[:end]))
 
 
 def _values(data: Any, kinds: WorkloadKinds) -> Iterator[tuple[Parts, Any]]:

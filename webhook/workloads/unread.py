@@ -30,7 +30,8 @@ MAX_MISPLACED = 10
 """Misplaced amounts that are reported of one object."""
 
 _READ = {("resources", "limits"), ("resources", "requests")}
-_CONTAINERS = {("containers",), ("initContainers",), ("ephemeralContainers",)}
+_LISTS = ("containers", "ephemeralContainers", "initContainers")
+_CONTAINERS = {(each,) for each in _LISTS}
 _OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 
@@ -101,31 +102,35 @@ def _unread(
     kinds: WorkloadKinds,
     row: WorkloadKind | None,
 ) -> Iterator[Parts]:
-    read = {at for place, _ in pods for at in _read_paths(place)}
+    read: set[Parts] = set()
+    containers: set[Parts] = set()
+    for place, _ in pods:
+        if () in place.origins or isinstance(value_at(data, place.at), str):
+            containers.add(
+                place.at
+            )  # of other amounts in a whole pod, the rules say that they are in the wrong place
+            read.add(place.at)
+            continue
+        own = [
+            ("spec", kind, index)
+            for kind in _LISTS
+            for index in range(len(place.data["spec"].get(kind) or ()))
+        ]
+        containers |= {place.parts_in_object(at) for at in own}
+        read |= {place.parts_in_object((*at, "resources")) for at in own}
+        read |= {at for inner, at in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}}
     for path in (*row.quotas, *row.repeats) if row else ():
         read |= {at for at, _ in values(data, steps(path))}
+    for path in row.unread if row else ():
+        yield from (at for at, _ in values(data, steps(path)) if not _repeats(at, pods, resource_mapping))
     for amount in gpu_amounts(data, resource_mapping, kinds):
-        at = amount.at
-        if row is not None and amount.form is Form.NAME:
-            continue
-        if any(at[:length] in read for length in range(len(at) + 1)):
+        # What a container runs may be a text that says anything.
+        known = containers if amount.in_text else read
+        at, is_name = amount.at, row is not None and amount.form is Form.NAME
+        if is_name or any(at[:length] in known for length in range(len(at) + 1)):
             continue
         if amount.form is Form.RESOURCE or not _repeats(at, pods, resource_mapping):
             yield at
-
-
-def _read_paths(place: PodPlace) -> Iterator[Parts]:
-    """Yield the paths of the object under which GPUs of the pod are read, or the rules say that they are in the wrong place."""
-    if () in place.origins:  # a whole pod
-        yield place.origins[()]
-        return
-    for kind, containers in place.data["spec"].items():
-        if (kind,) in _CONTAINERS and isinstance(containers, list):
-            for index in range(len(containers)):
-                yield place.parts_in_object(("spec", kind, index, "resources"))
-    yield from (
-        origin for inner, origin in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}
-    )
 
 
 def _repeats(at: Parts, pods: Iterable[tuple[PodPlace, Pod]], resource_mapping: ResourceMapping) -> bool:
@@ -220,7 +225,7 @@ def _our_keys(data: Any, spec: Parts, start: int) -> Iterator[Parts]:
 
 
 def _in_containers(pod: Any, spec: Parts) -> Iterator[Parts]:
-    for (kind,) in sorted(_CONTAINERS):
+    for kind in _LISTS:
         containers = value_at(pod, (kind,))
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
             fields = container if isinstance(container, dict) else ()

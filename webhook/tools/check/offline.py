@@ -47,7 +47,6 @@ from webhook.workloads.places import workload_pods
 from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAINER, runtime_of, with_runtime
 from webhook.workloads.unread import misplaced_fields, misplaced_gpus, quota_findings, unread_gpus
 
-
 _REFERRING = {(TRAINER, "TrainJob"): (runtime_of, with_runtime), SERVICE: (model_of, with_model)}
 """Kinds of which an object gets numbers from another one: what says kind and name of that one, and what completes the object."""
 
