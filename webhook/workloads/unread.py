@@ -102,20 +102,20 @@ def _unread(
     kinds: WorkloadKinds,
     row: WorkloadKind | None,
 ) -> Iterator[Parts]:
+    whole: set[Parts] = set()
     read: set[Parts] = set()
     containers: set[Parts] = set()
     for place, _ in pods:
-        if () in place.origins or isinstance(value_at(data, place.at), str):
-            containers.add(
-                place.at
-            )  # of other amounts in a whole pod, the rules say that they are in the wrong place
-            read.add(place.at)
+        if () in place.origins:
+            whole.add(place.at)  # of other amounts in it, the rules say that they are in the wrong place
             continue
         own = [
             ("spec", kind, index)
             for kind in _LISTS
             for index in range(len(place.data["spec"].get(kind) or ()))
         ]
+        if isinstance(value_at(data, place.at), str):
+            containers.add(place.at)
         containers |= {place.parts_in_object(at) for at in own}
         read |= {place.parts_in_object((*at, "resources")) for at in own}
         read |= {at for inner, at in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}}
@@ -123,7 +123,7 @@ def _unread(
         read |= {at for at, _ in values(data, steps(path))}
     for path in row.unread if row else ():
         yield from (at for at, _ in values(data, steps(path)) if not _repeats(at, pods, resource_mapping))
-    for amount in gpu_amounts(data, resource_mapping, kinds):
+    for amount in gpu_amounts(data, resource_mapping, kinds, whole):
         # What a container runs may be a text that says anything.
         known = containers if amount.in_text else read
         at, is_name = amount.at, row is not None and amount.form is Form.NAME
