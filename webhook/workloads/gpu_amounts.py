@@ -85,7 +85,7 @@ class Amount(msgspec.Struct, frozen=True):
 def gpu_amounts(
     data: Any, resource_mapping: ResourceMapping, kinds: WorkloadKinds, pods: Collection[Parts] = ()
 ) -> Iterator[Amount]:
-    """Yield the GPUs in the object, without those of the pods at these paths, and of inner objects that have none by their kind."""
+    """Yield the GPUs in the object, without those of the pods at these paths, and of inner objects without any by their kind."""
     names, characters = _Names(resource_mapping), MAX_CHARACTERS
     for at, value in islice(_values(data, kinds, pods), MAX_VALUES):
         is_text = isinstance(value, str) and ("\n" in value or value.startswith('{"'))

@@ -66,7 +66,7 @@ def unread_gpus(
     row = kinds.get((group, kind))
     if GROUPS.get(kind) == group or (row is not None and row.has_no_gpus):
         return []
-    found = [field_path(at) for at in _unread(data, pods, resource_mapping, kinds, row)]
+    found = list(_unread(data, pods, resource_mapping, kinds, row))
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
@@ -83,16 +83,22 @@ def unread_gpus(
                 remedy=f"did you mean {alike[near[0]]}?",
             )
         ]
-    named = ", ".join(truncate(short_path(path)) for path in found[:MAX_NAMED])
+    named = ", ".join(truncate(short_path(field_path(at))) for at in found[:MAX_NAMED])
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
+    path, remedy = field_path(found[0]), _remedy(kind, data, found[0], row)
+    return [_warning(rule=ID, reason=UNREAD_GPUS, path=path, message=message, remedy=remedy)]
+
+
+def _remedy(kind: str, data: Any, at: Parts, row: WorkloadKind | None) -> str:
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
-    if row is not None and (forms := [each for each in row.pods if each.form is not PodForm.PATCH]):
-        nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), path_parts(found[0])))
-        remedy = f"write them into {nearest.path}, or {remedy}"
-    elif kind in _OF_CHARTS:
-        remedy = "render the chart, and check what it makes"
-    return [_warning(rule=ID, reason=UNREAD_GPUS, path=found[0], message=message, remedy=remedy)]
+    if row is None:
+        return "render the chart, and check what it makes" if kind in _OF_CHARTS else remedy
+    if any(at == each for path in row.unread for each, _ in values(data, steps(path))):
+        return ""  # only an operator knows what they mean
+    forms = [each for each in row.pods if each.form is not PodForm.PATCH]
+    nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), at), default=None)
+    return f"write them into {nearest.path}, or {remedy}" if nearest else remedy
 
 
 def _unread(

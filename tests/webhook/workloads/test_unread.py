@@ -367,6 +367,16 @@ def test_gpus_of_kinds_that_are_read(kind: str, text: str, want: str) -> None:
     assert unread_by_check(kind, text) == want
 
 
+def test_for_a_machine_that_has_gpus_there_is_no_other_field() -> None:
+    data = {
+        "apiVersion": "kaito.sh/v1beta1",
+        "kind": "Workspace",
+        "resource": {"instanceType": "Standard_NC24ads_A100_v4"},
+    }
+
+    assert "resource.instanceType: GPUs in resource.instanceType are not read [workloads]" in check(data)
+
+
 def test_a_misspelt_resource_with_a_parameter_is_refused_as_in_a_pod() -> None:
     template = {"name": "a", "container": {"image": "a", "resources": {"limits": {"nvidia": "{{x}}"}}}}
     data = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "spec": {"templates": [template]}}
