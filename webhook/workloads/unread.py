@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import UNREAD_GPUS, Edit, Finding, Json, Severity, short_path, together, truncate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.field_paths import Parts, field_path, path_parts, value_at
+from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.pod import Container, Pod, PodSpec, ResourceList
 from policies.quota.spec import resource_quota_findings
