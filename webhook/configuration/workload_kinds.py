@@ -196,6 +196,7 @@ class WorkloadKind(_Row, frozen=True):
     together: path of the number of pods of the whole object that must run together before any of them works.
     quotas: paths of maps that become spec.hard of ResourceQuotas.
     repeats: paths of GPUs that its pods request elsewhere in the object, or that none of them gets.
+    unread: paths that ask for GPUs without an amount, as the name of a machine does.
     """
 
     group: str
@@ -212,11 +213,12 @@ class WorkloadKind(_Row, frozen=True):
     pods: tuple[PodPath, ...] = ()
     quotas: tuple[str, ...] = ()
     repeats: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def has_no_gpus(self) -> bool:
         """Whether its objects have neither pods nor quotas."""
-        return not (self.pods or self.quotas)
+        return not (self.pods or self.quotas or self.unread)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -242,7 +244,7 @@ class WorkloadKind(_Row, frozen=True):
         paths = {"together": self.together, "deadline": self.deadline}
         paths |= {f"stopped[{path}]": path for path in self.stopped}
         paths |= {f"staged[{path}]": path for path in self.staged}
-        for field, listed in (("quotas", self.quotas), ("repeats", self.repeats)):
+        for field, listed in (("quotas", self.quotas), ("repeats", self.repeats), ("unread", self.unread)):
             paths |= {f"{field}[{index}]": path for index, path in enumerate(listed)}
         return {field: path for field, path in paths.items() if path}
 

@@ -1,9 +1,10 @@
 """Finds the GPUs that an object names: amounts of resources, names of resources, and amounts of keys such as gpus or gpuCount."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -40,19 +41,21 @@ _ACCELERATOR = re.compile(
 )
 _OF_AMOUNT = re.compile(
     r"amount|capacity|cards?|container|cores?|count|devices?|executor|fraction|guarantee|hard|host|instance|job|limits?|machine|max|"
-    r"maximum|mem|memory|milli|min|minimum|needed|nodes?|num|number|of|per|percent|percentage|pod|process|quantity|quota|rank|"
+    r"maximum|mem|memory|milli|min|minimum|needed|nodes?|num|number|of|per|percent|percentage|pod|portion|process|quantity|quota|rank|"
     r"replica|request|requested|requests|required|role|shared?|size|task|total|units|worker"
 )
 """A word that may follow an accelerator in the key of an amount: gpuCount, gpus_per_node."""
+_HINT = re.compile(r"[gntxhi]pu|dcu|mlu|accelerator|neuron", re.IGNORECASE)
+"""Most keys of amounts of something else do not fit."""
 _OTHERWISE = re.compile(r"disable|exclude|id|index|non?|per|without")
 """A word before an accelerator in keys of other amounts: memoryPerGPU."""
-_COUNT = re.compile(r"amount|count|limit|max|min|num|number|quantity|quota|requests?")
+_COUNT = re.compile(r"amount|count|limit|max|min|num|number|quantity|quota|requests?|value")
 """A word of the key of an amount in a map whose own key is an accelerator: gpu: {count: 2}."""
 
 _NAME_AND_COUNT = re.compile(r"[\w.-]{1,100}:(?:[1-9]|1[0-6])")
 """A profile, and how many of it: nvidia-gpu-l4:1."""
-_ADDRESSES = frozenset({"host", "image"})
-"""Keys of values that look like that."""
+_PROFILE = re.compile(r"profile|accelerator", re.IGNORECASE)
+"""Keys of such values; those of images and addresses look alike."""
 _LINE = re.compile(
     r"""(?<![\w./-])((?:[\w.-]{1,100}/)?[\w.-]{1,63})(?:["'][ \t]{0,9}:[ \t]{0,9}|[ \t]{0,9}:[ \t]{1,9})["']?"""
     r"""(\d[\w.]{0,20}|\{\{|\$\{)"""
@@ -76,20 +79,25 @@ class Amount(msgspec.Struct, frozen=True):
 
     at: Parts
     form: Form
+    in_text: bool = False
 
 
-def gpu_amounts(data: Any, resource_mapping: ResourceMapping, kinds: WorkloadKinds) -> Iterator[Amount]:
-    """Yield the GPUs in the object, without those in objects inside it of which the kind is known to have no pods."""
+def gpu_amounts(
+    data: Any, resource_mapping: ResourceMapping, kinds: WorkloadKinds, pods: Collection[Parts] = ()
+) -> Iterator[Amount]:
+    """Yield the GPUs in the object, without those of the pods at these paths, and of inner objects without any by their kind."""
     names, characters = _Names(resource_mapping), MAX_CHARACTERS
-    for at, value in islice(_values(data, kinds), MAX_VALUES):
-        forms = {names.form(at, value)}
-        if isinstance(value, str) and ("\n" in value or value.startswith('{"')):
+    for at, value in islice(_values(data, kinds, pods), MAX_VALUES):
+        is_text = isinstance(value, str) and ("\n" in value or value.startswith('{"'))
+        if is_text:
             characters -= len(value)
             lines = _LINE.findall(value) if characters >= 0 else ()
             forms = {names.form((*at, key), amount) for key, amount in lines}
-        form = next((each for each in Form if each in forms), None)
+            form = next((each for each in Form if each in forms), None)
+        else:
+            form = None if isinstance(value, dict | list) else names.form(at, value)
         if form is not None:
-            yield Amount(at, form)
+            yield Amount(at, form, is_text)
 
 
 class _Names:
@@ -102,19 +110,20 @@ class _Names:
     def form(self, at: Parts, value: Any) -> Form | None:
         """Return how the value names GPUs, if it does."""
         key = str(at[-1]) if at else ""
-        if _is_positive(value):
-            name = key.removeprefix(REQUESTS).removeprefix(LIMITS)
-            if "/" in name:
-                return Form.RESOURCE if self._is_gpu(name) else None
+        name = key.removeprefix(REQUESTS).removeprefix(LIMITS)
+        if "/" in name and _is_positive(value):
+            return Form.RESOURCE if self._is_gpu(name) else None
+        if any(isinstance(each, str) and _HINT.search(each) for each in at[-3:]) and _is_positive(value):
             return Form.KEY if _is_of_gpus(at) else None
         if not isinstance(value, str):
             return None
-        if _NAME_AND_COUNT.fullmatch(value) and key not in _ADDRESSES:
-            return Form.KEY if _accelerator(_words(key)) or _accelerator(_words(value)) else None
+        if _PROFILE.search(key) and _NAME_AND_COUNT.fullmatch(value):
+            return Form.KEY if _accelerator(_words(value)) else None
+        if not self._is_mapped(value):
+            return None
         # Not by `domain/*`: API groups and labels use the domains of the vendors, too.
         listed = (each.pattern for each in self._mapping.patterns if not each.pattern.endswith("/*"))
-        is_name = self._is_mapped(value) and any(fnmatchcase(value, pattern) for pattern in listed)
-        return Form.NAME if is_name else None
+        return Form.NAME if any(fnmatchcase(value, pattern) for pattern in listed) else None
 
     def _is_gpu(self, name: str) -> bool:
         return self._is_mapped(name) or (
@@ -153,14 +162,15 @@ def _is_of_gpus(at: Parts) -> bool:
     keys = [_words(each) for each in at[-3:] if isinstance(each, str)]
     if not keys:
         return False
-    words = keys[-1]
-    if end := _accelerator(words):
-        return all(map(_OF_AMOUNT.fullmatch, words[end:])) and not any(map(_OTHERWISE.fullmatch, words[:end]))
-    is_below = len(keys) > 1 and 0 < _accelerator(keys[-2]) == len(keys[-2])
-    return is_below and bool(words) and all(map(_COUNT.fullmatch, words))
+    own, above = keys[-1], keys[-2] if len(keys) > 1 else []
+    is_below = bool(own) and not _accelerator(own) and all(map(_COUNT.fullmatch, own))
+    words = above if is_below else own
+    end = _accelerator(words)
+    is_amount = end > 0 and all(map(_OF_AMOUNT.fullmatch, words[end:]))
+    return is_amount and not any(map(_OTHERWISE.fullmatch, words[:end]))
 
 
-def _values(data: Any, kinds: WorkloadKinds) -> Iterator[tuple[Parts, Any]]:
+def _values(data: Any, kinds: WorkloadKinds, pods: Collection[Parts]) -> Iterator[tuple[Parts, Any]]:
     """Yield every value with its path, without recursion: the author chooses the depth."""
     yield (), data
     rest = [_items((), data)]
@@ -170,13 +180,13 @@ def _values(data: Any, kinds: WorkloadKinds) -> Iterator[tuple[Parts, Any]]:
             rest.pop()
             continue
         yield item
-        if not _has_no_gpus(item[1], kinds):
+        if not (isinstance(item[1], dict) and (_has_no_gpus(item[1], kinds) or item[0] in pods)):
             rest.append(_items(*item))
 
 
-def _has_no_gpus(value: Any, kinds: WorkloadKinds) -> bool:
+def _has_no_gpus(value: dict[str, Any], kinds: WorkloadKinds) -> bool:
     """Whether the value is an object of a kind that is known to have neither pods nor quotas."""
-    if not isinstance(value, dict) or "apiVersion" not in value:
+    if "apiVersion" not in value:
         return False
     row = kinds.get((str(value["apiVersion"]).rpartition("/")[0], str(value.get("kind"))))
     return row is not None and row.has_no_gpus
@@ -184,6 +194,11 @@ def _has_no_gpus(value: Any, kinds: WorkloadKinds) -> bool:
 
 def _items(at: Parts, value: Any) -> Iterator[tuple[Parts, Any]]:
     if isinstance(value, dict):
-        yield from (((*at, key), each) for key, each in value.items() if not _SKIPPED.search(str(key)))
+        yield from (((*at, key), each) for key, each in value.items() if not _is_skipped(str(key)))
     elif isinstance(value, list):
         yield from (((*at, index), each) for index, each in enumerate(value))
+
+
+@lru_cache(maxsize=1024)
+def _is_skipped(key: str) -> bool:
+    return _SKIPPED.search(key) is not None

@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import UNREAD_GPUS, Edit, Finding, Json, Severity, short_path, together, truncate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.field_paths import Parts, field_path, path_parts, value_at
+from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.pod import Container, Pod, PodSpec, ResourceList
 from policies.quota.spec import resource_quota_findings
@@ -30,7 +30,8 @@ MAX_MISPLACED = 10
 """Misplaced amounts that are reported of one object."""
 
 _READ = {("resources", "limits"), ("resources", "requests")}
-_CONTAINERS = {("containers",), ("initContainers",), ("ephemeralContainers",)}
+_LISTS = ("containers", "ephemeralContainers", "initContainers")
+_CONTAINERS = {(each,) for each in _LISTS}
 _OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 
@@ -65,7 +66,7 @@ def unread_gpus(
     row = kinds.get((group, kind))
     if GROUPS.get(kind) == group or (row is not None and row.has_no_gpus):
         return []
-    found = [field_path(at) for at in _unread(data, pods, resource_mapping, kinds, row)]
+    found = list(_unread(data, pods, resource_mapping, kinds, row))
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
@@ -82,16 +83,22 @@ def unread_gpus(
                 remedy=f"did you mean {alike[near[0]]}?",
             )
         ]
-    named = ", ".join(truncate(short_path(path)) for path in found[:MAX_NAMED])
+    named = ", ".join(truncate(short_path(field_path(at))) for at in found[:MAX_NAMED])
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
+    path, remedy = field_path(found[0]), _remedy(kind, data, found[0], row)
+    return [_warning(rule=ID, reason=UNREAD_GPUS, path=path, message=message, remedy=remedy)]
+
+
+def _remedy(kind: str, data: Any, at: Parts, row: WorkloadKind | None) -> str:
     remedy = "name their paths in workloadKinds of a GPUResourceMapping"
-    if row is not None and (forms := [each for each in row.pods if each.form is not PodForm.PATCH]):
-        nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), path_parts(found[0])))
-        remedy = f"write them into {nearest.path}, or {remedy}"
-    elif kind in _OF_CHARTS:
-        remedy = "render the chart, and check what it makes"
-    return [_warning(rule=ID, reason=UNREAD_GPUS, path=found[0], message=message, remedy=remedy)]
+    if row is None:
+        return "render the chart, and check what it makes" if kind in _OF_CHARTS else remedy
+    if any(at == each for path in row.unread for each, _ in values(data, steps(path))):
+        return ""  # only an operator knows what they mean
+    forms = [each for each in row.pods if each.form is not PodForm.PATCH]
+    nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), at), default=None)
+    return f"write them into {nearest.path}, or {remedy}" if nearest else remedy
 
 
 def _unread(
@@ -101,31 +108,35 @@ def _unread(
     kinds: WorkloadKinds,
     row: WorkloadKind | None,
 ) -> Iterator[Parts]:
-    read = {at for place, _ in pods for at in _read_paths(place)}
+    whole: set[Parts] = set()
+    read: set[Parts] = set()
+    containers: set[Parts] = set()
+    for place, _ in pods:
+        if () in place.origins:
+            whole.add(place.at)  # of other amounts in it, the rules say that they are in the wrong place
+            continue
+        own = [
+            ("spec", kind, index)
+            for kind in _LISTS
+            for index in range(len(place.data["spec"].get(kind) or ()))
+        ]
+        if isinstance(value_at(data, place.at), str):
+            containers.add(place.at)
+        containers |= {place.parts_in_object(at) for at in own}
+        read |= {place.parts_in_object((*at, "resources")) for at in own}
+        read |= {at for inner, at in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}}
     for path in (*row.quotas, *row.repeats) if row else ():
         read |= {at for at, _ in values(data, steps(path))}
-    for amount in gpu_amounts(data, resource_mapping, kinds):
-        at = amount.at
-        if row is not None and amount.form is Form.NAME:
-            continue
-        if any(at[:length] in read for length in range(len(at) + 1)):
+    for path in row.unread if row else ():
+        yield from (at for at, _ in values(data, steps(path)) if not _repeats(at, pods, resource_mapping))
+    for amount in gpu_amounts(data, resource_mapping, kinds, whole):
+        # What a container runs may be a text that says anything.
+        known = containers if amount.in_text else read
+        at, is_name = amount.at, row is not None and amount.form is Form.NAME
+        if is_name or any(at[:length] in known for length in range(len(at) + 1)):
             continue
         if amount.form is Form.RESOURCE or not _repeats(at, pods, resource_mapping):
             yield at
-
-
-def _read_paths(place: PodPlace) -> Iterator[Parts]:
-    """Yield the paths of the object under which GPUs of the pod are read, or the rules say that they are in the wrong place."""
-    if () in place.origins:  # a whole pod
-        yield place.origins[()]
-        return
-    for kind, containers in place.data["spec"].items():
-        if (kind,) in _CONTAINERS and isinstance(containers, list):
-            for index in range(len(containers)):
-                yield place.parts_in_object(("spec", kind, index, "resources"))
-    yield from (
-        origin for inner, origin in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}
-    )
 
 
 def _repeats(at: Parts, pods: Iterable[tuple[PodPlace, Pod]], resource_mapping: ResourceMapping) -> bool:
@@ -220,7 +231,7 @@ def _our_keys(data: Any, spec: Parts, start: int) -> Iterator[Parts]:
 
 
 def _in_containers(pod: Any, spec: Parts) -> Iterator[Parts]:
-    for (kind,) in sorted(_CONTAINERS):
+    for kind in _LISTS:
         containers = value_at(pod, (kind,))
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
             fields = container if isinstance(container, dict) else ()

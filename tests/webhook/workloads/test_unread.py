@@ -57,10 +57,11 @@ OURS: JSON = {
     json_as_text=("""spec: {manifest: '{"limits":{"nvidia.com/gpu":"1"}}'}""", "spec.manifest"),
     an_amount_of_zero=("spec: {limits: {nvidia.com/gpu: 0}, gpu: 0, gpus: '0'}", None),
     a_use=("spec: {gpuMemoryUtilization: 0.9, gpuLayers: 99, gpuThreshold: 80, disableGpu: 1}", None),
+    a_value_below_the_key=("spec: {gpuDevicesRequest: {value: 1}}", "spec.gpuDevicesRequest.value"),
     of_each_gpu=("spec: {cpuPerGpu: 8, perGpuBatchSize: 4, memoryPerGPU: 16Gi}", None),
     another_word=("spec: {output: 2, inputs: 3, tensor: 4, throughput: 1}", None),
     a_status=("status: {capacity: {nvidia.com/gpu: 8}, gpuCount: 8}", None),
-    an_image=("spec: {image: 'pytorch-gpu:2', host: 'gpu-node:9'}", None),
+    an_image=("spec: {image: 'pytorch-gpu:2', host: 'gpu-node:9', profile: 'cpu:2'}", None),
     prose=('spec: {text: "Use nvidia.com/gpu.\\nThe gpu: it is fast. Of x.io/y: 1"}', None),
     a_description=('spec: {description: "Write\\n  nvidia.com/gpu: 1"}', None),
     labels_of_pods=("spec: {podLabels: {gpu: '1'}, machineSelector: {gpu: '2'}}", None),
@@ -341,6 +342,21 @@ SPARK = "sparkConf: {spark.executor.resource.gpu.amount: '1'}, driver: {cores: 1
         'templates: [{name: a, resource: {action: create, manifest: "kind: Pod\\n  nvidia.com/gpu: 1"}}]',
         "GPUs in spec.templates[0].resource.manifest are not read",
     ),
+    a_text_that_a_container_runs=(
+        "Workflow.argoproj.io",
+        'templates: [{name: a, script: {image: a, source: "x:\\n nvidia.com/gpu: 1"}}]',
+        "",
+    ),
+    a_patch_of_two_lines=(
+        "Workflow.argoproj.io",
+        'podSpecPatch: "containers:\\n- {name: main, resources: {limits: {nvidia.com/gpu: 1}}}"',
+        "",
+    ),
+    a_machine=(
+        "RAGEngine.kaito.sh",
+        "compute: {instanceType: a}",
+        "GPUs in spec.compute.instanceType are not read",
+    ),
     a_quota_that_holds=(
         "Profile.kubeflow.org",
         "resourceQuotaSpec: {hard: {requests.nvidia.com/gpu: 8}}",
@@ -349,6 +365,16 @@ SPARK = "sparkConf: {spark.executor.resource.gpu.amount: '1'}, driver: {cores: 1
 )
 def test_gpus_of_kinds_that_are_read(kind: str, text: str, want: str) -> None:
     assert unread_by_check(kind, text) == want
+
+
+def test_for_a_machine_that_has_gpus_there_is_no_other_field() -> None:
+    data = {
+        "apiVersion": "kaito.sh/v1beta1",
+        "kind": "Workspace",
+        "resource": {"instanceType": "Standard_NC24ads_A100_v4"},
+    }
+
+    assert "resource.instanceType: GPUs in resource.instanceType are not read [workloads]" in check(data)
 
 
 def test_a_misspelt_resource_with_a_parameter_is_refused_as_in_a_pod() -> None:

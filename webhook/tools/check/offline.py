@@ -42,9 +42,13 @@ from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.tools.check.run_budgets import budget_findings
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
+from webhook.workloads.models import MODEL, SERVICE, model_of, unknown_model, with_model
 from webhook.workloads.places import workload_pods
 from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAINER, runtime_of, with_runtime
 from webhook.workloads.unread import misplaced_fields, misplaced_gpus, quota_findings, unread_gpus
+
+_REFERRING = {(TRAINER, "TrainJob"): (runtime_of, with_runtime), SERVICE: (model_of, with_model)}
+"""Kinds of which an object gets numbers from another one: what says kind and name of that one, and what completes the object."""
 
 
 class ManifestVerdict(Enum):
@@ -164,10 +168,10 @@ class Run:
             manifests, cache.configuration, cluster, self._by.facts.labels_of
         )
         self._teams = run_context.teams_in(manifests)
-        self._runtimes = {
+        self._referred_to = {
             (each.kind, "" if each.kind == CLUSTER_RUNTIME else each.namespace, each.name): each.data
             for each in manifests
-            if each.group == TRAINER
+            if each.group in {TRAINER, SERVICE[0]}
         }
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *run_context.Key], Workload] = {}
@@ -216,7 +220,7 @@ class Run:
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         stored = self._stored(manifest, quota)
-        data, evaluated, runtime = self._with_runtime(manifest, pods, policy)
+        data, evaluated, runtime = self._with_referred(manifest, pods, policy)
         workload = self._workload(manifest, data, evaluated, target, stored or {})
         by = replace(self._by, quota_of=lambda _namespace: quota)
         decision = None if target else self._autoscaler(manifest, policy, by)
@@ -233,6 +237,8 @@ class Run:
         if workload_kind is not None:
             quotas = quota_findings(workload_kind, manifest.data, configuration.resource_mapping)
             decisions.append(Decision.of_findings(policy, quotas, Mode.WARN))
+        if kind == SERVICE and self._referred(manifest) is None:
+            decisions.append(Decision.of_findings(policy, [unknown_model(manifest.data)], Mode.WARN))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
@@ -279,18 +285,31 @@ class Run:
             by, policy, manifest.group_kind, manifest.data, scales, stored, is_update=False
         )
 
-    def _with_runtime(
+    def _with_referred(
         self, manifest: Manifest, pods: Iterable[EvaluatedPod], policy: EffectivePolicy
     ) -> tuple[Any, Iterable[EvaluatedPod], str]:
-        """Return a TrainJob and its pods with what its runtime among the documents says, and the name of this."""
-        kind, name = runtime_of(manifest.data)
-        runtime = self._runtimes.get((kind, "" if kind == CLUSTER_RUNTIME else manifest.namespace, name))
-        if manifest.group_kind != (TRAINER, "TrainJob") or runtime is None:
+        """Return an object and its pods with what the object says to which it refers, and the name of that one."""
+        referred = self._referred(manifest)
+        if referred is None:
             return manifest.data, pods, ""
-        with suppress(msgspec.ValidationError):  # said of the runtime itself
-            data = with_runtime(manifest.data, runtime)
-            return data, templates_of(self._by.trial(), policy, manifest.group_kind, data), f"{kind} {name}"
+        of, completed = _REFERRING[manifest.group_kind]
+        with suppress(msgspec.ValidationError):  # said of that object itself
+            data = completed(manifest.data, referred)
+            name = " ".join(of(manifest.data))
+            return data, templates_of(self._by.trial(), policy, manifest.group_kind, data), name
         return manifest.data, pods, ""
+
+    def _referred(self, manifest: Manifest) -> Any:
+        """Return the runtime of a TrainJob among the documents, or the Model of an InferenceService, also of the cluster."""
+        if manifest.group_kind not in _REFERRING:
+            return None
+        of, _ = _REFERRING[manifest.group_kind]
+        kind, name = of(manifest.data)
+        namespace = "" if kind == CLUSTER_RUNTIME else manifest.namespace
+        found = self._referred_to.get((kind, namespace, name))
+        if found is None and kind == MODEL and self._cluster is not None:
+            return self._cluster.stored(manifest.group, kind, namespace, name)
+        return found
 
     def _workload(
         self,

@@ -237,7 +237,7 @@ class Scan:
         kinds = evaluator.configuration.workload_kinds
         for (group, kind), row in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
-            if served is None or not row.pods:
+            if served is None or row.has_no_gpus:
                 continue
             self._progress(served.plural)
 
