@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator
 from enum import Enum
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -18,10 +18,12 @@ from policies.pods.quantity import readable
 from policies.quota.spec import LIMITS, REQUESTS
 from webhook.configuration.workload_kinds import WorkloadKinds
 
-MAX_VALUES = 20_000
+MAX_VALUES = 5_000
 """Values of an object that are searched."""
 MAX_NAMES = 500
 """Names in an object that are compared with the resource patterns. Each takes 20 µs."""
+LONGEST_FIELD = 63
+"""Characters of a key that are read."""
 MAX_CHARACTERS = 65_536
 """Characters in all texts of one object that are searched."""
 
@@ -105,7 +107,8 @@ class _Names:
 
     def __init__(self, resource_mapping: ResourceMapping) -> None:
         self._mapping, self._left = resource_mapping, MAX_NAMES
-        self._domains = {each.pattern.partition("/")[0] for each in resource_mapping.patterns}
+        patterns = tuple(each.pattern for each in resource_mapping.patterns)
+        self._domains, self._listed = _domains_and_names(patterns)
 
     def form(self, at: Parts, value: Any) -> Form | None:
         """Return how the value names GPUs, if it does."""
@@ -113,29 +116,37 @@ class _Names:
         name = key.removeprefix(REQUESTS).removeprefix(LIMITS)
         if "/" in name and _is_positive(value):
             return Form.RESOURCE if self._is_gpu(name) else None
-        if any(isinstance(each, str) and _HINT.search(each) for each in at[-3:]) and _is_positive(value):
-            return Form.KEY if _is_of_gpus(at) else None
+        if any(
+            isinstance(each, str) and _HINT.search(each[:LONGEST_FIELD]) for each in at[-3:]
+        ) and _is_positive(value):
+            return Form.KEY if self._may_compare(key) and _is_of_gpus(at) else None
         if not isinstance(value, str):
             return None
         if _PROFILE.search(key) and _NAME_AND_COUNT.fullmatch(value):
-            return Form.KEY if _accelerator(_words(value)) else None
-        if not self._is_mapped(value):
-            return None
-        # Not by `domain/*`: API groups and labels use the domains of the vendors, too.
-        listed = (each.pattern for each in self._mapping.patterns if not each.pattern.endswith("/*"))
-        return Form.NAME if any(fnmatchcase(value, pattern) for pattern in listed) else None
+            return Form.KEY if self._may_compare(value) and _accelerator(_words(value)) else None
+        return Form.NAME if self._is_mapped(value) and self._listed.fullmatch(value) else None
 
     def _is_gpu(self, name: str) -> bool:
         return self._is_mapped(name) or (
-            len(name) <= LONGEST_NAME and is_unmapped_accelerator(name, self._mapping)
+            self._may_compare(name) and is_unmapped_accelerator(name, self._mapping)
         )
 
     def _is_mapped(self, name: str) -> bool:
         domain, slash, _ = name.partition("/")
-        if not slash or len(name) > LONGEST_NAME or domain not in self._domains:
-            return False
+        is_near = slash and domain in self._domains and self._may_compare(name)
+        return bool(is_near) and self._mapping.resource(name) is not None
+
+    def _may_compare(self, name: str) -> bool:
+        """Count one more name; return whether it may be compared."""
         self._left -= 1
-        return self._left >= 0 and self._mapping.resource(name) is not None
+        return self._left >= 0 and len(name) <= LONGEST_NAME
+
+
+@lru_cache(maxsize=4)
+def _domains_and_names(patterns: tuple[str, ...]) -> tuple[frozenset[str], re.Pattern[str]]:
+    """Return the domains of the patterns, and an expression for the names; API groups and labels fit `domain/*`, too."""
+    listed = (translate(each) for each in patterns if not each.endswith("/*"))
+    return frozenset(each.partition("/")[0] for each in patterns), re.compile("|".join(listed))
 
 
 def _is_positive(value: Any) -> bool:
@@ -149,7 +160,7 @@ def _is_positive(value: Any) -> bool:
 
 def _words(key: str) -> list[str]:
     """Return the words in lower case: numGPUs → num, gpus."""
-    return _WORD.findall(_CAMEL.sub("-", key[:LONGEST_NAME]).lower())
+    return _WORD.findall(_CAMEL.sub("-", key[:LONGEST_FIELD]).lower())
 
 
 def _accelerator(words: list[str]) -> int:
@@ -201,4 +212,4 @@ def _items(at: Parts, value: Any) -> Iterator[tuple[Parts, Any]]:
 
 @lru_cache(maxsize=1024)
 def _is_skipped(key: str) -> bool:
-    return _SKIPPED.search(key) is not None
+    return len(key) <= LONGEST_FIELD and _SKIPPED.search(key) is not None
