@@ -25,7 +25,7 @@ from policies.pods.limit_ranges import (
 from policies.pods.limits import MAX_AMOUNTS
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
-from policies.pods.quantity import NANO, Quantity, QuantityText, parse_quantity, readable
+from policies.pods.quantity import NANO, Quantity, QuantityError, QuantityText, parse_quantity, readable
 from policies.pods.requests import at_one_time
 
 POD, RATIO = "Pod", "maxLimitRequestRatio"
@@ -96,7 +96,10 @@ def _with_requests(pod: Pod) -> Pod:
     own = pod.spec.resources
     if own is None or not own.limits:
         return pod
-    summed = {name: text(name, each) for name, each in _at_one_time(pod, "requests").items()}
+    try:
+        summed = {name: text(name, each) for name, each in _at_one_time(pod, "requests").items()}
+    except QuantityError:
+        return pod  # reported where it is written
     known = {name: {**own.limits, **summed}[name] for name in POD_LEVEL if name in {**own.limits, **summed}}
     requests = {**known, **(own.requests or {})}
     return replace(pod, given_spec=replace(pod.spec, resources=replace(own, requests=requests)))
@@ -154,10 +157,9 @@ def effective(container: Container, kind: ResourceMap) -> ResourceList:
 
 
 def refusals(pod: Pod, limits: NamespaceLimits) -> list[Refusal]:
-    """Return what the first LimitRange that refuses the pod says. Raises QuantityError if an amount cannot be read."""
-    of_pod = [_of_pod(pod, kind) for kind in KINDS]
+    """Return what each LimitRange says: the API server stops at the first. Raises QuantityError if an amount cannot be read."""
+    of_pod, refused = [_of_pod(pod, kind) for kind in KINDS], list[Refusal]()
     for limit_range in limits.limit_ranges:
-        refused: list[Refusal] = []
         for at, item in enumerate(limit_range.items):
             compared = partial(_compared, limit_range.name, at, item)
             if item.type == CONTAINER:
@@ -165,9 +167,7 @@ def refusals(pod: Pod, limits: NamespaceLimits) -> list[Refusal]:
                     refused += compared(place, *(_read(effective(place.container, kind)) for kind in KINDS))
             elif item.type == POD:
                 refused += compared(None, *of_pod)
-        if refused:
-            return refused
-    return []
+    return refused
 
 
 Amounts = Mapping[str, Quantity]
