@@ -116,7 +116,7 @@ def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> Amounts:
 def requested_of_nodes(pod: Pod, resource_mapping: ResourceMapping) -> dict[str, int]:
     """Return how many GPUs, slices or shares a node must have for the pod, by resource; none if an amount is invalid.
 
-    Nodes have no resource that a DeviceClass offers.
+    Nodes have no resource that a DeviceClass offers, and of a misspelt name nobody knows which have it.
     """
     try:
         totals = gpu_requests(pod, resource_mapping)
@@ -129,6 +129,7 @@ def requested_of_nodes(pod: Pod, resource_mapping: ResourceMapping) -> dict[str,
         if each.measure.is_count
         and not each.name.startswith(IMPLICIT_DEVICE_CLASS)
         and each.name not in claimed
+        and not resource_mapping.misspelt(each.name)
     }
 
 

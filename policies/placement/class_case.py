@@ -118,11 +118,13 @@ class ClassCase:
             known, label = known_otherwise[0]
             ask = f"to set label {key}={label} on nodes with {known}"
             return ClassAdvice(ask=ask, asks=((Asked("Node", f"metadata.labels[{key}]", label),),))
-        selection, usable, need = self.selection, self.on_nodes(nodes), self.need
+        selection, usable, need = self.selection, self.selection.usable(), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.label_with_nodes(each, holding) for each in holding):
             advice = self.naming(holding)
-            return advice._replace(remedy=f"{advice.remedy}, of which there are nodes")
+            existing = self.on_nodes(nodes)
+            are = "there are" if any(each in existing for each in holding) else "an autoscaler makes"
+            return advice._replace(remedy=f"{advice.remedy}, of which {are} nodes")
         names = alternatives_in_words(sorted(pinned))
         if family := next(
             (each for each in values if each not in pinned and gpu_classes.of_family(each)), None

@@ -197,11 +197,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         if self._knows_classes_of_nodes:
             allowed = tuple(filter(self._surely_has_nodes, allowed))
         alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
-        offering = [each for each in self.gpu_classes if self.may_offer(each)]
+        having = [each for each in self.gpu_classes if self.may_offer(each)]
+        offering = [each for each in having if node_label_values(each, self.label_key)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         choices = tuple(self._edits_to_resource(name) for name in listed(sorted(alternatives)))
         if not offering:
-            ask = f"for a GPUClass with {self.requested_words}"
+            label = f" and node label {self.label_key}" if having else ""
+            ask = f"for a GPUClass with {self.requested_words}{label}"
             return ClassAdvice(choices, remedy, ask, ((Asked("GPUClass"),),))
         large_enough = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
         permitted = self.allowed_of(large_enough)
@@ -282,7 +284,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     @property
     def requested_words(self) -> str:
         """What nodes of the class must have. A pod that requests devices only by claims names no resource."""
-        return ", ".join(resource.name for resource in self.resources) or "nodes"
+        return ", ".join(dict.fromkeys(resource.name for resource in self.resources)) or "nodes"
 
     @property
     def none_usable_message(self) -> str:

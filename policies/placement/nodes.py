@@ -89,7 +89,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         None if they are not known, or a pool can create a node that takes the pod.
         """
-        if not self.states or self._has_too_many_requirements(pod):
+        if (self.label_sets and not self.states) or self._has_too_many_requirements(pod):
             return None
         states: list[NodeState] = []
         for offer in self.matching_offers(pod, key, values):

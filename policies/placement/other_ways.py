@@ -51,7 +51,10 @@ def other_ways(
         yield from ((Edit("spec.tolerations[-]", tolerating(each)),) for each in [*taints][:MAX_TAINTS])
     requests = (each for each in mapping.requests(pod) if each.resource.measure.is_count)
     for request in islice(requests, MAX_REQUESTS):
-        paths = request.place.amount_paths(request.resource.name)
+        name = request.resource.name
+        paths = dict.fromkeys(
+            (*request.place.amount_paths(name), f"{request.place.path}.resources.limits[{name}]")
+        )
         for amount in AMOUNTS:
             if amount < request.quantity.value:
                 yield tuple(Edit(path, amount) for path in paths)

@@ -362,7 +362,8 @@ def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
     if not isinstance(options, GPUClassOptions):
         return {}
     case = _case(pod, options, context)
-    if case.pinned is not None or case.is_requested or case.placed_by is not None:
+    is_pinned = case.pinned is not None and not case.pinned.is_injected
+    if is_pinned or case.is_requested or case.placed_by is not None:
         return {}
     if case.selection.nodes is None and case.selection.chosen_hardware:
         return {}  # nobody knows which classes have the hardware that it selects

@@ -153,14 +153,17 @@ def _too_few(
     for name, amount in requested.items():
         most = max((dict(state.amounts).get(name, 0) for state in states), default=0)
         if amount > most > 0:
-            places = [
-                each.place for each in context.resource_mapping.requests(pod) if each.resource.name == name
-            ]
-            edits = [Edit(path, most) for place in places for path in place.amount_paths(name)]
+            asking = [each for each in context.resource_mapping.requests(pod) if each.resource.name == name]
+            paths = {
+                tuple(each.place.amount_paths(name)): each.quantity.value - amount + most for each in asking
+            }
             yield _warning(
-                path=edits[0].path if edits else "spec",
+                path=next(iter(paths))[0] if paths else "spec",
                 message=f"no node that the pod selects has {amount} {name}, so the pod stays pending",
-                choices=together(*edits) if len(places) == 1 else (),
+                choices=tuple(
+                    tuple(Edit(path, less) for path in of_one) for of_one, less in paths.items() if less > 0
+                ),
+                is_example=len(asking) > 1,
             )
             return
 
