@@ -7,7 +7,7 @@ from policies.pods.workload import Workload
 from policies.quota.amounts import NOTHING, format_amount, texts, unit
 from policies.quota.demand import Catalogue
 from policies.quota.fit import FitFailure, FitResult
-from policies.quota.fit_fixes import Advice, fewer_pods, smaller_pod
+from policies.quota.fit_fixes import Advice, fewer_pods, smaller_now, smaller_pod
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
@@ -50,22 +50,20 @@ def fit_warning(
         contact=contact,
     )
     match failure:
-        case FitFailure.POD_TOO_LARGE:
+        case FitFailure.POD_TOO_LARGE | FitFailure.GANG_TOO_LARGE:
             path, choices, spread = smaller_pod(fit, workload, ledger, catalogue)
             is_beside = bool(choices and fit.held)
+            is_one = failure is FitFailure.POD_TOO_LARGE
+            who = "a pod needs" if is_one else f"{fit.pods} pods that must run together need"
             return warning(
                 path=path,
-                message=f"a pod needs {never_fits}",
+                message=f"{who} {never_fits}",
                 choices=choices,
                 awaits=Wait(beside_choice=True, amounts=((fit.key, str(fit.held)),)) if is_beside else None,
                 is_example=bool(spread),
                 remedy=f"{spread or in_words(choices)}, {WAIT_UNTIL_FREE}" if is_beside else spread,
                 ask=ask,
                 asks=asks,
-            )
-        case FitFailure.GANG_TOO_LARGE:
-            return warning(
-                message=f"{fit.pods} pods that must run together need {never_fits}", ask=ask, asks=asks
             )
         case FitFailure.NO_SURGE:
             facts, remedy = _no_surge(fit, namespace, will_queue=will_queue)
@@ -79,6 +77,7 @@ def fit_warning(
             return no_surge if is_enforced else None
         case _:
             path, choices, remedy = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
+            smaller = () if choices or will_queue else smaller_now(fit, workload, catalogue)
             message = _too_little(fit, namespace)
             if is_enforced:
                 before = ledger.pods_before if queueing_enabled else None
@@ -87,9 +86,9 @@ def fit_warning(
             return warning(
                 path=path,
                 message=message,
-                choices=choices,
+                choices=choices or smaller,
                 awaits=awaits,
-                remedy=remedy or wait,
+                remedy=remedy or ", or ".join(filter(None, (in_words(smaller), wait))),
                 ask=ask if is_impossible else "",
                 asks=asks if is_impossible else (),
                 details=_largest_namespaces(fit),

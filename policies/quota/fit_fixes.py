@@ -1,6 +1,7 @@
 """Fixes of a workload whose pods do not all fit a quota: a smaller pod, or fewer pods."""
 
 from fractions import Fraction
+from functools import partial
 from math import floor
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ def smaller_pod(
 ) -> Advice:
     """Return the advice for a pod that exceeds the whole quota: it must fit all limits of classes on which it could run.
 
-    In words if several containers request GPUs: which of them requests less is for its author to choose.
+    All its pods fit then, or else one, where a field says how many and they need not run together. In words if several containers
+    request GPUs: which of them requests less is for its author to choose.
     """
     pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
     if pod is None:
@@ -42,12 +44,17 @@ def smaller_pod(
         for key, limit in ledger.maximum_hard.items()
         if key == GPUS or (is_unpinned and key.startswith(CLASSES))
     ]
-    part = min([fit.hard, *limits]) / fit.needed
-    fix = edits_to_request_part(pod.pod, catalogue.resource_mapping, part, f"{fit.path}.")
-    containers = {edit.path.partition(".resources.")[0] for edit in fix}
-    at_most = {fit.key: Fraction(floor(part * fit.needed))}
+    of_one = fit.needed / fit.pods
+    part, pods = min([fit.hard, *limits]) / of_one, max(pod.count.gang or pod.count.running or 1, 1)
+    request_part = partial(edits_to_request_part, pod.pod, catalogue.resource_mapping, path=f"{fit.path}.")
+    fix, field = request_part(part / pods), number_of_pods(workload)
+    if not fix and field and not pod.count.gang and (fix := request_part(part)):
+        fix, pods = (*fix, Edit(field, 1)), 1
+    containers = {edit.path.partition(".resources.")[0] for edit in fix if ".resources." in edit.path}
+    at_most = {fit.key: Fraction(floor(part / pods * of_one))}
     spread = f"request {amounts_in_words(at_most)} or fewer" if len(containers) > 1 else ""
-    return Advice(fit.path, together(*fix), spread)
+    fewer = f" and set {field.rpartition('.')[2]}: 1" if spread and fix[-1].path == field else ""
+    return Advice(fit.path, together(*fix), spread + fewer)
 
 
 def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
@@ -55,7 +62,7 @@ def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
 
     If none can, the remedy is the number that fits an unused quota.
     """
-    field = _NUMBER_OF_PODS.get((workload.group, workload.kind), "")
+    field = number_of_pods(workload)
     path = field if workload.target else fit.path
     edit = Edit(field, fit.starting or fit.fitting)
     grows_itself = fit.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target
@@ -64,6 +71,20 @@ def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
     if fit.starting:
         return Advice(field, together(edit))
     return Advice(field, together(edit), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
+
+
+def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tuple[Edits, ...]:
+    """Return the choice by which all pods fit beside the usage of others: each requests less. Empty without one."""
+    pod = next((each for each in workload.pods if each.path == fit.path), None)
+    if pod is None or fit.failure is not FitFailure.TOO_LITTLE or len(fit.missing) != 1:
+        return ()
+    mapping, part = catalogue.resource_mapping, fit.left / fit.needed
+    return together(*edits_to_request_part(pod.pod, mapping, part, f"{fit.path}."))
+
+
+def number_of_pods(workload: Workload) -> str:
+    """Return the field with the number of pods; "" without one."""
+    return _NUMBER_OF_PODS.get((workload.group, workload.kind), "")
 
 
 _NUMBER_OF_PODS = {

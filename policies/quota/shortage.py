@@ -153,7 +153,7 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
     if too_large:
         used = {each.key: each.used + each.reserved for each in shortfalls}
         amounts = total([{key: amount} for key, amount in used.items() if amount])
-        by_own = any(_held_by_own(request, ledger, each) for each in too_large)
+        by_own = any(_held_by_own(request, ledger, each) for each in shortfalls)
         return (
             Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
             if amounts
@@ -255,17 +255,21 @@ def edits_to_request_part(
 ) -> tuple[Edit, ...]:
     """Return the edits by which a pod requests only this part of its GPUs, each amount rounded down.
 
-    path: the path of the pod template, with a final dot. Empty if an amount becomes zero, or is not counted in whole amounts.
+    An amount that would become zero is 1, and the largest less by so much. path: the path of the pod template, with a final dot.
+    Empty if an amount becomes zero, or is not counted in whole amounts.
     """
     requested = tuple(mapping.requests(pod))
     if mapping.fractions_of(pod) or not all(each.resource.measure.is_count for each in requested):
         return ()
-    amounts = [floor(each.quantity.value * part) for each in requested]
+    written = [each.quantity.value for each in requested]
+    amounts = [max(floor(amount * part), 1) for amount in written]
+    if amounts and (beyond := sum(amounts) - floor(sum(written) * part)) > 0:
+        amounts[amounts.index(max(amounts))] -= beyond
     return tuple(
         Edit(path + field, amount)
         for each, amount in zip(requested, amounts, strict=True)
         for field in each.place.amount_paths(each.resource.name)
-        if all(amounts)
+        if min(amounts) > 0
     )
 
 

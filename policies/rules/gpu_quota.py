@@ -66,7 +66,7 @@ from policies.quota.undecided import (
 )
 from policies.quota.waiting import OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
-from policies.rules.gpu_class import class_pins, ways_of
+from policies.rules.gpu_class import class_pins, class_use, ways_of
 
 QUOTA_MISSING = Reason("QuotaMissing", "the policy requires a GPUQuota, and the namespace has none")
 LEDGER_UNREACHABLE = Reason("LedgerUnreachable", "the ledger of the quota could not be read or written")
@@ -159,11 +159,16 @@ def _naming_classes(
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
     context = context_of(pod)
-    edits_naming = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
-    choices = tuple(islice((edits for edits in edits_naming if helps(edits, False)), MAX_NAMES_LISTED))
-    others = () if choices else ways_of(pod, context)
-    choices = choices or tuple(islice((edits for edits in others if helps(edits, False)), 1))
-    return replace(denial, choices=choices)
+    naming = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
+    helping = (
+        islice((edits for edits in naming if helps(edits, False)), MAX_NAMES_LISTED),
+        islice((edits for edits in ways_of(pod, context) if helps(edits, False)), 1),
+        islice((edits for edits in naming if helps(edits, True)), MAX_NAMES_LISTED),
+        naming[
+            : MAX_NAMES_LISTED if class_use(context).reads_annotation else 0
+        ],  # the quota says what never fits
+    )
+    return replace(denial, choices=next(filter(None, map(tuple, helping)), ()))
 
 
 def _pins(context_of: Callable[[Pod], Context]) -> ClassPins:

@@ -225,14 +225,16 @@ def test_a_workload_that_is_changed(subject: Workload, want: str | None) -> None
     others_hold_it=(
         {"Job/eval": "12"},
         {},
-        "spec.template: wait until others release 4 GPUs; needs 8 GPUs; ml-training has 4 of 16 free: 1 of 2 pods will start",
+        "spec.template: set nvidia.com/gpu: 2, or wait until others release 4 GPUs; needs 8 GPUs; ml-training has 4 of 16 free: "
+        "1 of 2 pods will start",
     ),
     its_own_pods_hold_it=({"MPIJob/chat": "8", "Job/eval": "4"}, {}, None),
     objects_that_its_controller_made_hold_it=({"Job/chat-w-0": "8", "Job/eval": "4"}, {}, None),
     another_with_a_similar_name=(
         {"Job/chats": "12"},
         {},
-        "spec.template: wait until others release 4 GPUs; needs 8 GPUs; ml-training has 4 of 16 free: 1 of 2 pods will start",
+        "spec.template: set nvidia.com/gpu: 2, or wait until others release 4 GPUs; needs 8 GPUs; ml-training has 4 of 16 free: "
+        "1 of 2 pods will start",
     ),
     holders_that_are_not_all=({"Job/eval": "6"}, {}, None),
     it_has_ended=({"Job/eval": "12"}, {"conditions": [{"type": "Succeeded", "status": "True"}]}, None),

@@ -275,7 +275,15 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
         workload(pods(8, running=3, gang=3), kind="batch.volcano.sh/Job"),
         0,
         Mode.ENFORCE,
-        [f"spec.template: 3 pods that must run together need 24 GPUs, {NEVER}; {RAISE}"],
+        [
+            f"spec.template: set nvidia.com/gpu: 5; 3 pods that must run together need 24 GPUs, {NEVER}; or {RAISE}"
+        ],
+    ),
+    a_gang_of_more_pods_than_gpus=(
+        workload(pods(8, running=24, gang=24), kind="batch.volcano.sh/Job"),
+        0,
+        Mode.ENFORCE,
+        [f"spec.template: 24 pods that must run together need 192 GPUs, {NEVER}; {RAISE}"],
     ),
 )
 def test_what_is_said_of_a_workload(subject: Workload, used: int, mode: Mode, want: list[str]) -> None:
