@@ -20,6 +20,7 @@ NAMESPACE = "team"
 GPU, SHARED, AMD = "nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu"
 SLICE, OTHER_SLICE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 PRODUCT = "nvidia.com/gpu.product"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
 class Card(NamedTuple):
@@ -116,7 +117,12 @@ def draw_node(draw: Draw, name: str) -> JSON:
         taints.append(CORDON)
     if taints:
         spec["taints"] = taints
-    known = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    known = {
+        HOSTNAME: name,
+        ZONE: draw.choice("ab"),
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    }
     amounts = {**ROOM, **{resource: str(amount) for resource, amount in offered.items()}}
     return {
         "apiVersion": "v1",
@@ -131,21 +137,24 @@ def _offered(draw: Draw, card: Card, count: int) -> tuple[dict[str, str], dict[s
     """Return the labels of a node with so many cards, and what its device plugin offers."""
     if card is MI300X:
         return {"accelerator": card.accelerator, "amd.com/gpu.product-name": card.product}, {AMD: count}
+    if draw.has("node without GPUs", 0.06):
+        return {}, {}
     labels, product = {"nvidia.com/gpu.count": str(count)}, card.product
     resources = {GPU: count}
     if draw.has("node without its devices", 0.08):
-        resources = {}
+        resources = draw.choice(({}, {GPU: 0}))  # kubelet keeps the name while the device plugin is away
     elif card.has_slices and draw.has("node of slices", 0.2):
         labels |= {"nvidia.com/mig.strategy": "mixed", f"{SLICE}.count": str(4 * count)}
-        resources = {SLICE: 4 * count, OTHER_SLICE: count}
+        whole = draw.choice((0, 0, 2))
+        resources = {SLICE: 4 * count, OTHER_SLICE: count, **({GPU: whole} if whole else {})}
     elif draw.has("node of shares", 0.12):
         labels["nvidia.com/gpu.replicas"] = "4"
         product += "-SHARED"
         resources = {SHARED if draw.random() < 0.7 else GPU: 4 * count}
-    named = draw.choice(("accelerator", "product", "both", "both"))
-    if named != "product":
+    named = draw.choice(("accelerator", "product", *("both",) * 5, "neither"))
+    if named in {"accelerator", "both"}:
         labels["accelerator"] = card.accelerator
-    if named != "accelerator":
+    if named in {"product", "both"}:
         labels[PRODUCT] = product
     return labels, resources
 
@@ -272,10 +281,16 @@ def draw_pod(draw: Draw, nodes: Sequence[JSON] = ()) -> JSON:
             {"matchExpressions": _requirements(draw, labels)} for _ in range(draw.choice((1, 1, 2)))
         ]
         if nodes and draw.random() < 0.2:
-            only = draw.choice(nodes)["metadata"]["name"]
-            terms[0]["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": [only]}]
+            only, operator = draw.choice(nodes)["metadata"]["name"], draw.choice(("In", "In", "NotIn"))
+            terms[0]["matchFields"] = [{"key": "metadata.name", "operator": operator, "values": [only]}]
+        if draw.random() < 0.05:
+            terms[0] = {}  # matches no node
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         spec["affinity"] = {"nodeAffinity": required}
+    if draw.has("preferred affinity", 0.1):
+        wished = [{"weight": 1, "preference": {"matchExpressions": _requirements(draw, labels)}}]
+        affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = wished
     if draw.has("tolerations", 0.4):
         spec["tolerations"] = [_toleration(draw, nodes) for _ in range(draw.choice((1, 1, 2)))]
     return {
@@ -323,6 +338,9 @@ def _container(name: str, limits: JSON) -> JSON:
 
 def _label(draw: Draw, labels: dict[str, str]) -> tuple[str, str]:
     """Return a label of a node, or one that none may have."""
+    if labels and draw.random() < 0.1:
+        key = draw.choice((HOSTNAME, ZONE))
+        return key, labels[key]
     there = [(key, value) for key, value in labels.items() if key in {"accelerator", PRODUCT}]
     elsewhere = [("accelerator", each.accelerator) for each in CARDS] + [
         ("accelerator", "nvidia-l5"),
@@ -335,10 +353,10 @@ def _requirements(draw: Draw, labels: Sequence[dict[str, str]]) -> list[JSON]:
     made: list[JSON] = []
     for _ in range(draw.choice((1, 1, 2))):
         key, value = _label(draw, draw.choice(labels))
-        operator = draw.choice(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt"))
-        if operator == "Gt":
+        operator = draw.choice(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+        if operator in {"Gt", "Lt"}:
             made.append(
-                {"key": "nvidia.com/gpu.count", "operator": "Gt", "values": [draw.choice(("1", "4"))]}
+                {"key": "nvidia.com/gpu.count", "operator": operator, "values": [draw.choice(("1", "4"))]}
             )
         elif operator in {"In", "NotIn"}:
             made.append(
@@ -362,6 +380,8 @@ def _toleration(draw: Draw, nodes: Sequence[JSON]) -> JSON:
         if draw.random() < 0.6
         else {}
     )
+    if effect.get("effect") == "NoExecute" and draw.random() < 0.3:
+        effect["tolerationSeconds"] = 60
     how = draw.choice(("Equal", "Exists", "Exists", "any"))
     if how == "any":
         return {"operator": "Exists"}

@@ -7,11 +7,13 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from policies.finding import Asked, Change, Edit, Finding, plain
+from policies.gpus.classes import GPUClasses
 from policies.pods.field_paths import Parts, path_parts, value_at, with_edits
 from policies.quota.amounts import GPUS
 from tests.oracle import JSON
-from tests.oracle.worlds import CARDS, CORDON, MI300X, PRODUCT, ROOM
-from tests.remedies.situations import Quota, Situation, pod_of
+from tests.oracle.worlds import CORDON, ROOM
+from tests.remedies.situations import Quota, Situation
+from tests.remedies.workloads import pod_of
 
 QUOTAS = ("GPUQuota", "ClusterGPUQuota")
 TAKEN_OUT = re.compile(r"to take (.+) out of LimitRange")
@@ -50,7 +52,9 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Aske
             after = with_quotas(situation, [asked]) if document["kind"] == "Pod" else None
         case "Node", "":
             pod = situation.answer(document).reviewed or pod_of(document)
-            new = _node(asked.value, pod) if asked.value is not None else None
+            new = (
+                _node(situation.configuration.classes, asked.value, pod) if asked.value is not None else None
+            )
             if new is not None and nodes is not None:
                 after = replace(situation, nodes=(*nodes, new))
         case "Node", "spec.unschedulable":
@@ -93,11 +97,12 @@ def _raised(quota: Quota, asked: Asked) -> Quota:
     return replace(quota, hard={**quota.hard, key: max(amount, quota.hard.get(key, amount))})
 
 
-def _node(name: str, pod: JSON) -> JSON | None:
+def _node(classes: GPUClasses, name: str, pod: JSON) -> JSON | None:
     """Return a node of a class or family, which offers what the pod requests; None if the pod demands other labels, too."""
-    product = {card.accelerator: card.product for card in (*CARDS, MI300X)}.get(name)
-    key = "amd.com/gpu.product-name" if name.startswith("amd") else PRODUCT
-    labels = {"accelerator": name, "nvidia.com/gpu.count": "8", **({key: product} if product else {})}
+    of_class = {
+        each.key: each.values[0] for gpu_class in classes.resolve(name)[:1] for each in gpu_class.node_labels
+    }
+    labels = {"nvidia.com/gpu.count": "8", **of_class, "accelerator": name}
     demanded = {*pod["spec"].get("nodeSelector", {}), *_required_keys(pod)}
     if demanded - {"accelerator"}:
         return None

@@ -4,22 +4,27 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Edit, Edits, Finding, plain
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import NO_NODE
 from policies.placement.class_choice import UNKNOWN_CLASS
-from policies.pods.field_paths import annotation_path, path_parts, value_at, with_edits
+from policies.pods.field_paths import annotation_path, field_path, path_parts, value_at, with_edits
+from policies.pods.injected import INJECTION_REASONS
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
 from policies.rules.gpu_requests import DAEMONSET_HOLDS_GPUS
-from tests.oracle import JSON
+from tests.oracle import JSON, Answer
+from tests.oracle.worlds import HOSTNAME
 from tests.remedies.asking import granted
 from tests.remedies.situations import CLASS, OWNER, Situation, released
+from tests.remedies.workloads import KINDS, template_at, template_of
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.stored_objects import Evaluation
 
@@ -38,7 +43,10 @@ UNCOVERING = {
 FAILING = 0.005
 """The largest share of findings, or of remedies, that may fail. The aim is 0."""
 AMOUNTS = range(1, 17)
-TEMPLATE_SPEC = ("spec", "template", "spec")
+NUMBER_OR_SIZE = re.compile(r"\.(template|replicas|parallelism)\b.*")
+"""The end of the path of what says how many pods there are, or how large each is: a finding about one of them is about both."""
+UNKNOWN_KEYS = {"zone", "metadata.name", HOSTNAME}
+"""Keys of labels that neither name classes nor hardware: a pod that selects by them may match no node."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_CLASSES = ("nvidia-t4", "nvidia-l4", "nvidia-a100-80gb", "nvidia-h100-80gb", "amd-mi300x")
 
@@ -56,8 +64,10 @@ def seen(evaluation: Evaluation) -> list[Violation]:
 def identity(violation: Violation) -> tuple[str, ...]:
     """Return what it is about. Without indices: the items after a removed one move up."""
     finding = violation.finding
+    # What can never fit also exceeds, whether it is too large a pod or too many of them.
+    is_of_amounts = finding.reason in {QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT}
     path = re.sub(r"\[\d+\]", "[]", finding.path)
-    is_of_amounts = finding.reason in {QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT}  # what can never fit also exceeds
+    path = NUMBER_OR_SIZE.sub("", path) if is_of_amounts else path
     reason = "" if is_of_amounts else finding.reason.name
     return finding.rule, reason, path, finding.container or "", violation.outcome.value
 
@@ -83,10 +93,22 @@ class Subject:
         self.known = Counter(map(identity, self.found))
         denied = [each for each in self.found if each.outcome is Outcome.DENIED]
         self.is_denied, self.denied_fields = bool(denied), Counter(map(field_of, denied))
+        self._tried: dict[tuple[int, bytes], tuple[Situation, Evaluation]] = {}
+
+    @cached_property
+    def answer(self) -> Answer:
+        return self.situation.answer(self.document)
+
+    def _evaluated(self, situation: Situation, document: JSON) -> Evaluation:
+        """Return the evaluation of an edited document. Each finding tries the same edits."""
+        key = id(situation), msgspec.json.encode(document)
+        if key not in self._tried:
+            self._tried[key] = situation, situation.evaluated(document, tries_choices=False)
+        return self._tried[key][1]
 
     def wrong(self, violation: Violation, situation: Situation, document: JSON) -> str:
         """Return what is wrong once the document, in that situation, is applied instead; "" if nothing is."""
-        after = situation.evaluated(document, tries_choices=False)
+        after = self._evaluated(situation, document)
         if after.unreadable:
             return f"unreadable: {after.unreadable}"
         found = seen(after)
@@ -118,14 +140,15 @@ class Subject:
         self, violation: Violation, situation: Situation, document: JSON, after: Evaluation
     ) -> str:
         """Return why the API server refuses the pod, or the scheduler finds no node for it."""
-        answer, before = situation.answer(document, after), self.situation.answer(self.document)
+        answer, before = situation.answer(document, after), self.answer
         if answer.code != 201:
             return "" if before.code != 201 else f"the API server refuses it: {answer.message}"
-        if not self._chooses_nodes(violation, document) or not situation.nodes:
-            return ""
+        is_placed = document["kind"] == "DaemonSet" or "nodeName" in template_of(document)["spec"]
+        if is_placed or not self._chooses_nodes(violation, document) or not situation.nodes:
+            return ""  # no scheduler chooses a node
         # serve knows only the labels that name classes or hardware; the policy says that there is a spot pool, if without nodes
         is_spot = any("pool" in pod.admitted.node_selector for pod in after.pods)
-        if is_spot or self._constrained_keys() & {"zone", "metadata.name"}:
+        if is_spot or self._constrained_keys() & UNKNOWN_KEYS:
             return ""
         if situation.pools or "autoscaledClasses" in situation.rules.get("gpu-class", {}):
             return ""
@@ -139,13 +162,14 @@ class Subject:
         if violation.finding.reason is NO_NODE:
             return True
         parts = (("metadata", "annotations", CLASS), ("spec", "nodeSelector"), ("spec", "tolerations"))
-        changed = [each for each in parts if value_at(document, each) != value_at(self.document, each)]
+        now, before = template_of(document), template_of(self.document)
+        changed = [each for each in parts if value_at(now, each) != value_at(before, each)]
         # An annotation that goes, because it has no effect, names no nodes.
-        return any(each[-1] != CLASS or value_at(document, each) is not None for each in changed)
+        return any(each[-1] != CLASS or value_at(now, each) is not None for each in changed)
 
     def _constrained_keys(self) -> set[str]:
         """Return the keys of node labels that the nodeSelector and the affinity of the pods name."""
-        spec = value_at(self.document, ("spec",) if self.document["kind"] == "Pod" else TEMPLATE_SPEC)
+        spec = template_of(self.document)["spec"]
         terms = value_at(spec, ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")) or []
         kinds = ("matchExpressions", "matchFields")
         keys = (each["key"] for term in terms for kind in kinds for each in term.get(kind, ()))
@@ -185,20 +209,33 @@ class Subject:
             not self.wrong(violation, self.situation, edited(self.document, each)) for each in finding.choices
         ):
             return ""
+        if finding.reason in INJECTION_REASONS:
+            return ""  # it reports what a rule would add, and there is nothing to correct
         working = [
             edits
             for edits in candidates(self.situation, self.document)
             if not self.wrong(violation, self.situation, made := edited(self.document, edits))
-            and not self._strands(made)
+            and not self._remains(violation, made, edits)
         ]
         if not working or any(named(edits, finding.sentence()) for edits in working):
             return ""
         return f"{finding.sentence()}\n    {' or '.join(words_of(each) for each in working[:4])} would work"
 
-    def _strands(self, document: JSON) -> bool:
-        """Whether the edited object is known to stay pending: the scheduler would not place it were the GPUs free."""
-        found = seen(self.situation.evaluated(document, tries_choices=False))
-        return any(each.finding.reason is NO_NODE for each in found)
+    def _remains(self, violation: Violation, document: JSON, edits: Edits) -> bool:
+        """Whether the edited object is known to stay pending, what is written is denied, or the rule finds as much as before."""
+        found = seen(self._evaluated(self.situation, document))
+        written = {edit.path for edit in edits}
+        if any(each.finding.reason is NO_NODE or each.finding.path in written for each in found):
+            return True
+        same, finding = (
+            [each for each in found if each.finding.rule == violation.finding.rule],
+            violation.finding,
+        )
+        before = [each for each in self.found if each.finding.rule == finding.rule]
+        is_only_softer = any(
+            (each.finding.reason, each.finding.path) == (finding.reason, finding.path) for each in same
+        )
+        return len(same) >= len(before) or is_only_softer
 
 
 def words_of(edits: Edits) -> str:
@@ -232,9 +269,8 @@ def awaited(situation: Situation, document: JSON, finding: Finding) -> Situation
 
 def candidates(situation: Situation, document: JSON) -> Iterator[Edits]:
     """Yield the fixed list of edits, each of which its reader could make."""
-    prefix = () if document["kind"] == "Pod" else ("spec", "template")
-    spec = value_at(document, (*prefix, "spec"))
-    at = ".".join((*prefix, "")) if prefix else ""
+    spec, path = template_of(document)["spec"], field_path(template_at(document))
+    at = f"{path}." if path else ""
     for index, container in enumerate(spec["containers"]):
         yield from _amounts(f"{at}spec.containers[{index}]", container)
     for name in NAMED_CLASSES:
@@ -245,9 +281,9 @@ def candidates(situation: Situation, document: JSON) -> Iterator[Edits]:
         yield (Edit(f"{at}spec.nodeSelector[{key}]"),)
     if "affinity" in spec:
         yield (Edit(f"{at}spec.affinity"),)
-    number = {"Deployment": "replicas", "Job": "parallelism"}.get(document["kind"])
-    for amount in range(1, document["spec"][number]) if number else ():
-        yield (Edit(f"spec.{number}", amount),)
+    number = KINDS[document["kind"]].number if document["kind"] in KINDS else ()
+    for amount in range(1, value_at(document, number)) if number else ():
+        yield (Edit(field_path(number), amount),)
     yield (Edit(f"{at}spec.activeDeadlineSeconds", 28_800),)
 
 

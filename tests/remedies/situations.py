@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.limit_ranges import decode_limit_range, namespace_limits
+from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.budget import GPU_HOUR, Budget, Period, Spending
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
@@ -20,7 +21,17 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.team import Team, TeamState
 from tests.builders import quota_ledger
 from tests.oracle import JSON, Answer, World, oracle
-from tests.oracle.worlds import GPU, NAMESPACE, PASSING, Draw, draw_limit_range, draw_nodes, draw_pod
+from tests.oracle.worlds import (
+    GPU,
+    NAMESPACE,
+    PASSING,
+    PRODUCT,
+    Draw,
+    draw_limit_range,
+    draw_nodes,
+    draw_pod,
+)
+from tests.remedies.workloads import draw_workload, pod_of
 from webhook.cluster.node_pools import OPEN
 from webhook.cluster.nodes import state_reader
 from webhook.configuration.documents import Document
@@ -34,9 +45,16 @@ from webhook.tools.stored_objects import Evaluation, evaluate
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"
 OWNER = "Job/train"
-H100, ANY_POOL = (
+H100, ANY_POOL, TAINTED_POOL = (
     NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN, "h100"),
     NodeOffer({}, OPEN, "any"),
+    NodeOffer(
+        {"accelerator": frozenset({"nvidia-l4"})},
+        OPEN,
+        "l4",
+        startup_taints=(Toleration(key="example.com/starting", effect="NoSchedule"),),
+        taints=(Toleration(key="dedicated", value="research", effect="NoSchedule"),),
+    ),
 )
 NAMED = (
     "nvidia-l4",
@@ -77,6 +95,11 @@ OPTIONS: tuple[tuple[str, str, float, JSON], ...] = (
     ("host-resources", "shares of hosts", 0.15, {"mode": "enforce"}),
     ("spot", "a spot pool", 0.12, SPOT),
     ("shared-memory", "shared memory", 0.1, {"mode": "enforce"}),
+    ("gpu-class", "products as labels", 0.08, {"labelKey": PRODUCT}),
+    ("gpu-class", "classes only warn", 0.06, {"mode": "warn"}),
+    ("gpu-requests", "requests only warn", 0.06, {"mode": "warn"}),
+    ("gpu-requests", "four to a node", 0.06, {"gpusPerNode": 4}),
+    ("gpu-toleration", "own tolerations", 0.1, {"tolerations": [{"key": "dedicated", "value": "research"}]}),
 )
 ALONE = (("disallowed classes", "one allowed family"),)
 """Features of which a situation has one."""
@@ -241,24 +264,24 @@ def _settled(node: JSON) -> JSON:
     return {**node, "spec": {**node["spec"], "taints": taints}}
 
 
-def pod_of(document: JSON) -> JSON:
-    if document["kind"] == "Pod":
-        return document
-    template = document["spec"]["template"]
-    metadata = {**template.get("metadata", {}), "name": "train", "namespace": NAMESPACE}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-
-
 def draw_situation(seed: int) -> tuple[Situation, JSON]:
     """Return a situation, and the object that is applied in it."""
     draw = Draw(seed)
     nodes = draw_nodes(draw)
     pools = tuple(
         pool
-        for pool, name in ((H100, "a pool at zero"), (ANY_POOL, "a pool of any node"))
+        for pool, name in (
+            (H100, "a pool at zero"),
+            (ANY_POOL, "a pool of any node"),
+            (TAINTED_POOL, "a pool with taints"),
+        )
         if draw.has(name, 0.1)
     )
-    limit_ranges = (draw_limit_range(draw, "limits"),) if draw.has("LimitRange", 0.3) else ()
+    limit_ranges: tuple[JSON, ...] = ()
+    if draw.has("LimitRange", 0.3):
+        limit_ranges = (draw_limit_range(draw, "limits"),)
+    if limit_ranges and draw.has("two LimitRanges", 0.2):
+        limit_ranges = (*limit_ranges, draw_limit_range(draw, "more-limits"))
     rules: JSON = {}
     for rule, feature, chance, options in OPTIONS:
         if feature == "one allowed family" and "disallowed classes" in draw.features:
@@ -321,17 +344,30 @@ def _document(draw: Draw, nodes: list[JSON]) -> JSON:
     if notes:
         pod["metadata"]["annotations"] = notes
     _fill(draw, pod["spec"]["containers"][0])
+    _place(draw, pod["spec"], nodes)
     if draw.has("runs to completion", 0.3):
         pod["spec"]["restartPolicy"] = "Never"
         if draw.has("a deadline", 0.5):
             pod["spec"]["activeDeadlineSeconds"] = draw.choice((60, 40_000))
     if draw.has("another owner", 0.5):
-        return _workload(draw, pod)
+        return draw_workload(draw, pod)
     if draw.has("a pod of a controller", 0.3):
         kind, name = OWNER.split("/")
         owner = {"apiVersion": "batch/v1", "kind": kind, "name": name, "uid": "u", "controller": True}
         pod["metadata"]["ownerReferences"] = [owner]
     return pod
+
+
+def _place(draw: Draw, spec: JSON, nodes: list[JSON]) -> None:
+    """Give a pod what decides about its node besides selectors and tolerations."""
+    if nodes and draw.has("nodeName", 0.04):
+        spec["nodeName"] = draw.choice(nodes)["metadata"]["name"]
+    elif draw.has("a gate", 0.04):
+        spec["schedulingGates"] = [{"name": "example.com/gate"}]
+    if draw.has("another scheduler", 0.04):
+        spec["schedulerName"] = "kai-scheduler"
+    if draw.has("amounts of the pod", 0.04):
+        spec["resources"] = {"limits": {"cpu": "16", "memory": "64Gi"}}
 
 
 def _fill(draw: Draw, main: JSON) -> None:
@@ -346,28 +382,6 @@ def _fill(draw: Draw, main: JSON) -> None:
     if draw.has("a misspelt resource", 0.05):
         limits = main.setdefault("resources", {}).setdefault("limits", {})
         limits[draw.choice(("nvidia.com/gpus", "nvidia/gpu", "gpu"))] = "1"
-
-
-def _workload(draw: Draw, pod: JSON) -> JSON:
-    template = {
-        "metadata": {key: value for key, value in pod["metadata"].items() if key == "annotations"},
-        "spec": pod["spec"],
-    }
-    template["metadata"]["labels"] = {"app": "train"}
-    kind = draw.choice(("Job", "Deployment", "DaemonSet"))
-    draw.features.add(kind)
-    metadata = {"name": "train", "namespace": NAMESPACE}
-    if kind == "Job":
-        template["spec"]["restartPolicy"] = "Never"
-        count = draw.choice((1, 2, 8))
-        spec: JSON = {"parallelism": count, "completions": count, "template": template}
-        return {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": spec}
-    template["spec"].pop("restartPolicy", None)
-    template["spec"].pop("activeDeadlineSeconds", None)
-    spec = {"selector": {"matchLabels": {"app": "train"}}, "template": template}
-    if kind == "Deployment":
-        spec["replicas"] = draw.choice((1, 2, 3, 8))
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def released(situation: Situation, amounts: Mapping[str, Fraction], *, by_own: bool) -> Situation:

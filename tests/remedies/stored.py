@@ -1,7 +1,7 @@
 """What an API server has stored in a situation: nodes and their pods, documents, the status of the quota, Events."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,26 +12,27 @@ from policies.quota.amounts import CLASSES, GPUS
 from tests.oracle import JSON, Answer, World, oracle
 from tests.oracle.worlds import NAMESPACE
 from tests.remedies.situations import NOW, SHARES, Quota, Situation, admitted
+from tests.remedies.workloads import KINDS
 from tests.webhook.cluster.apiserver import group
 from tests.webhook.commands.checked_cluster import FORBIDDEN
 from webhook.controller.quota_status import conditions
 from webhook.quota.documents import BudgetStatus, QuotaStatus, ShareStatus, encode_status, quota_reference
 
 DOCUMENTS = "/apis/gpu-admission.dev/v1alpha1"
-KINDS = {"Job": ("batch", "jobs"), "Deployment": ("apps", "deployments"), "DaemonSet": ("apps", "daemonsets")}
 DENIED = 'Error creating: admission webhook "validate.gpu-admission.dev" denied the request: {}'
 UNREADY = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 
 
-def _served(groups: Sequence[str]) -> JSON:
+def _served(versions: Iterable[str]) -> JSON:
     def resource(plural: str, kind: str) -> JSON:
         return {"resource": plural, "responseKind": {"kind": kind}, "scope": "Namespaced"}
 
     items = []
-    for name in groups:
-        found = [resource(plural, kind) for kind, (of, plural) in KINDS.items() if of == name]
+    for served in versions:
+        found = [resource(each.plural, kind) for kind, each in KINDS.items() if each.version == served]
         found = found or [resource("pods", "Pod")]
-        items.append({"metadata": {"name": name}, "versions": [{"version": "v1", "resources": found}]})
+        of, _, version = served.rpartition("/")
+        items.append({"metadata": {"name": of}, "versions": [{"version": version, "resources": found}]})
     return {"items": items}
 
 
@@ -66,8 +67,8 @@ class Cluster(msgspec.Struct, frozen=True):
             "/apis/karpenter.sh": group("v1"),
             "/apis/karpenter.sh/v1/nodepools": list(map(_pool, situation.pools)),
             "/apis/resource.k8s.io": {"versions": []},
-            "/api": _served([""]),
-            "/apis": _served(["apps", "batch"]),
+            "/api": _served(["v1"]),
+            "/apis": _served(sorted({each.version for each in KINDS.values()})),
             space: {"metadata": {"name": NAMESPACE, "uid": "n", "labels": {}}},
             "/api/v1/namespaces": [{"metadata": {"name": NAMESPACE, "uid": "n"}}],
             "/api/v1/nodes": FORBIDDEN if situation.nodes is None else list(map(_node, situation.nodes)),
@@ -86,8 +87,8 @@ def path_of(document: JSON) -> str:
     name = document["metadata"]["name"]
     if document["kind"] == "Pod":
         return f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"
-    of, plural = KINDS[document["kind"]]
-    return f"/apis/{of}/v1/namespaces/{NAMESPACE}/{plural}/{name}"
+    kind = KINDS[document["kind"]]
+    return f"/apis/{kind.version}/namespaces/{NAMESPACE}/{kind.plural}/{name}"
 
 
 def pending(document: JSON, answer: Answer, count: int) -> list[JSON]:
@@ -170,7 +171,15 @@ def _pool(pool: NodeOffer) -> JSON:
     ]
     return {
         "metadata": {"name": pool.pool, "uid": pool.pool},
-        "spec": {"template": {"spec": {"requirements": requirements}}},
+        "spec": {
+            "template": {
+                "spec": {
+                    "requirements": requirements,
+                    "taints": msgspec.to_builtins(pool.taints),
+                    "startupTaints": msgspec.to_builtins(pool.startup_taints),
+                }
+            }
+        },
     }
 
 

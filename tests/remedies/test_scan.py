@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from tests.oracle import JSON
 from tests.remedies.following import EXCLUDED, Subject
 from tests.remedies.situations import NOW, Situation, draw_situation
-from tests.remedies.stored import KINDS, Cluster
+from tests.remedies.stored import Cluster
 from tests.remedies.telling import Told, assert_true, in_worlds
+from tests.remedies.workloads import KINDS
 from tests.seed import SAID
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.evaluation.decision import Outcome
@@ -36,9 +37,9 @@ def told(server: ApiServer, seed: int) -> Told:
     subject = Subject(situation, document)
     reviewed = situation.reviewed(document)
     stored = {**reviewed, "metadata": {**reviewed["metadata"], "uid": "u"}}
-    of, plural = KINDS.get(document["kind"], ("", "pods"))
-    path = f"/apis/{of}/v1/{plural}" if of else "/api/v1/pods"
-    lists: JSON = {f"/apis/{group}/v1/{each}": [] for group, each in KINDS.values()}
+    kind = KINDS.get(document["kind"])
+    path = f"/apis/{kind.version}/{kind.plural}" if kind else "/api/v1/pods"
+    lists: JSON = {f"/apis/{each.version}/{each.plural}": [] for each in KINDS.values()}
     server.answer = answering({**Cluster(situation, ()).objects(), **lists, path: [stored]})
 
     report = Scan(server.client(), now=NOW).report(with_trial=False)

@@ -23,9 +23,10 @@ from tests.oracle import JSON
 from tests.oracle.worlds import CARDS, PASSING, PRODUCT, ROOM, Draw, draw_bound
 from tests.remedies.asking import QUOTAS, REQUIRED, with_quotas
 from tests.remedies.following import IMPERATIVE, Failure, edited, identity, seen
-from tests.remedies.situations import NOW, admitted, draw_situation, pod_of, released
+from tests.remedies.situations import NOW, admitted, draw_situation, released
 from tests.remedies.stored import UNREADY, Cluster, failed_create, path_of, pending
 from tests.remedies.telling import Told, assert_true, in_worlds
+from tests.remedies.workloads import KINDS, pod_of
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.evaluation.decision import Outcome
 from webhook.tools.why.explaining import explain
@@ -62,9 +63,10 @@ def explained(server: ApiServer, seed: int) -> Case | None:
     elif answer.code != 201 or answer.room():
         return None
     else:
-        count = document["spec"].get("parallelism", document["spec"].get("replicas", 1))
         if document["kind"] == "DaemonSet":
             return None  # its controller names the node of each pod
+        is_pod = document["kind"] == "Pod"
+        count = 1 if is_pod else value_at(document, KINDS[document["kind"]].number)
         pods = pending(document, answer, count)
         objects = {path_of(document): stored, **cluster.objects(pods=pods)}
     server.answer = answering(objects)
