@@ -127,7 +127,11 @@ def fit_result(
         for state, hard, held in _levels(ledger)
         if (failed := _failure(workload, requested, hard, None if ledger.uncounted else held, own))
     ]
-    worst = min(failures, key=lambda each: (_WORST_FIRST.index(each.failure), each.starting), default=None)
+    worst = min(
+        failures,
+        key=lambda each: (_WORST_FIRST.index(each.failure), each.needed <= each.hard, each.starting),
+        default=None,
+    )
     if worst is None:
         return None
     alike = [each for each in failures if each.failure is worst.failure]

@@ -74,9 +74,10 @@ def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
 
 
 def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tuple[Edits, ...]:
-    """Return the choice by which all pods fit beside the usage of others: each requests less. Empty without one."""
+    """Return the choice by which all of several pods fit beside the usage of others: each requests less. Empty without one."""
     pod = next((each for each in workload.pods if each.path == fit.path), None)
-    if pod is None or fit.failure is not FitFailure.TOO_LITTLE or len(fit.missing) != 1:
+    is_known = fit.failure is FitFailure.TOO_LITTLE and fit.pods > 1 and len(fit.missing) == 1
+    if pod is None or not is_known:
         return ()
     mapping, part = catalogue.resource_mapping, fit.left / fit.needed
     return together(*edits_to_request_part(pod.pod, mapping, part, f"{fit.path}."))

@@ -162,9 +162,10 @@ def _offered(draw: Draw, card: Card, count: int) -> tuple[dict[str, str], dict[s
 def draw_bound(draw: Draw, node: JSON) -> list[JSON]:
     """Return the pods that use a node: none, some, or as many as it has devices for."""
     offered = {key: int(amount) for key, amount in node["status"]["allocatable"].items() if key not in ROOM}
-    used = 0 if not offered or draw.random() < 0.7 else draw.randint(1, sum(offered.values()))
-    if offered and draw.has("full node", 0.08):
-        used = sum(offered.values())
+    most = sum(offered.values())
+    used = 0 if not most or draw.random() < 0.7 else draw.randint(1, most)
+    if most and draw.has("full node", 0.08):
+        used = most
     if used:
         draw.features.add("node in use")
     pods: list[JSON] = []
@@ -287,7 +288,7 @@ def draw_pod(draw: Draw, nodes: Sequence[JSON] = ()) -> JSON:
             terms[0] = {}  # matches no node
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         spec["affinity"] = {"nodeAffinity": required}
-    if draw.has("preferred affinity", 0.1):
+    if draw.random() < 0.1:
         wished = [{"weight": 1, "preference": {"matchExpressions": _requirements(draw, labels)}}]
         affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
         affinity["preferredDuringSchedulingIgnoredDuringExecution"] = wished

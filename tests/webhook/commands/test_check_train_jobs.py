@@ -80,8 +80,8 @@ CLUSTER = "ClusterTrainingRuntime"
         JOB % ("", ""),
         stream(OF_CLUSTER, QUOTA),
         [
-            "spec.trainer.resourcesPerNode: 2 pods that must run together need 8 GPUs, which can never fit: the GPUQuota of ml "
-            "grants 4 in all; ask the platform team to raise spec.hard.gpus [gpu-quota]",
+            "spec.trainer.resourcesPerNode: set nvidia.com/gpu: 2; 2 pods that must run together need 8 GPUs, which can never "
+            "fit: the GPUQuota of ml grants 4 in all; or ask the platform team to raise spec.hard.gpus [gpu-quota]",
         ],
     ),
 )  # fmt: skip

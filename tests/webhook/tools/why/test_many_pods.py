@@ -80,7 +80,7 @@ def quota(hard: int, **holders: int) -> JSON:
         (
             "replicatedJobs[0]…template: needs 32 GPUs, which can never fit: the GPUQuota of ml grants 16 in all; 0 of 4 pods "
             "will start [gpu-quota]",
-            "ask the platform team to raise spec.hard.gpus",
+            "set nvidia.com/gpu: 1, or ask the platform team to raise spec.hard.gpus",
         ),
     ),
     one_pod=(
