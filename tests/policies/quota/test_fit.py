@@ -8,9 +8,11 @@ from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.workload import PodCount, Workload
 from policies.quota.fit import TemplateDemand, able_to_start, starting
 from policies.quota.ledger.quota_ledger import Holder
+from policies.quota.ledger.team import Team, TeamState
+from policies.quota.shortage import edits_to_request_part
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
-from tests.builders import JSON, context
+from tests.builders import JSON, RESOURCE_MAPPING, context, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.quota.fits import (
     A100,
@@ -283,3 +285,36 @@ def test_of_a_gang_all_pods_start_or_none(free: int, want: int) -> None:
         TemplateDemand("unknown", {"gpus": Fraction(1)}, PodCount()),
     )
     assert starting(requested, {"gpus": Fraction(free)}) == {"gpus": want}
+
+
+@cases(
+    ("amounts", "part", "want"),
+    a_half_of_each=((4, 8), Fraction(1, 2), [2, 4]),
+    one_that_would_become_zero_is_one_and_the_largest_less=((1, 8), Fraction(8, 9), [1, 7]),
+    too_little_for_each=((1, 1), Fraction(1, 2), []),
+    nothing=((), Fraction(1, 2), []),
+)
+def test_a_part_of_what_containers_request(amounts: tuple[int, ...], part: Fraction, want: list[int]) -> None:
+    asking = pod(*(gpu_container(str(amount)) for amount in amounts))
+
+    edits = edits_to_request_part(view(asking), RESOURCE_MAPPING, part)
+
+    assert [edit.value for edit in edits] == want
+
+
+def test_what_can_never_fit_is_said_before_what_the_team_lacks_now() -> None:
+    team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(64)})
+    state = TeamState(
+        team=team,
+        taken_by_others={"gpus": Fraction(62)},
+        guaranteed_to_others={"gpus": Fraction(0)},
+        taken={},
+    )
+    ledger = replace(granted({}), team_state=state)
+
+    [sentence] = said(workload(pods(8, running=3), kind="batch/Job"), ledger)
+
+    assert sentence == (
+        f"spec.parallelism: set parallelism: 2 or less, and wait until that much is free; needs 24 GPUs, {NEVER}; "
+        f"0 of 3 pods will start; or {RAISE}"
+    )

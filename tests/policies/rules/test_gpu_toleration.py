@@ -281,6 +281,12 @@ def having(amount: int) -> NodeState:
         {},
         [f"spec.containers[0].resources.limits[nvidia.com/gpu]: set nvidia.com/gpu: 4; {TOO_FEW}"],
     ),
+    no_node_has_as_many_of_several_containers=(
+        pod(gpu_container("6"), gpu_container("2")),
+        [having(4)],
+        {},
+        [f"spec.containers[0].resources.limits[nvidia.com/gpu]: set nvidia.com/gpu: 2; {TOO_FEW}"],
+    ),
     a_node_has_as_many=(pod(gpu_container("8")), [having(2), having(8)], {}, []),
     it_selects_nodes_without_gpus=(
         gpu_pod(nodeSelector={"zone": "1"}),
