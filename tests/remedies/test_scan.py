@@ -15,7 +15,7 @@ from tests.remedies.following import EXCLUDED, Subject
 from tests.remedies.situations import NOW, Situation, draw_situation
 from tests.remedies.stored import Cluster
 from tests.remedies.telling import Told, assert_true, in_worlds
-from tests.remedies.workloads import KINDS
+from tests.remedies.workloads import KINDS, WITH_LAUNCHER
 from tests.seed import SAID
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.evaluation.decision import Outcome
@@ -45,7 +45,11 @@ def told(server: ApiServer, seed: int) -> Told:
     report = Scan(server.client(), now=NOW).report(with_trial=False)
 
     by_rules = {each.finding.sentence() for each in subject.evaluation.findings()}
-    assert {each.sentence for each in report.problems} == by_rules, f"{SAID} {seed}"
+    said = {each.sentence for each in report.problems}
+    assert said <= by_rules, f"{SAID} {seed}"
+    assert said == by_rules or document["kind"] in WITH_LAUNCHER, (
+        f"{SAID} {seed}"
+    )  # it says once what two templates have
     followed = (
         each
         for each in dict.fromkeys(subject.found)

@@ -24,6 +24,8 @@ class Kind(NamedTuple):
 
 
 SELECTOR = {"matchLabels": {"app": "train"}}
+WITH_LAUNCHER = {"MPIJob", "RayCluster"}
+"""Kinds with a second template."""
 LAUNCHER = {"metadata": {}, "spec": {"containers": [{"name": "launcher", "image": "launcher"}]}}
 
 

@@ -106,10 +106,6 @@ UNTOLERATED = (
     "the pod may run there; each node with nvidia.com/gpu that the pod selects has a taint that it does not "
     "tolerate, such as reserved=team-a:NoSchedule, so the pod stays pending [gpu-toleration]"
 )
-MORE_A100 = (
-    "ask the platform team for nodes of nvidia-a100-80gb, or to name nvidia-a100-80gb in gpu-class.autoscaledClasses if "
-    "an autoscaler adds them"
-)
 
 
 @cases(
@@ -144,15 +140,14 @@ MORE_A100 = (
         [node(T4), node(A100, "nvidia.com/mig-1g.10gb")],
         [
             f"set {CLASS}: nvidia-t4; class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod "
-            f"stays pending; or {MORE_A100} [gpu-class]"
+            "stays pending [gpu-class]"
         ],
     ),
     a_class_whose_nodes_have_no_device_and_no_others_either=(
         on("nvidia-a100-80gb"),
         [(A100, NodeState())],
         [
-            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending; "
-            f"{MORE_A100} [gpu-class]"
+            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending [gpu-class]"
         ],
     ),
     a_pod_that_names_its_node=(
