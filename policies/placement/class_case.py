@@ -125,15 +125,16 @@ class ClassCase:
             existing = self.on_nodes(nodes)
             are = "there are" if any(each in existing for each in holding) else "an autoscaler makes"
             return advice._replace(remedy=f"{advice.remedy}, of which {are} nodes")
-        names = alternatives_in_words(sorted(pinned))
+        able = [each.name for each in gpu_classes.named(pinned) if admits(self.pod, each)] or sorted(pinned)
+        names = alternatives_in_words(able)
         if family := next(
             (each for each in values if each not in pinned and gpu_classes.of_family(each)), None
         ):
             # Nodes may have the names of classes, which its pin does not match.
             return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=nodes_of([family]))
         ask = f"for nodes of {names}{or_autoscaled(names)}"
-        autoscaled = ((Asked("GPUPolicy", AUTOSCALED_PATH, name),) for name in sorted(pinned))
-        return ClassAdvice(ask=ask, asks=(*nodes_of(sorted(pinned)), *autoscaled))
+        autoscaled = ((Asked("GPUPolicy", AUTOSCALED_PATH, name),) for name in able)
+        return ClassAdvice(ask=ask, asks=(*nodes_of(able), *autoscaled))
 
     def _takes_then(self, gpu_class: GPUClass, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
         """Whether one of the nodes, with the class now, takes the pod with these values of the label, were its GPUs free."""

@@ -5,13 +5,14 @@ The options say which classes a namespace may use, and which an autoscaler adds.
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import product
 
 import msgspec
 
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Pod
 
 ANY = "*"
@@ -55,8 +56,11 @@ def admits(pod: Pod, gpu_class: GPUClass) -> bool:
     terms = pod.required_terms
     if terms and all(any(each.operator == "In" for each in term.match_fields or ()) for term in terms):
         return False
-    labels = {each.key: frozenset((*each.values, gpu_class.family)) for each in gpu_class.node_labels}
-    return NodeFacts(keys=labels, pools=(NodeOffer(labels),)).could_take(pod, "", ())
+    possible = {each.key: (*each.values, gpu_class.family) for each in gpu_class.node_labels}
+    label_sets = frozenset(
+        tuple(sorted(zip(possible, values, strict=True))) for values in product(*possible.values())
+    )
+    return NodeFacts(keys=possible, label_sets=label_sets).could_take(pod, "", ())
 
 
 def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:

@@ -260,8 +260,16 @@ def node_facts(
         pools=pools,
         states=known,
         with_other_labels=with_other_labels,
-        cordoned={labels: frozenset(distinct) for labels, distinct in cordoned.items()},
+        cordoned={
+            labels: frozenset(away)
+            for labels, distinct in cordoned.items()
+            if (away := [each for each in distinct if not _has_alike(states[labels], each)])
+        },
     )
+
+
+def _has_alike(states: Iterable[NodeState], cordoned: NodeState) -> bool:
+    return any(cordoned.resources <= each.resources for each in states)
 
 
 def _resources(states: Mapping[Labels, frozenset[NodeState]]) -> frozenset[str]:

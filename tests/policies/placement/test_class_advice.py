@@ -9,6 +9,8 @@ IN_T4 = {"key": "accelerator", "operator": "In", "values": ["nvidia-t4"]}
 WITHOUT = {"key": "accelerator", "operator": "DoesNotExist"}
 THERE = {"key": "metadata.name", "operator": "In", "values": ["a"]}
 T4 = ["nvidia-t4"]
+IN_BOTH = {**IN_T4, "values": ["nvidia-a100-80gb", "nvidia-t4"]}
+NOT_80 = {**IN_T4, "operator": "NotIn", "values": ["nvidia-a100-80gb"]}
 OF_T4 = "for nodes, or to name nvidia-t4 in gpu-class.autoscaledClasses if an autoscaler adds them"
 OF_FAMILY = ["nvidia-a100-40gb", "nvidia-a100-80gb"]
 
@@ -35,6 +37,12 @@ def required(*terms: JSON) -> JSON:
         T4,
     ),
     a_contradiction=(required({"matchExpressions": [IN_T4, WITHOUT]}), T4, "", []),
+    of_one_of_its_classes=(
+        required({"matchExpressions": [IN_BOTH, NOT_80]}),
+        ["nvidia-a100-80gb", "nvidia-t4"],
+        OF_T4,
+        T4,
+    ),
     a_node_by_its_name=(required({"matchExpressions": [IN_T4], "matchFields": [THERE]}), T4, "", []),
 )
 def test_only_nodes_that_would_match(

@@ -60,8 +60,6 @@ from webhook.evaluation.kinds import DISRUPTION_BUDGET, LIMIT_RANGE
 from webhook.tools.check.manifests import Manifest, whole_definition
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_teams import RunTeam, run_teams
-from webhook.tools.doctor.cluster import Names
-from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
@@ -410,6 +408,10 @@ class CheckedCluster:
 
     @cached_property
     def has_controller(self) -> bool:
+        # Only with a cluster: they load what checks certificates.
+        from webhook.tools.doctor.cluster import Names  # noqa: PLC0415
+        from webhook.tools.status.freshness import figures_until  # noqa: PLC0415
+
         return figures_until(self._reader, Names(), datetime.now(UTC)) is None
 
     def _note_uncounted(self, namespace: str, team: str) -> None:
