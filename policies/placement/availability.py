@@ -28,7 +28,7 @@ from policies.gpus.resource_mapping import (
 )
 from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_advice import alternatives_in_words, listed
-from policies.placement.class_choice import without_pins
+from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning

@@ -16,11 +16,11 @@ from policies.placement.class_advice import (
     nodes_of,
     or_autoscaled,
 )
-from policies.placement.class_choice import (
+from policies.placement.class_choice import choose
+from policies.placement.class_selection import (
     REQUIRED_AFFINITY,
     Choice,
     ClassSelection,
-    choose,
     node_label_values,
     without_pins,
 )

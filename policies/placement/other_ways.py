@@ -9,7 +9,7 @@ from policies.finding import Edit, Edits
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_advice import ANNOTATION_PATH
-from policies.placement.class_choice import REQUIRED_AFFINITY, without_pins
+from policies.placement.class_selection import REQUIRED_AFFINITY, without_pins
 from policies.placement.class_use import ClassUse, offers
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Pod

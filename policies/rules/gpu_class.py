@@ -38,10 +38,11 @@ from policies.placement.class_choice import (
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
-    ClassSelection,
     warning,
+    without_default,
 )
 from policies.placement.class_nodes import class_without_nodes
+from policies.placement.class_selection import ClassSelection
 from policies.placement.class_use import ANY, ClassUse, class_matches
 from policies.placement.given_tolerations import RULE_ID, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
@@ -399,7 +400,7 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
         message = selection.none_usable_message
     else:
         message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
-        if case.choice is None and options.default and (why := selection.without_default):
+        if case.choice is None and options.default and (why := without_default(selection)):
             message += f" ({why} keeps the default {options.default} out)"
     advice = case.with_usable_class()._asdict()
     yield Finding(reason=CLASS_NOT_ALLOWED, path="spec", message=message, **advice)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from policies.finding import Asked, Edit, Finding, Severity, either, together
 from policies.models.shapes import ModelPhase
-from policies.placement.class_choice import REQUIRED_AFFINITY
+from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.pods.annotations import (
     FLAGS,
     INEFFECTIVE_ANNOTATION,

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from policies.gpus.classes import GPUClass, HostShare
-from policies.placement.class_choice import node_label_values
+from policies.placement.class_selection import node_label_values
 from policies.placement.class_use import ANY, class_matches
 from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy

@@ -2,7 +2,7 @@
 
 from policies.gpus.classes import GPUClasses, NodeLabel
 from policies.placement.class_case import ClassCase, Placer, is_wider
-from policies.placement.class_choice import Choice, ClassSelection
+from policies.placement.class_selection import Choice, ClassSelection
 from policies.placement.class_use import ANY as EVERY_CLASS
 from policies.placement.hardware import LabelKeys
 from policies.placement.named_nodes import Labels

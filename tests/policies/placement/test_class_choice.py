@@ -9,7 +9,8 @@ from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
 from policies.placement.class_advice import ANNOTATION_PATH, alternatives_in_words
-from policies.placement.class_choice import REQUIRED_AFFINITY, Choice, ClassSelection, choose, label_values
+from policies.placement.class_choice import choose
+from policies.placement.class_selection import REQUIRED_AFFINITY, Choice, ClassSelection, label_values
 from policies.placement.hardware import LabelKeys
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS, MODEL_PARAMS

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
 from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_advice import ANNOTATION_PATH, asking_for_nodes
-from policies.placement.class_choice import without_pins
+from policies.placement.class_selection import without_pins
 from policies.placement.class_use import admits, class_matches
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from policies.finding import Asked, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_choice import REQUIRED_AFFINITY
+from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
