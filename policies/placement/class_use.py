@@ -3,16 +3,16 @@
 The options say which classes a namespace may use, and which an autoscaler adds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from itertools import product
 
 import msgspec
 
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import ALWAYS_COMPARED, LabelRequirement, NodeFacts
+from policies.pods.label_selector import meets
 from policies.pods.pod import Pod
 
 ANY = "*"
@@ -56,11 +56,27 @@ def admits(pod: Pod, gpu_class: GPUClass) -> bool:
     terms = pod.required_terms
     if terms and all(any(each.operator == "In" for each in term.match_fields or ()) for term in terms):
         return False
+    if sum(1 + len(term.match_expressions or ()) for term in terms) > ALWAYS_COMPARED:
+        return True
+    selector = [(key, "In", frozenset((value,))) for key, value in pod.node_selector.items()]
     possible = {each.key: (*each.values, gpu_class.family) for each in gpu_class.node_labels}
-    label_sets = frozenset(
-        tuple(sorted(zip(possible, values, strict=True))) for values in product(*possible.values())
+    alternatives = [
+        [(each.key, each.operator, frozenset(each.values or ())) for each in term.match_expressions or ()]
+        for term in terms
+        if not term.is_empty
+    ]
+    return any(
+        all(_has_value([*selector, *term], key, values) for key, values in possible.items())
+        for term in (alternatives if terms else [[]])
     )
-    return NodeFacts(keys=possible, label_sets=label_sets).could_take(pod, "", ())
+
+
+def _has_value(requirements: Sequence[LabelRequirement], key: str, values: Iterable[str]) -> bool:
+    """Whether one of the values of the label meets all requirements on it."""
+    asked = [(operator, wanted) for each, operator, wanted in requirements if each == key]
+    return not asked or any(
+        all(meets(frozenset((value,)), operator, wanted) for operator, wanted in asked) for value in values
+    )
 
 
 def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:
