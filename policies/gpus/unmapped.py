@@ -18,10 +18,14 @@ The word stands alone: `output` contains tpu, and does not fit.
 _ACCELERATOR = re.compile(ACCELERATOR)
 
 OTHER_SCHEDULERS = {
-    # TensorFusion (its docs): vram-request, tflops-request, gpu-count, … Its webhook names the scheduler (internal/constants).
-    "tensor-fusion.ai/": "tensor-fusion-scheduler",
+    # TensorFusion (its docs): vram-request, tflops-limit, … Its webhook names the scheduler (internal/constants).
+    "tensor-fusion-scheduler": tuple(
+        f"tensor-fusion.ai/{each}" for each in ("compute-percent-", "gpu-count", "tflops-", "vram-")
+    ),
 }
-"""Schedulers that give GPUs by annotations, in units that no quota counts, by the beginning of the keys."""
+"""Schedulers that give GPUs by annotations, in units that no quota counts: how the keys that request begin."""
+NO_AMOUNTS = ("", "0")
+"""Values of such an annotation that request nothing."""
 VIRTUAL_NODE = ("type", "virtual-kubelet")
 """The node label of Virtual Kubelet (its Helm chart): such a node is a cloud (RunPod, Salad), and has no GPU of the cluster."""
 
@@ -50,10 +54,13 @@ def is_unmapped_accelerator(name: str, resource_mapping: ResourceMapping) -> boo
 
 def other_scheduler(pod: Pod) -> tuple[str, str] | None:
     """Return the first annotation that requests a GPU from one of OTHER_SCHEDULERS, and this scheduler."""
-    pairs = (
-        (key, prefix) for key in pod.annotations for prefix in OTHER_SCHEDULERS if key.startswith(prefix)
+    requesting = (
+        (key, scheduler)
+        for scheduler, prefixes in OTHER_SCHEDULERS.items()
+        for key, amount in pod.annotations.items()
+        if amount not in NO_AMOUNTS and key.startswith(prefixes)
     )
-    return next(((key, OTHER_SCHEDULERS[prefix]) for key, prefix in pairs), None)
+    return next(requesting, None)
 
 
 def gets_other_gpus(pod: Pod) -> bool:

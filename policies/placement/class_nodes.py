@@ -71,7 +71,11 @@ def _not_schedulable(
             else "all its nodes are cordoned now"
         )
         offers = nodes.matching_offers(case.pod, case.selection.label_key, values)
-        helps = not states and any(names <= each.resources for offer in offers for each in offer.cordoned)
+        helps = not states and any(
+            each.has(case.selection.amounts) and not each.untolerated_by(case.pod)
+            for offer in offers
+            for each in offer.cordoned
+        )
         yield warning(
             reason=NO_NODE,
             message=f"class {requested}: {has}, so the pod stays pending",

@@ -62,8 +62,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pools: tuple[NodeOffer, ...] = ()
     states: Mapping[Labels, frozenset[NodeState]] = {}
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
-    with_other_labels: tuple[tuple[Labels, tuple[str, ...]], ...] = ()
-    """Of each node with extended resources: its label set, and its labels outside `keys` as `key=value`."""
+    with_other_labels: frozenset[tuple[Labels, tuple[str, ...]]] = frozenset()
+    """Of nodes with extended resources: label set, and labels outside `keys` as `key=value`."""
     cordoned: Mapping[Labels, frozenset[NodeState]] = {}
     """The distinct states of the cordoned nodes with these labels."""
 
@@ -231,16 +231,16 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return offers
 
 
-def with_other_labels(nodes: Iterable[NamedNode]) -> tuple[tuple[Labels, tuple[str, ...]], ...]:
+def with_other_labels(nodes: Iterable[NamedNode]) -> frozenset[tuple[Labels, tuple[str, ...]]]:
     """Return the label set and the other labels of each node that has any."""
-    return tuple((node.labels, node.other_labels) for node in nodes if node.other_labels)
+    return frozenset((node.labels, node.other_labels) for node in nodes if node.other_labels)
 
 
 def node_facts(
     keys: Container[str],
     nodes: Iterable[tuple[Labels, NodeState | None]],
     pools: tuple[NodeOffer, ...] = (),
-    with_other_labels: tuple[tuple[Labels, tuple[str, ...]], ...] = (),
+    with_other_labels: frozenset[tuple[Labels, tuple[str, ...]]] = frozenset(),
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
     states, is_known = defaultdict[Labels, set[NodeState]](set), True

@@ -1,12 +1,14 @@
 """Spot nodes that a pod selects: the notice before the provider takes one back, and what is lost with it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from policies.finding import Edit, Edits, Finding, Json, Reason, Severity, together
-from policies.pods.pod import ContainerPlace, Pod, Toleration
+from policies.pods.pod import ContainerPlace, Pod, Toleration, Volume
 from policies.pods.tolerations import tolerates
 
 SHORT_NOTICE = Reason("ShortNotice", "a spot node ends before the termination grace period of a pod")
@@ -59,6 +61,8 @@ _TRAINS = re.compile(
 _REMOTE = re.compile(r"\b\w+://")
 """A bucket or another service to which it may save."""
 CHECKPOINTS = "/checkpoints"
+MAX_PATHS = 3
+"""Paths of one container that are named."""
 LONGEST_TEXT = 20_000
 """Characters of a command line that are read."""
 
@@ -99,9 +103,10 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
             message=f"holds for drains: on a spot node of {notice.provider} pods have {notice.seconds} s after the notice"
             f"{notice.unless}",
         )
+    volumes = {each.name: (at, each) for at, each in enumerate(pod.spec.volumes or ())}
     for place in pod.apps if is_training else ():
-        for path in _saved_to(pod, place):
-            yield from _lost(pod, place, path)
+        for path in _saved_to(pod, place)[:MAX_PATHS]:
+            yield from _lost(place, path, volumes)
 
 
 def _saved_to(pod: Pod, place: ContainerPlace) -> list[str]:
@@ -121,7 +126,7 @@ def _saved_to(pod: Pod, place: ContainerPlace) -> list[str]:
     return paths or ([CHECKPOINTS] if is_mounted or not is_unknown else [])
 
 
-def _lost(pod: Pod, place: ContainerPlace, path: str) -> Iterator[Finding]:
+def _lost(place: ContainerPlace, path: str, volumes: Mapping[str, tuple[int, Volume]]) -> Iterator[Finding]:
     """Warn of a path that an emptyDir or the container itself has. Other volumes may outlive the node."""
     mounts = [
         each
@@ -129,17 +134,15 @@ def _lost(pod: Pod, place: ContainerPlace, path: str) -> Iterator[Finding]:
         if f"{path}/".startswith(f"{each.mount_path.rstrip('/')}/")
     ]
     mount = max(mounts, key=lambda each: len(each.mount_path), default=None)
-    volumes = {each.name: (at, each) for at, each in enumerate(pod.spec.volumes or ())}
     at, name, why = "-", "checkpoints", "no volume is mounted there"
     edits: Edits = ()
     if mount is None:
-        mounted = Json(f'{{"name": "{name}", "mountPath": "{path}"}}')
-        edits = (Edit(f"{place.path}.volumeMounts[-]", mounted),)
+        edits = (Edit(f"{place.path}.volumeMounts[-]", _json(name=name, mountPath=path)),)
     elif mount.name in volumes and volumes[mount.name][1].empty_dir is not None:
         at, name, why = str(volumes[mount.name][0]), mount.name, f"volume {mount.name} is an emptyDir"
     else:
         return
-    volume = Json(f'{{"name": "{name}", "persistentVolumeClaim": {{"claimName": "checkpoints"}}}}')
+    volume = _json(name=name, persistentVolumeClaim={"claimName": "checkpoints"})
     yield _warning(
         reason=LOST_WITH_NODE,
         path=place.path,
@@ -150,3 +153,7 @@ def _lost(pod: Pod, place: ContainerPlace, path: str) -> Iterator[Finding]:
         is_example=True,
         remedy="mount a PersistentVolumeClaim there",
     )
+
+
+def _json(**fields: object) -> Json:
+    return Json(msgspec.json.encode(fields).decode())

@@ -9,6 +9,7 @@ Warns:   of a workload with several replicas of a server on GPUs that no PodDisr
 Without a deadline nothing is added: a pod that hangs would keep its node forever. `mode` is disabled by default.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -30,6 +31,7 @@ BLOCKS_DRAINS = Reason("BlocksDrains", "a PodDisruptionBudget lets no pod of a s
 SELECTS_NO_POD = Reason("SelectsNoPod", "a PodDisruptionBudget selects no pod")
 
 ID = "disruption"
+_PERCENT = re.compile(r"([0-9]{1,4})%")
 ADDED = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}
 
 SERVERS = frozenset(
@@ -116,10 +118,10 @@ class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
 
 def _of(amount: int | str, pods: int) -> int:
     """Return the amount in pods. Percentages round up; another text is 1, and the API server refuses it."""
-    percent = str(amount).removesuffix("%")
-    if not percent.isdecimal():
-        return 1
-    return -(-int(percent) * pods // 100) if isinstance(amount, str) else amount
+    if isinstance(amount, int):
+        return amount
+    percent = _PERCENT.fullmatch(amount)
+    return -(-int(percent[1]) * pods // 100) if percent else 1
 
 
 class Server(msgspec.Struct, frozen=True):

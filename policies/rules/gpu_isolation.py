@@ -18,6 +18,7 @@ Warns:   of variables beside a request, or where a fraction scheduler serves, wh
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -341,5 +342,9 @@ RULE = Rule(
     options=GPUIsolationOptions,
     mutate=mutate,
     check=check,
-    metadata_keys=(FRACTION_CONTAINER, *exposure.DEVICE_KEYS, *(f"{each}*" for each in OTHER_SCHEDULERS)),
+    metadata_keys=(
+        FRACTION_CONTAINER,
+        *exposure.DEVICE_KEYS,
+        *(f"{each}*" for each in chain(*OTHER_SCHEDULERS.values())),
+    ),
 )

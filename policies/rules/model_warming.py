@@ -159,7 +159,9 @@ def read_request(
         ending = "@sha256:" if uri.scheme == "oci" else "#sha256="
         message = f"must end in a digest, which the policy requires of {uri.scheme}"
         remedy = f"add {ending} and the 64 hexadecimal digits of the model"
-        bad.append(BadAnnotation(MODEL_URI, uri.shown, message, remedy, example=f"{text}{ending}{'0' * 64}"))
+        bad.append(
+            BadAnnotation(MODEL_URI, uri.shown, message, remedy, example=f"{uri.shown}{ending}{'0' * 64}")
+        )
     if problem := mount_path_problem(path):
         remedy = "write an absolute path such as /models/llama"
         bad.append(BadAnnotation(MODEL_PATH, path, problem, remedy, example="/models/llama"))

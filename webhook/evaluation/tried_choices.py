@@ -91,10 +91,10 @@ def denials_with(edits: Edits, pod: Pod, phases_of: PhasesOf) -> list[Finding]:
 
 def edited_pod(pod: Any, edits: Edits) -> Pod | None:
     """Return a pod, given as plain data, with the edits; None if they do not make a pod."""
-    parted = [(path_parts(edit.path), plain(edit.value)) for edit in edits]
     try:
+        parted = [(path_parts(edit.path), plain(edit.value)) for edit in edits]
         return decode_pod(msgspec.json.encode(with_edits(pod, parted)))
-    except msgspec.ValidationError:
+    except msgspec.DecodeError:
         return None
 
 

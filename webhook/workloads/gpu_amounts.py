@@ -22,6 +22,8 @@ MAX_VALUES = 5_000
 """Values of an object that are searched."""
 MAX_NAMES = 500
 """Names in an object that are compared with the resource patterns. Each takes 20 µs."""
+MAX_DEPTH = 64
+"""Steps of a path that are searched. Those of workloads have less than 20."""
 LONGEST_FIELD = 63
 """Characters of a key that are read."""
 MAX_CHARACTERS = 65_536
@@ -97,7 +99,7 @@ def gpu_amounts(
             forms = {names.form((*at, key), amount) for key, amount in lines}
             form = next((each for each in Form if each in forms), None)
         else:
-            form = None if isinstance(value, dict | list) else names.form(at, value)
+            form = None if isinstance(value, list) else names.form(*_parameter(at, value))
         if form is not None:
             yield Amount(at, form, is_text)
 
@@ -149,6 +151,14 @@ def _domains_and_names(patterns: tuple[str, ...]) -> tuple[frozenset[str], re.Pa
     return frozenset(each.partition("/")[0] for each in patterns), re.compile("|".join(listed))
 
 
+def _parameter(at: Parts, value: Any) -> tuple[Parts, Any]:
+    """Return the path and the value that a parameter of a chart (Argo CD) sets; of anything else, the same."""
+    if not (isinstance(value, dict) and at[-3:-1] == ("helm", "parameters")):
+        return at, value
+    name = str(value.get("name"))[:LONGEST_NAME].replace("\\.", "\0")  # an escaped dot is one of the key
+    return (*at, name.rpartition(".")[2].replace("\0", ".")), value.get("value")
+
+
 def _is_positive(value: Any) -> bool:
     """Whether the value is an amount above 0, or a parameter."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -191,15 +201,17 @@ def _values(data: Any, kinds: WorkloadKinds, pods: Collection[Parts]) -> Iterato
             rest.pop()
             continue
         yield item
-        if not (isinstance(item[1], dict) and (_has_no_gpus(item[1], kinds) or item[0] in pods)):
+        is_searched = not (isinstance(item[1], dict) and (_has_no_gpus(item[1], kinds) or item[0] in pods))
+        if is_searched and len(item[0]) < MAX_DEPTH:
             rest.append(_items(*item))
 
 
 def _has_no_gpus(value: dict[str, Any], kinds: WorkloadKinds) -> bool:
     """Whether the value is an object of a kind that is known to have neither pods nor quotas."""
-    if "apiVersion" not in value:
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if not (isinstance(version, str) and isinstance(kind, str)):
         return False
-    row = kinds.get((str(value["apiVersion"]).rpartition("/")[0], str(value.get("kind"))))
+    row = kinds.get((version.rpartition("/")[0], kind))
     return row is not None and row.has_no_gpus
 
 

@@ -17,20 +17,25 @@ _BY_VENDOR = {"amd": "amd.com/gpu", "intel": "gpu.intel.com/i915"}
 
 
 def model_of(data: Any) -> tuple[str, str]:
-    """Return kind and name of the Model of an InferenceService."""
-    return MODEL, str(value_at(data, ("spec", "modelRef")))
+    """Return kind and name of the Model of an InferenceService; "" without a name."""
+    name = value_at(data, ("spec", "modelRef"))
+    return MODEL, name if isinstance(name, str) else ""
 
 
 def with_model(data: Any, model: Any) -> Any:
     """Return the InferenceService with the count and the resource (`spec.resources.gpuResourceName`) of its Model."""
     gpu = value_at(model, _GPU)
-    count = plain_number(value_at(gpu, ("count",)))
-    if not count or not isinstance(data.get("spec"), dict):
+    if not (isinstance(gpu, dict) and isinstance(data.get("spec"), dict)):
         return data
-    name = value_at(gpu, ("resourceName",)) or _BY_VENDOR.get(str(value_at(gpu, ("vendor",))), NVIDIA_GPU)
+    count = plain_number(gpu.get("count"))
+    name = gpu.get("resourceName") or _BY_VENDOR.get(str(gpu.get("vendor")), NVIDIA_GPU)
     resources = value_at(data, ("spec", "resources"))
     resources = resources if isinstance(resources, dict) else {}
-    return with_value(data, ("spec", "resources"), {**resources, "gpu": count, "gpuResourceName": name})
+    return with_value(
+        data,
+        ("spec", "resources"),
+        {**resources, **({"gpu": count} if count else {}), "gpuResourceName": name},
+    )
 
 
 def unknown_model(data: Any) -> Finding:

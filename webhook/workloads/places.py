@@ -10,6 +10,7 @@ from typing import Any, Self
 import msgspec
 
 from policies.pods.field_paths import Parts, field_path, path_parts, value_at, with_value
+from policies.pods.limits import MAX_CONTAINERS, MAX_RESOURCES
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import PodCount
@@ -32,6 +33,7 @@ _SHORTEST_PATCH = 64
 
 _DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
 _RESOURCES = ("resources", "computeResources")
+_AMOUNTS = ("limits", "requests")
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _CONTAINER_LISTS = ("containers", "initContainers")
 
@@ -269,10 +271,12 @@ def _of_spec(pod_path: PodPath, at: Parts, data: dict[str, Any]) -> PodData | No
         return None
     containers = list(own) if isinstance(own, list) else []
     origins: Origins = {("spec",): at, ("metadata",): (*at, "metadata")}
-    for at_member, member in members:
+    for index, (at_member, member) in enumerate(members):
         here: Parts = ("spec", "containers", len(containers))
         origins[here] = (*at, *at_member)
-        container, below = _with_base({"name": str(at_member[0]), **member}, at_member, pod_path, data)
+        container, below = {"name": str(at_member[0]), **member}, Origins()
+        if index < MAX_CONTAINERS:  # a pod with more is not evaluated
+            container, below = _with_base(container, at_member, pod_path, data)
         origins |= {(*here, *inner): (*at, *outer) for inner, outer in below.items()}
         containers.append(container)
     spec = {**data, "containers": [_container_without_parameters(container) for container in containers]}
@@ -297,10 +301,12 @@ def _with_base(
         for field in _RESOURCES:
             resources = holder.get(field)
             for kind, amounts in resources.items() if isinstance(resources, dict) else ():
-                if not isinstance(amounts, dict):
+                before = merged.get(kind)
+                if not (isinstance(amounts, dict) and kind in _AMOUNTS):
                     merged[kind] = amounts
                     continue
-                merged[kind] = {**merged.get(kind, {}), **amounts}
+                amounts = dict(islice(amounts.items(), MAX_RESOURCES + 1))  # noqa: PLW2901 - a pod with more is not evaluated
+                merged[kind] = {**(before if isinstance(before, dict) else {}), **amounts}
                 origins |= {("resources", kind, name): (*here, field, kind, name) for name in amounts}
     container = {key: value for key, value in {**base, **member}.items() if key not in _RESOURCES}
     return {**container, "resources": merged}, origins

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import UNREAD_GPUS, Edit, Finding, Json, Severity, short_path, together, truncate
+from policies.finding import UNREAD_GPUS, Asked, Edit, Finding, Json, Severity, short_path, together, truncate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
@@ -64,7 +64,9 @@ def unread_gpus(
     Kinds of Kubernetes have a rule that says more.
     """
     row = kinds.get((group, kind))
-    if GROUPS.get(kind) == group or (row is not None and row.has_no_gpus):
+    # The quota of another system is for its controller.
+    is_other_quota = row is None and kind.endswith("Quota")
+    if GROUPS.get(kind) == group or is_other_quota or (row is not None and row.has_no_gpus):
         return []
     found = list(_unread(data, pods, resource_mapping, kinds, row))
     if not found:
@@ -86,19 +88,23 @@ def unread_gpus(
     named = ", ".join(truncate(short_path(field_path(at))) for at in found[:MAX_NAMED])
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
-    path, remedy = field_path(found[0]), _remedy(kind, data, found[0], row)
-    return [_warning(rule=ID, reason=UNREAD_GPUS, path=path, message=message, remedy=remedy)]
-
-
-def _remedy(kind: str, data: Any, at: Parts, row: WorkloadKind | None) -> str:
-    remedy = "name their paths in workloadKinds of a GPUResourceMapping"
-    if row is None:
-        return "render the chart, and check what it makes" if kind in _OF_CHARTS else remedy
-    if any(at == each for path in row.unread for each, _ in values(data, steps(path))):
-        return ""  # only an operator knows what they mean
-    forms = [each for each in row.pods if each.form is not PodForm.PATCH]
-    nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), at), default=None)
-    return f"write them into {nearest.path}, or {remedy}" if nearest else remedy
+    warning = partial(_warning, rule=ID, reason=UNREAD_GPUS, path=field_path(found[0]))
+    if row is None and kind in _OF_CHARTS:
+        return [warning(message=message, remedy="render the chart, and check what it makes")]
+    if row is not None and any(found[0] == at for path in row.unread for at, _ in values(data, steps(path))):
+        value = value_at(data, found[0])
+        named = truncate(value) if isinstance(value, str) else short_path(field_path(found[0]))
+        return [warning(message=f"the GPUs of {named} are read only in the pods that the controller creates")]
+    forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row else []
+    nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), found[0]), default=None)
+    return [
+        warning(
+            message=message,
+            remedy=f"write them into {nearest.path}" if nearest else "",
+            ask="to name their paths in workloadKinds of a GPUResourceMapping",
+            asks=((Asked("GPUResourceMapping", "spec.workloadKinds"),),),
+        )
+    ]
 
 
 def _unread(
@@ -127,23 +133,37 @@ def _unread(
         read |= {at for inner, at in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}}
     for path in (*row.quotas, *row.repeats) if row else ():
         read |= {at for at, _ in values(data, steps(path))}
+    requesting = [(place.at, resource_mapping.pod_requests_gpus(pod)) for place, pod in pods]
+    lengths = sorted({len(each) for each in (*read, *containers)})
     for path in row.unread if row else ():
-        yield from (at for at, _ in values(data, steps(path)) if not _repeats(at, pods, resource_mapping))
+        yield from (
+            at
+            for at, value in values(data, steps(path))
+            if _may_have_gpus(value) and not _repeats(at, requesting)
+        )
     for amount in gpu_amounts(data, resource_mapping, kinds, whole):
         # What a container runs may be a text that says anything.
         known = containers if amount.in_text else read
         at, is_name = amount.at, row is not None and amount.form is Form.NAME
-        if is_name or any(at[:length] in known for length in range(len(at) + 1)):
+        if is_name or any(at[:length] in known for length in lengths):
             continue
-        if amount.form is Form.RESOURCE or not _repeats(at, pods, resource_mapping):
+        if amount.form is Form.RESOURCE or not _repeats(at, requesting):
             yield at
 
 
-def _repeats(at: Parts, pods: Iterable[tuple[PodPlace, Pod]], resource_mapping: ResourceMapping) -> bool:
-    """Whether one of the nearest pods requests GPUs, so that the amount at the path may be theirs: Ray's num-gpus."""
-    shared = [(_shared_steps(place.at, at), pod) for place, pod in pods]
+def _may_have_gpus(value: Any) -> bool:
+    """Whether a profile, a type of machine or a claim is named, and not one of CPUs (KubeAI's `cpu:1`)."""
+    return bool(value) and not str(value)[:LONGEST_NAME].lower().startswith("cpu")
+
+
+def _repeats(at: Parts, requesting: Iterable[tuple[Parts, bool]]) -> bool:
+    """Whether one of the nearest pods requests GPUs, so that the amount at the path may be theirs: Ray's num-gpus.
+
+    requesting: the paths of the pods, and whether they request GPUs.
+    """
+    shared = [(_shared_steps(place, at), requests) for place, requests in requesting]
     most = max((steps for steps, _ in shared), default=0)
-    return any(steps == most and resource_mapping.pod_requests_gpus(pod) for steps, pod in shared)
+    return any(steps == most and requests for steps, requests in shared)
 
 
 def _shared_steps(path: Parts, other: Parts) -> int:
@@ -156,7 +176,7 @@ def quota_findings(row: WorkloadKind, data: Any, resource_mapping: ResourceMappi
         members = hard.items() if isinstance(hard, dict) else ()
         amounts: ResourceList = {key: each for key, each in members if isinstance(each, str | int | float)}
         hard_at = field_path(at)
-        for finding in resource_quota_findings(amounts, resource_mapping):
+        for finding in islice(resource_quota_findings(amounts, resource_mapping), MAX_MISPLACED):
             yield finding.at(partial(_in_object, hard_at))
 
 

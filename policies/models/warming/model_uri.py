@@ -146,8 +146,7 @@ def shown(text: str) -> str:
     scheme, separator, rest = _split(text)
     if not separator:
         scheme, rest = "", text
-    user = _user(scheme, rest)
-    plain = scheme + separator + re.split("[?#]", rest[user.end() if user else 0 :], maxsplit=1)[0]
+    plain = scheme + separator + re.split("[?#]", rest[_user_end(scheme, rest) :], maxsplit=1)[0]
     printable = "".join(character if character.isprintable() else "�" for character in plain)
     return printable if len(printable) <= LONGEST else printable[:LONGEST] + "…"
 
@@ -180,9 +179,14 @@ def _split(text: str) -> tuple[str, str, str]:
     return text.partition(":/" if text.startswith("models:/") else "://")
 
 
-def _user(scheme: str, rest: str) -> re.Match[str] | None:
-    """Return the user before the host. Before the alias of a model, there is a name."""
-    return None if scheme == "models" and _REGISTERED.match(rest) else _USER.match(rest)
+def _user_end(scheme: str, rest: str) -> int:
+    """Return where the user, or user and password, before the host ends; 0 without one. A model has one `@` before its alias."""
+    if scheme != "models" or rest.startswith("/"):
+        host = rest.lstrip("/") if scheme == "models" else rest
+        user = _USER.match(host)
+        return len(rest) - len(host) + user.end() if user else 0
+    before, at, _ = re.split("[?#]", rest, maxsplit=1)[0].rpartition("@")
+    return len(before) + 1 if at and (":" in before or "@" in before) else 0
 
 
 def _meant(text: str) -> str:
@@ -200,7 +204,7 @@ def _problems(text: str) -> Iterator[tuple[str, str]]:
     if not separator or scheme not in SCHEMES:
         yield "is not from a supported source", f"write {_USABLE}"
     remedy = f"remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source {scheme}"
-    if _user(scheme, rest):
+    if _user_end(scheme, rest):
         yield "holds credentials, which everyone who may see the pod can read", remedy
     query = rest.partition("#")[0].partition("?")[2]
     if any(_SECRET_PARAMETER.search(parameter.partition("=")[0]) for parameter in query.split("&")):

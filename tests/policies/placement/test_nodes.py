@@ -158,7 +158,7 @@ def test_the_resources_of_schedulable_nodes(other: NodeState | None, want: set[s
     assert facts.label_sets == {T4, UNLABELLED}
 
 
-OTHER = ((T4, ("count=1", "team=ml")), (UNLABELLED, ("count=4",)), ((), ("count=4", "team=ml")))
+OTHER = frozenset({(T4, ("count=1", "team=ml")), (UNLABELLED, ("count=4",)), ((), ("count=4", "team=ml"))})
 POOLS = (
     NodeOffer({"accelerator": frozenset({"nvidia-l4"}), "rack": frozenset({"b"})}, ("karpenter.",), "l4"),
     NodeOffer({"accelerator": frozenset({"nvidia-t4"}), "rack": frozenset({"a"})}, pool="t4"),

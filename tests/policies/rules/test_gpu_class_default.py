@@ -164,7 +164,7 @@ USABLE = NodeState(resources=frozenset({"nvidia.com/gpu"}))
 NODES = node_facts(
     CATALOGUE.label_keys,
     [(T4, USABLE), (L4, USABLE)],
-    with_other_labels=((T4, ("cards=1", "team=ml")), (L4, ("cards=4", "team=ml"))),
+    with_other_labels=frozenset({(T4, ("cards=1", "team=ml")), (L4, ("cards=4", "team=ml"))}),
 )
 
 

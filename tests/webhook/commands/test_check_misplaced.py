@@ -132,8 +132,9 @@ TEMPLATE = """\
         )
         + "    Master: {template: {spec: {containers: [{name: pytorch}]}}}\n",
         "stdin:7: warning: spec.pytorchReplicaSpecs.Worker.spec.containers[0].resources.limits[nvidia.com/gpu]: write them into "
-        "spec.pytorchReplicaSpecs.Worker.template, or name their paths in workloadKinds of a GPUResourceMapping; GPUs in "
-        "spec.pytorchReplicaSpecs.Worker.spec.containers[0].resources.limits[nvidia.com/gpu] are not read [workloads]",
+        "spec.pytorchReplicaSpecs.Worker.template; GPUs in spec.pytorchReplicaSpecs.Worker.spec.containers[0].resources."
+        "limits[nvidia.com/gpu] are not read; or ask the platform team to name their paths in workloadKinds of a "
+        "GPUResourceMapping [workloads]",
     ),
     a_quota_of_limits=(
         "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec:\n  hard:\n"

@@ -45,7 +45,7 @@ UNKNOWN = (
 def test_the_gpus_of_the_pods(documents: tuple[str, ...], want: list[str]) -> None:
     shown = check(*documents)
 
-    assert re.findall(r"spec: needs (\d+) GPUs, which can never fit", shown) == want
+    assert re.findall(r"needs (\d+) GPUs, which can never fit", shown) == want
     assert UNKNOWN not in shown
 
 

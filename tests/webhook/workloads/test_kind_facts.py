@@ -41,6 +41,8 @@ UNCHECKED = {
     "DynamoGraphDeployment.nvidia.com": "its repository is too large to be read; by its documentation",
     "ElasticJob.elastic.pytorch.org": "a retired project; by manifests",
     "HyperPodPyTorchJob.sagemaker.amazonaws.com": "no public source; by manifests",
+    "Model.kubeai.org": "its pods are made of the configuration of KubeAI; by its documentation",
+    "MultiRoleInference.kaito.sh": "makes InferenceSets; by its examples",
     "Quota.tenantoperator.stakater.com": "no public source; by its documentation",
     "VirtualMachinePool.pool.kubevirt.io": "of the shape of a VirtualMachine",
 }

@@ -31,6 +31,9 @@ OURS: JSON = {
 }
 
 
+ASK = "ask the platform team to name their paths in workloadKinds of a GPUResourceMapping"
+
+
 @cases(
     ("text", "want"),
     a_limit=("spec: {limits: {nvidia.com/gpu: 1}}", "spec.limits[nvidia.com/gpu]"),
@@ -55,6 +58,15 @@ OURS: JSON = {
     a_profile=("spec: {resourceProfile: 'nvidia-gpu-l4:2'}", "spec.resourceProfile"),
     a_manifest_as_text=('spec: {manifest: "a: b\\n  nvidia.com/gpu: 1"}', "spec.manifest"),
     json_as_text=("""spec: {manifest: '{"limits":{"nvidia.com/gpu":"1"}}'}""", "spec.manifest"),
+    a_parameter_of_a_chart=(
+        "spec: {source: {helm: {parameters: [{name: resources.limits.gpu, value: '1'}]}}}",
+        "spec.source.helm.parameters[0]",
+    ),
+    a_parameter_with_an_escaped_dot=(
+        "spec: {helm: {parameters: [{name: 'limits.nvidia\\.com/gpu', value: '1'}]}}",
+        "spec.helm.parameters[0]",
+    ),
+    another_parameter=("spec: {helm: {parameters: [{name: replicas, value: '1'}, 7]}}", None),
     an_amount_of_zero=("spec: {limits: {nvidia.com/gpu: 0}, gpu: 0, gpus: '0'}", None),
     a_use=("spec: {gpuMemoryUtilization: 0.9, gpuLayers: 99, gpuThreshold: 80, disableGpu: 1}", None),
     a_value_below_the_key=("spec: {gpuDevicesRequest: {value: 1}}", "spec.gpuDevicesRequest.value"),
@@ -83,9 +95,7 @@ OURS: JSON = {
 def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
     found = unread_gpus("example.com", "TrainingJob", yaml.safe_load(text), (), MAPPING, KINDS)
 
-    message = (
-        f"name their paths in workloadKinds of a GPUResourceMapping; GPUs in {want} are not read [workloads]"
-    )
+    message = f"GPUs in {want} are not read; {ASK} [workloads]"
     assert [each.sentence() for each in found] == ([f"{want}: {message}"] if want else [])
 
 
@@ -130,7 +140,7 @@ def test_a_kind_that_is_misspelt(group: str, kind: str, want: str) -> None:
 def test_a_kind_that_may_be_one(group: str, kind: str) -> None:
     (found,) = unread_gpus(group, kind, {"spec": {"nvidia.com/gpu": 1}}, (), MAPPING, KINDS)
 
-    assert found.remedy == "name their paths in workloadKinds of a GPUResourceMapping"
+    assert (found.remedy, found.escalation) == ("", ASK)
 
 
 OURS_IN_TEXT = "gpu-admission.dev/gpu-class: nvidia-a100"
@@ -245,7 +255,7 @@ def test_at_apply_the_author_of_a_kind_that_nobody_reads_is_warned() -> None:
     (warning,) = reviewed()
 
     assert (
-        "spec.worker.resources.limits[nvidia.com/gpu]: name their paths in workloadKinds of a GPUResourceMapping; "
+        f"spec.worker.resources.limits[nvidia.com/gpu]: GPUs in spec.worker.resources.limits[nvidia.com/gpu] are not read; {ASK}"
         in warning
     )
 
@@ -290,7 +300,7 @@ def unread_by_check(kind: str, text: str) -> str:
     document = {"apiVersion": f"{group}/v1", "kind": name, "metadata": {"name": "x"}}
     shown = check({**document, "spec": yaml.safe_load(f"{{{text}}}")})
     assert not shown.startswith("skipped")
-    return " ".join(re.findall(r"GPUs in [^;]*? are not read", shown))
+    return " ".join(re.findall(r"GPUs in [^;]*? are not read|the GPUs of .*? creates", shown))
 
 
 GPU = "resources: {limits: {nvidia.com/gpu: 1}}"
@@ -355,7 +365,7 @@ SPARK = "sparkConf: {spark.executor.resource.gpu.amount: '1'}, driver: {cores: 1
     a_machine=(
         "RAGEngine.kaito.sh",
         "compute: {instanceType: a}",
-        "GPUs in spec.compute.instanceType are not read",
+        "the GPUs of a are read only in the pods that the controller creates",
     ),
     a_quota_that_holds=(
         "Profile.kubeflow.org",
@@ -374,7 +384,10 @@ def test_for_a_machine_that_has_gpus_there_is_no_other_field() -> None:
         "resource": {"instanceType": "Standard_NC24ads_A100_v4"},
     }
 
-    assert "resource.instanceType: GPUs in resource.instanceType are not read [workloads]" in check(data)
+    assert (
+        "resource.instanceType: the GPUs of Standard_NC24ads_A100_v4 are read only in the pods that the controller creates "
+        "[workloads]"
+    ) in check(data)
 
 
 def test_a_misspelt_resource_with_a_parameter_is_refused_as_in_a_pod() -> None:

@@ -237,7 +237,7 @@ class Run:
         if workload_kind is not None:
             quotas = quota_findings(workload_kind, manifest.data, configuration.resource_mapping)
             decisions.append(Decision.of_findings(policy, quotas, Mode.WARN))
-        if kind == SERVICE and self._referred(manifest) is None:
+        if kind == SERVICE and model_of(manifest.data)[1] and self._referred(manifest) is None:
             decisions.append(Decision.of_findings(policy, [unknown_model(manifest.data)], Mode.WARN))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from policies.finding import Severity
 from policies.gpus import exposure
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.gpus.unmapped import ACCELERATOR, OTHER_SCHEDULERS, VIRTUAL_NODE
+from policies.gpus.unmapped import ACCELERATOR, NO_AMOUNTS, OTHER_SCHEDULERS, VIRTUAL_NODE
 from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
@@ -202,8 +202,9 @@ _NOT_OF_THE_GPU_STACK: Named = (
 
 _SERVED = " ||\n".join(
     f"{POD}.spec.?schedulerName.orValue('') == {cel.text(scheduler)} && {POD}.spec.?nodeName.orValue('') == '' &&\n"
-    f"  {POD}.metadata.?annotations.orValue({{}}).exists(key, key.startsWith({cel.text(prefix)}))"
-    for prefix, scheduler in OTHER_SCHEDULERS.items()
+    f"  {POD}.metadata.?annotations.orValue({{}}).exists(key, value, !(value in {cel.texts(NO_AMOUNTS)}) &&\n"
+    f"    {cel.texts(prefixes)}.exists(prefix, key.startsWith(prefix)))"
+    for scheduler, prefixes in OTHER_SCHEDULERS.items()
 )
 _NO_OTHER_GPUS: Named = (
     "no-other-gpus",

@@ -41,7 +41,9 @@ def _exported(cluster: InstalledCluster) -> Iterator[Observation]:
             outdated.add(metadata.name)
         if labels.get(EXPORTED_RULE) == gpu_isolation.ID:
             selector = document["spec"]["matchConstraints"].get("namespaceSelector") or {}
-            isolating[annotations["gpu-admission.dev/policy"]] = msgspec.convert(selector, LabelSelector)
+            isolating[annotations.get("gpu-admission.dev/policy", "")] = msgspec.convert(
+                selector, LabelSelector
+            )
     if outdated:
         message = f"not of configuration {cluster.configuration.version}, which is in force"
         remedy = "run gpu-admission export again, and apply what it writes"
