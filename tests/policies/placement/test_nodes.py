@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
+from policies.placement.named_nodes import NamedNode, NodeState
+from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, with_other_labels
 from policies.pods.pod import Toleration
 from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
@@ -185,3 +185,12 @@ def test_a_label_outside_the_keys_that_only_nodes_of_other_classes_have(spec: JS
     facts = NodeFacts(keys=KEYS, label_sets=frozenset({T4, UNLABELLED}), pools=POOLS, with_other_labels=OTHER)
 
     assert facts.chosen_otherwise(view(pod(gpu_container(), **spec)), "accelerator", ["nvidia-t4"]) == want
+
+
+def test_facts_are_equal_whatever_the_order_of_equal_nodes() -> None:
+    nodes = [
+        NamedNode(uid=name, name=name, hostname=name, labels=labels, other_labels=("cards=1",))
+        for name, labels in (("a", T4), ("b", UNLABELLED), ("c", T4))
+    ]
+
+    assert with_other_labels(nodes) == with_other_labels(nodes[:0:-1])

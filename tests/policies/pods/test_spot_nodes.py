@@ -1,5 +1,6 @@
 """What is said of a GPU pod that selects spot nodes."""
 
+from policies.finding import plain
 from policies.pods.spot_nodes import spot_findings
 from tests.builders import JSON, REQUIRED, container, pod, view
 from tests.cases import cases
@@ -118,3 +119,20 @@ def test_what_a_training_saves(of_container: JSON, volumes: list[JSON], want: li
     assert said(spec, container(**of_container), is_training=True) == want
     assert said(spec, container(**of_container)) == [], "a server"
     assert said({"volumes": volumes}, container(**of_container), is_training=True) == [], "not on spot nodes"
+
+
+def test_edits_are_json_whatever_the_volume_is_called() -> None:
+    name = 'a", "hostPath": {"path": "/"}, "b": "'
+    mounted = container(args=["--output_dir=/out/run"], volumeMounts=[{"name": name, "mountPath": "/out"}])
+    document = pod(mounted, **SPOT, volumes=[{"name": name, "emptyDir": {}}])
+
+    (found,) = spot_findings(view(document), is_training=True)
+
+    volume = {"name": name, "persistentVolumeClaim": {"claimName": "checkpoints"}}
+    assert [[plain(edit.value) for edit in edits] for edits in found.choices] == [[volume]]
+
+
+def test_of_many_paths_three_are_named() -> None:
+    paths = [f"--output_dir=/out/{number}" for number in range(100)]
+
+    assert len(said(SPOT, container(args=paths), is_training=True)) == 3

@@ -182,6 +182,8 @@ INSTEAD = "remove minAvailable and set maxUnavailable: 1"
     scaled_to_none=({"minAvailable": 1}, 0, []),
     neither=({}, None, []),
     no_number=({"minAvailable": "some"}, None, []),
+    a_number_as_text=({"minAvailable": "300"}, None, []),
+    more_digits_than_python_reads=({"minAvailable": "9" * 5000 + "%"}, None, []),
 )
 def test_budgets_that_block_drains(spec: JSON, least: int | None, want: list[str]) -> None:
     chat = Server(workload(server(3)), least, SCALER if least is not None else "")

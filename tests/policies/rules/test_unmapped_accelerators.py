@@ -114,6 +114,22 @@ FUSED: JSON = {"annotations": {"tensor-fusion.ai/gpu-count": "1"}}
 @cases(
     ("document", "want"),
     its_scheduler_reads_the_annotation=(pod(container(), **FUSED, schedulerName="tensor-fusion-scheduler"), False),
+    it_requests_none=(
+        pod(
+            container(),
+            annotations={"tensor-fusion.ai/gpu-count": "0"},
+            schedulerName="tensor-fusion-scheduler",
+        ),
+        True,
+    ),
+    an_annotation_that_requests_nothing=(
+        pod(
+            container(),
+            annotations={"tensor-fusion.ai/note": "1"},
+            schedulerName="tensor-fusion-scheduler",
+        ),
+        True,
+    ),
     another_scheduler_does_not=(pod(container(), **FUSED, schedulerName="kubeshare-scheduler"), True),
     none_reads_it_with_a_node_name=(
         pod(container(), **FUSED, schedulerName="tensor-fusion-scheduler", nodeName="gpu-1"),

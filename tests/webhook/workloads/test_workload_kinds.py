@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from policies.pods.field_paths import Parts, field_path
+from policies.pods.limits import MAX_CONTAINERS, MAX_RESOURCES
 from policies.pods.workload import PodCount
 from tests.builders import JSON
 from tests.cases import cases
@@ -216,6 +217,18 @@ def test_each_gpu_is_found_at_its_path(kind: str, text: str) -> None:
         "{limits: {nvidia.com/gpu: 2}}}]}",
         "spec.steps[0].computeResources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
     ),
+    a_base_that_is_no_map=(
+        "Task.tekton.dev",
+        "spec: {stepTemplate: {computeResources: {limits: 5}}, steps: [{name: a, computeResources: "
+        "{limits: {nvidia.com/gpu: 2}}}]}",
+        "spec.steps[0].computeResources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
+    ),
+    a_base_without_a_value=(
+        "Task.tekton.dev",
+        "spec: {stepTemplate: {resources: {limits: null}}, steps: [{name: a, computeResources: "
+        "{limits: {nvidia.com/gpu: 2}}}]}",
+        "spec.steps[0].computeResources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
+    ),
     a_run_as_a_whole=(
         "TaskRun.tekton.dev",
         "spec: {taskRef: {name: a}, computeResources: {limits: {nvidia.com/gpu: 1}}}",
@@ -232,6 +245,18 @@ def place_of(kind: str, text: str) -> PodPlace:
     (place,) = pod_places(KINDS, group, name, yaml.safe_load(text))
     assert isinstance(place, PodPlace)
     return place
+
+
+def test_a_base_of_many_names_is_read_in_few_steps_only() -> None:
+    limits = {f"example.com/r{number}": 1 for number in range(2_000)}
+    base = {"computeResources": {"limits": limits}}
+    place = place_of(
+        "Task.tekton.dev",
+        msgspec.json.encode({"spec": {"stepTemplate": base, "steps": [{"name": "a"}] * 2_000}}).decode(),
+    )
+
+    origins = [at for at in place.origins if at[-1] in limits]
+    assert len(origins) == MAX_CONTAINERS * (MAX_RESOURCES + 1)
 
 
 def test_nim_requests_claims() -> None:
