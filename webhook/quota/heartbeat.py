@@ -12,12 +12,14 @@ from webhook.cluster.leader import decode_lease, lease_path
 from webhook.cluster.objects import CONTROLLER
 
 READ_EVERY = 10.0
+READ_EVERY_AWAY = 0.5
+"""While no controller is alive: pods that would wait for the one that starts now are denied until then."""
 ALIVE_SECONDS = 60.0
 """A Lease that was not renewed for this time has no leader: its duration is 5 s."""
 
 
 class Heartbeat:
-    """Reads the Lease every READ_EVERY seconds at most. Any number of threads may call it.
+    """Reads the Lease every READ_EVERY seconds at most, or READ_EVERY_AWAY while nobody leads. Any number of threads may call it.
 
     Only our own monotonic clock counts: it measures how long `renewTime` has been the same. A process that has just started
     trusts the Lease until it has been the same for ALIVE_SECONDS.
@@ -47,7 +49,7 @@ class Heartbeat:
 
     @property
     def _is_due(self) -> bool:
-        return self._clock() - self._read_at >= READ_EVERY
+        return self._clock() - self._read_at >= (READ_EVERY if self._is_fresh else READ_EVERY_AWAY)
 
     def _read(self, seconds: float) -> None:
         now = self._clock()

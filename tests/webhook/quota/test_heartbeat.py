@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.quota.heartbeat import ALIVE_SECONDS, READ_EVERY, Heartbeat
+from webhook.quota.heartbeat import ALIVE_SECONDS, READ_EVERY, READ_EVERY_AWAY, Heartbeat
 
 SECONDS = 1.0
 
@@ -76,6 +76,16 @@ def test_without_a_lease_nobody_is(lease: RenewedLease, heartbeat: Heartbeat) ->
     lease.renewed = None
 
     assert not heartbeat.is_alive(SECONDS)
+
+
+def test_a_controller_that_starts_is_known_soon(lease: RenewedLease, heartbeat: Heartbeat) -> None:
+    started, lease.renewed = lease.renewed, None
+    assert not heartbeat.is_alive(SECONDS)
+
+    lease.renewed = started
+    lease.now += READ_EVERY_AWAY
+
+    assert heartbeat.is_alive(SECONDS)
 
 
 def test_while_the_lease_cannot_be_read_the_last_answer_holds(
