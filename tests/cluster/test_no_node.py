@@ -61,7 +61,7 @@ def warns(plane: ControlPlane, document: JSON, *words: str) -> bool:
     a_class_that_the_policy_says_is_made_on_demand=(asking("nvidia-b200"), []),
     a_template=(
         deployment("web", gpu_container(), namespace=NAMESPACE, annotations={CLASS: "nvidia-h200"}),
-        ["Deployment waiting/web: spec.template: set gpu-admission.dev/gpu-class: nvidia-t4"],
+        ["Deployment waiting/web: spec.template: set gpu-admission.dev/gpu-class: nvidia-b200 or nvidia-t4"],
     ),
 )
 def test_kubectl_apply_warns_of(plane: ControlPlane, document: JSON, want: list[str]) -> None:
