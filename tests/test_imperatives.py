@@ -153,7 +153,7 @@ ELSEWHERE = {
 """Sentences of the proposal of `scan`, of the console and of Events, and the test that does what they say."""
 
 
-def told(*folders: str) -> set[str]:
+def imperatives(*folders: str) -> set[str]:
     paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
     found = (text for path in paths for text in texts(ast.parse(path.read_text())))
     return {text for text in found if MORE.search(text)}
@@ -166,11 +166,11 @@ def is_followed(text: str) -> bool:
 
 
 def test_each_sentence_of_doctor_is_followed_or_says_why_not() -> None:
-    assert {each for each in told("webhook/tools/doctor") if not is_followed(each)} == {*UNFOLLOWED}
+    assert {each for each in imperatives("webhook/tools/doctor") if not is_followed(each)} == {*UNFOLLOWED}
 
 
 def test_each_sentence_of_scan_console_and_events_is_followed_somewhere() -> None:
-    assert told("webhook/tools/scan", "webhook/tools/console", "webhook/controller") == {*ELSEWHERE}
+    assert imperatives("webhook/tools/scan", "webhook/tools/console", "webhook/controller") == {*ELSEWHERE}
 
 
 def test_the_tests_that_are_named_have_the_sentences() -> None:

@@ -24,7 +24,7 @@ in_worlds = pytest.mark.parametrize(
 )
 
 
-class Told(NamedTuple):
+class Followed(NamedTuple):
     """What a command says of one world: its answer, how many remedies, and what is wrong with them."""
 
     answer: str
@@ -32,22 +32,22 @@ class Told(NamedTuple):
     failures: list[Failure]
 
 
-Tell = Callable[[ApiServer, int], Told | None]
+Follow = Callable[[ApiServer, int], Followed | None]
 """Has the API server answer as in the world of this seed, and follows what the command says; None if it has nothing to say."""
 
 
-def assert_true(tmp_path: Path, seeds: range, tell: Tell) -> None:
+def assert_true(tmp_path: Path, seeds: range, follow: Follow) -> None:
     found: list[tuple[int, Failure]] = []
     answers, remedies = Counter[str](), 0
     with ApiServer(tmp_path, answering({})) as server:
         for seed in seeds:
-            told = None
+            followed = None
             with suppress(WorldRefused):
-                told = tell(server, seed)
-            if told is not None:
-                answers[told.answer] += 1
-                remedies += told.remedies
-                found += ((seed, each) for each in told.failures)
+                followed = follow(server, seed)
+            if followed is not None:
+                answers[followed.answer] += 1
+                remedies += followed.remedies
+                found += ((seed, each) for each in followed.failures)
     kinds = Counter((each.kind, each.reason) for _, each in found)
     print(SAID, dict(answers), remedies, dict(kinds))  # noqa: T201  shown by -rA
     shown = "\n".join(f"{seed} {each.kind} {each.reason}: {each.detail}" for seed, each in found[:20])

@@ -14,7 +14,7 @@ from tests.oracle import JSON
 from tests.remedies.following import EXCLUDED, Subject
 from tests.remedies.situations import NOW, Situation, draw_situation
 from tests.remedies.stored import Cluster
-from tests.remedies.telling import Told, assert_true, in_worlds
+from tests.remedies.telling import Followed, assert_true, in_worlds
 from tests.remedies.workloads import KINDS, WITH_LAUNCHER
 from tests.seed import SAID
 from tests.webhook.cluster.apiserver import ApiServer, answering
@@ -31,7 +31,7 @@ def as_scanned(situation: Situation) -> Situation:
     return replace(situation, quota=quota, is_unused=True)
 
 
-def told(server: ApiServer, seed: int) -> Told:
+def followed(server: ApiServer, seed: int) -> Followed:
     situation, document = draw_situation(seed)
     situation = as_scanned(situation)
     subject = Subject(situation, document)
@@ -56,10 +56,10 @@ def told(server: ApiServer, seed: int) -> Told:
         if each.finding.reason.name not in EXCLUDED and each.outcome is not Outcome.AUDITED
     )
     failures = [*chain.from_iterable(map(subject.failures, followed))]
-    return Told("with problems" if report.problems else "without", len(report.problems), failures)
+    return Followed("with problems" if report.problems else "without", len(report.problems), failures)
 
 
 @pytest.mark.processes
 @in_worlds
 def test_what_scan_says_to_do_is_true(tmp_path: Path, seeds: range) -> None:
-    assert_true(tmp_path, seeds, told)
+    assert_true(tmp_path, seeds, followed)

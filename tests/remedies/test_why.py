@@ -25,7 +25,7 @@ from tests.remedies.asking import QUOTAS, REQUIRED, with_quotas
 from tests.remedies.following import IMPERATIVE, Failure, edited, identity, seen
 from tests.remedies.situations import NOW, admitted, draw_situation, released
 from tests.remedies.stored import UNREADY, Cluster, failed_create, path_of, pending
-from tests.remedies.telling import Told, assert_true, in_worlds
+from tests.remedies.telling import Followed, assert_true, in_worlds
 from tests.remedies.workloads import KINDS, pod_of
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.evaluation.decision import Outcome
@@ -286,15 +286,15 @@ def released_quota(cluster: Cluster, way: Way) -> Cluster:
     return replace(cluster, situation=situation)
 
 
-def told(server: ApiServer, seed: int) -> Told | None:
+def followed(server: ApiServer, seed: int) -> Followed | None:
     case = explained(server, seed)
     if case is None:
         return None
     remedies = sum(bool(each.remedy) for each in case.said.reasons)
-    return Told(case.said.answer.value, remedies, [*failures(case)])
+    return Followed(case.said.answer.value, remedies, [*failures(case)])
 
 
 @pytest.mark.processes
 @in_worlds
 def test_what_why_says_to_do_is_true(tmp_path: Path, seeds: range) -> None:
-    assert_true(tmp_path, seeds, told)
+    assert_true(tmp_path, seeds, followed)
