@@ -85,7 +85,7 @@ def unread_gpus(
                 remedy=f"did you mean {alike[near[0]]}?",
             )
         ]
-    named = ", ".join(truncate(short_path(field_path(at))) for at in found[:MAX_NAMED])
+    named = ", ".join(truncate(field_path(at)) for at in found[:MAX_NAMED])  # whole: it is what to write
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
     warning = partial(_warning, rule=ID, reason=UNREAD_GPUS, path=field_path(found[0]))
