@@ -4,6 +4,7 @@ from policies.gpus.classes import GPUClasses, NodeLabel
 from policies.placement.class_case import ClassCase, Placer, is_wider
 from policies.placement.class_selection import Choice, ClassSelection
 from policies.placement.class_use import ANY as EVERY_CLASS
+from policies.placement.class_use import admits
 from policies.placement.hardware import LabelKeys
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts
@@ -393,3 +394,12 @@ def test_what_puts_a_pod_on_a_usable_class(resource: str, want: tuple[str, str])
     found = case(pod(gpu_container()), resource).with_usable_class()
 
     assert (found.remedy, found.ask) == want
+
+
+def test_labels_of_a_class_are_compared_one_by_one() -> None:
+    """All combinations of these values are 10 billion."""
+    labels = tuple(NodeLabel(key=f"l{key}", values=tuple(map(str, range(9)))) for key in range(10))
+    large = gpu_class("large", "large", 24, node_labels=labels)
+
+    assert admits(view(pod(gpu_container(), nodeSelector={"l0": "1", "l9": "8"})), large)
+    assert not admits(view(pod(gpu_container(), nodeSelector={"l0": "1", "l9": "9"})), large)
