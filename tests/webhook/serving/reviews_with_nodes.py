@@ -15,7 +15,8 @@ from tests.webhook.serving.long_objects import affinity, requirement, term
 from webhook.configuration.loader import keys_to_know, load_directory
 from webhook.evaluation.facts import Facts
 
-CLASSES = 6
+CLASSES = 7
+"""The last one has no nodes."""
 KEYS = 4
 """Labels of each class besides its own."""
 
@@ -46,7 +47,7 @@ def client_with_nodes(config: Path, *, nodes: int, values: int) -> AppClient:
             name=f"n{number}",
             hostname=f"n{number}",
             labels=(
-                ("accelerator", f"card-{number % CLASSES}"),
+                ("accelerator", f"card-{number % (CLASSES - 1)}"),
                 *((f"l{key}", f"v{number % values}") for key in range(KEYS)),
             ),
             state=state,
@@ -67,6 +68,8 @@ def pods_on_classes(mark: str) -> Iterator[tuple[str, JSON]]:
         "an annotation": {"annotations": {GPU_CLASS: last}},
         "a family": {"annotations": {GPU_CLASS: "card"}},
         "a node label": {"nodeSelector": {"l0": "v1"}},
+        "labels of no node": {"nodeSelector": {"accelerator": last, "l0": "v1"}},
+        "labels of no class": {"nodeSelector": {"accelerator": last, "l0": "v1", "l3": "v-none"}},
         "an affinity": {"affinity": affinity(term(requirement("card-1", last)))},
         "another label": {"nodeSelector": {"rack": "r1"}},
         "no node": {"nodeSelector": {"accelerator": "card-1", "rack": "r-none"}},
