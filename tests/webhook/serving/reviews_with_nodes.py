@@ -63,7 +63,7 @@ def client_with_nodes(config: Path, *, nodes: int, values: int) -> AppClient:
 def pods_on_classes(mark: str) -> Iterator[tuple[str, JSON]]:
     """Yield pods that choose classes in each way. The mark makes each another one than those of other marks."""
     last = f"card-{CLASSES - 1}"
-    for name, spec in {
+    specs: dict[str, JSON] = {
         "no class": {},
         "an annotation": {"annotations": {GPU_CLASS: last}},
         "a family": {"annotations": {GPU_CLASS: "card"}},
@@ -75,7 +75,8 @@ def pods_on_classes(mark: str) -> Iterator[tuple[str, JSON]]:
         "no node": {"nodeSelector": {"accelerator": "card-1", "rack": "r-none"}},
         "an unknown class": {"annotations": {GPU_CLASS: "card-x"}},
         "too many GPUs": {"annotations": {GPU_CLASS: last}, "containers": [gpu_container("9", args=[mark])]},
-    }.items():
+    }
+    for name, spec in specs.items():
         yield name, pod(gpu_container(args=[mark]), **spec)
 
 
