@@ -87,7 +87,7 @@ def nearest(fits: Sequence[NodeFit], tried: Try) -> tuple[NodeFit, ...]:
     helping = next(_helping(fits, tried), None)
     if helping is None:
         return tuple(replace(each, remedy="", way=Way()) for each in fits)
-    return (helping, *(each for each in fits if each is not helping))
+    return (helping, *(fit for fit in fits if (fit.kind, fit.name) != (helping.kind, helping.name)))
 
 
 def _helping(fits: Sequence[NodeFit], tried: Try, edits: Edits = ()) -> Iterator[NodeFit]:
