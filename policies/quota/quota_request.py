@@ -63,7 +63,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     """Demands computed so far."""
 
     @property
-    def asks_for_gpus(self) -> bool:
+    def requests_gpus(self) -> bool:
         """Whether the request has any demand, or denials, by our own catalogue. Used in namespaces without a quota."""
         return bool(self.demand.vector or self.demand.denials)
 

@@ -230,11 +230,11 @@ class Gangs:
         kinds, mapping = configuration.workload_kinds, configuration.resource_mapping
         document = self._read(namespace, source.api_version, source.kind, source.name)
         data, places = workload_pods(kinds, source.group, source.kind, document)
-        asking = [mapping.pod_requests_gpus(pod) for _, pod in places]
-        if not all(asking):  # a LimitRange may give GPUs to the others
+        with_gpus = [mapping.pod_requests_gpus(pod) for _, pod in places]
+        if not all(with_gpus):  # a LimitRange may give GPUs to the others
             limits = read_limits(self._api, namespace, LONGEST_SECONDS) or NO_LIMITS
-            asking = [mapping.pod_requests_gpus(as_admitted(pod, limits)) for _, pod in places]
-        counts = [place.count for (place, _), asks in zip(places, asking, strict=True) if asks]
+            with_gpus = [mapping.pod_requests_gpus(as_admitted(pod, limits)) for _, pod in places]
+        counts = [place.count for (place, _), has_gpus in zip(places, with_gpus, strict=True) if has_gpus]
         controller = decode_owned(document).metadata.controller
         return _Workload(kinds.get(source.type), data, counts, controller)
 

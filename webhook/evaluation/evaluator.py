@@ -365,8 +365,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         held = policy.in_force(QUOTA_RULE.id, self.now)
         options: Any = held[0].options if held else None
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
-        is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
-        by_kueue = bool(is_asked) and self.facts.has_quota_reserved(policy.namespace, pod)
+        may_be_reserved = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
+        by_kueue = bool(may_be_reserved) and self.facts.has_quota_reserved(policy.namespace, pod)
         reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
         return Line.NEVER_WAITS if reason else Line.BEHIND
 

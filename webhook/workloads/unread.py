@@ -8,7 +8,17 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import UNREAD_GPUS, Asked, Edit, Finding, Json, Severity, short_path, together, truncate
+from policies.finding import (
+    UNREAD_GPUS,
+    ContactEdit,
+    Edit,
+    Finding,
+    Json,
+    Severity,
+    short_path,
+    together,
+    truncate,
+)
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
@@ -101,8 +111,8 @@ def unread_gpus(
         warning(
             message=message,
             remedy=f"write them into {nearest.path}" if nearest else "",
-            ask="to name their paths in workloadKinds of a GPUResourceMapping",
-            asks=((Asked("GPUResourceMapping", "spec.workloadKinds"),),),
+            ask_contact="to name their paths in workloadKinds of a GPUResourceMapping",
+            contact_choices=((ContactEdit("GPUResourceMapping", "spec.workloadKinds"),),),
         )
     ]
 

@@ -353,6 +353,17 @@ def test_a_pod_of_two_containers_that_exceeds_the_quota() -> None:
     ]
 
 
+def test_pods_of_two_containers_of_which_one_fits() -> None:
+    made = view(pod(gpu_container(3, name="a"), gpu_container(3, name="b")))
+    job = workload(WorkloadPods("spec.template", made, PodCount(running=4), made), kind="batch/Job")
+    ledger = quota_ledger(hard={"gpus": Fraction(4)}, used=None)
+
+    assert said(job, ledger) == [
+        "spec.template: request 4 GPUs or fewer and set parallelism: 1; a pod needs 6 GPUs, which can never fit: the GPUQuota of "
+        "ml-training grants 4 in all; or ask the platform team to raise spec.hard.gpus"
+    ]
+
+
 @cases(
     ("requests", "hard", "want"),
     just_fits=([exactly(GPU, count=4)], {"gpus": "4"}, []),
