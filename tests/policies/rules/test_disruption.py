@@ -195,8 +195,8 @@ def test_a_budget_of_two_servers() -> None:
     both = [Server(workload({**server(3), "metadata": {"name": name}})) for name in ("chat", "code")]
 
     assert said({"selector": CHAT, "maxUnavailable": 0}, *both) == [
-        'spec.maxUnavailable = "0": set maxUnavailable: 1; a drain of a node never ends: no pod of Deployment chat and Deployment '
-        "code may be evicted (6 in all) [disruption]"
+        'spec.maxUnavailable = "0": set maxUnavailable: 1; a drain of a node never ends: no pod of Deployment chat and '
+        "Deployment code may be evicted (6 in all) [disruption]"
     ]
 
 
