@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, either
 from policies.gpus.amount import INVALID_QUANTITY
-from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
+from policies.gpus.claimed_devices import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_advice import ANNOTATION_PATH, MAX_NAMES_LISTED
 from policies.pods.annotations import INVALID_ANNOTATION
@@ -30,7 +30,7 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.amounts import exceeds, format_amount
 from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
-from policies.quota.claims import PROTECTED_CLAIM, claim_demand
+from policies.quota.claim_demand import PROTECTED_CLAIM, claim_demand
 from policies.quota.demand import UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
 from policies.quota.fit import FitResult, fit_result
 from policies.quota.fit_findings import fit_warning

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
-from policies.gpus.claims import decode_claim_template
+from policies.gpus.claimed_devices import decode_claim_template
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UNCLASSIFIED_POD

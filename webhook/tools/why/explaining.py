@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
-from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
 from policies.placement.class_advice import ANNOTATION_PATH, ask_for_nodes
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import admits, class_matches
@@ -44,9 +44,9 @@ from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
+from webhook.tools.status.listed_capacity import node_index
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger

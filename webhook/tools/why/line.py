@@ -16,7 +16,7 @@ from webhook.configuration.documents import QUOTA, TEAM
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, Cause, Source, Way
-from webhook.workloads.gangs import gang_source
+from webhook.workloads.gang_sources import gang_source
 
 MAX_NAMES = 2
 """Places before a pod that are named."""

@@ -16,7 +16,7 @@ from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogue
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
-from webhook.tools.status.capacity import gpu_amounts
+from webhook.tools.status.listed_capacity import gpu_amounts
 from webhook.tools.why.explanation import Awaited, NodeFit, Way
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.claims import ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import ResourceClaim, decode_claim
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
     ResourceMapping,
@@ -17,7 +17,7 @@ from policies.gpus.resource_mapping import (
 from policies.pods.pod import Metadata
 from policies.quota.amounts import texts, total
 from policies.quota.catalogue import PublishedCatalogue
-from policies.quota.claims import (
+from policies.quota.claim_demand import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
     SCHEDULER,
