@@ -95,7 +95,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     classes: GPUClasses
     resource_mapping: ResourceMapping
     claimed: tuple[str, ...] = ()
-    """DeviceClasses with accelerators that the claims of the pod request. `policies.gpus.claimed_devices` removes other claims."""
+    """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claimed_devices` removes other claims."""
     made_by_daemonset: bool = False
     """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
     owner: Owner = NO_OWNER
