@@ -153,12 +153,10 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 message=UNMAPPED,
                 ask_contact=MAP_IT(name),
             )
-    scheduler = other_scheduler(pod)
-    if scheduler is not None:
-        yield _warning(
-            reason=UNMAPPED_RESOURCE, path=annotation_path(scheduler[0]), message=OTHER_GPUS(scheduler[1])
-        )
-    requests_gpu = bool(scheduler or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
+    other = other_scheduler(pod)
+    if other is not None:
+        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(other[0]), message=OTHER_GPUS(other[1]))
+    requests_gpu = bool(other or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)

@@ -154,17 +154,13 @@ def _lacking(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterato
 
 def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:
     """Return the edits that request fewer of a resource, or one of another in its place. Empty if each container needs more."""
-    requesting = [place for place in pod.places if place.amount_paths(name)]
-    paths = [path for place in requesting for path in place.amount_paths(name)]
+    places = [place for place in pod.places if place.amount_paths(name)]
+    paths = [path for place in places for path in place.amount_paths(name)]
     if isinstance(instead, str):
         if not instead or any(place.amount_paths(instead) for place in pod.places):
             return ()
-        return (
-            (*map(Edit, paths), Edit(f"{requesting[0].path}.resources.limits[{instead}]", 1))
-            if requesting
-            else ()
-        )
-    each = int(instead // max(len(requesting), 1))
+        return (*map(Edit, paths), Edit(f"{places[0].path}.resources.limits[{instead}]", 1)) if places else ()
+    each = int(instead // max(len(places), 1))
     return tuple(Edit(path, each) for path in paths) if each else ()
 
 

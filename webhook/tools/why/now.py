@@ -44,9 +44,8 @@ def now(finding: Finding, tried: Try | None) -> Cause:
     if tried is None:
         return cause_of(Source.NODES, finding)
     rests = {edits: rest for edits in finding.choices if (rest := _rest(edits, tried)) is not None}
-    if any(
-        each.path == UNSCHEDULABLE for change in finding.contact_choices for each in change
-    ) and not _is_enough_to_ask(tried):
+    uncordons = any(edit.path == UNSCHEDULABLE for change in finding.contact_choices for edit in change)
+    if uncordons and not _is_enough_to_ask(tried):
         finding = replace(finding, ask_contact="", contact_choices=())
     if not rests and finding.reason.uncovers:
         return cause_of(Source.NODES, finding)
@@ -61,9 +60,8 @@ def now(finding: Finding, tried: Try | None) -> Cause:
 def _is_enough_to_ask(tried: Try) -> bool:
     """Whether a node takes the unchanged pod once others did what they are asked for."""
     after = tried(())
-    return after is None or any(
-        fit.way.contact_edits and not fit.way.edits for fit in after.fits if fit.remedy
-    )
+    ways = [fit.way for fit in after.fits if fit.remedy] if after else []
+    return after is None or any(way.contact_edits and not way.edits for way in ways)
 
 
 def _rest(edits: Edits, tried: Try) -> Rest | None:
