@@ -112,8 +112,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Whether new pods that exceed the quota of this ledger wait in line now."""
     budgets: tuple[LabelSelector, ...] | None = None
     """The selectors of the namespace's PodDisruptionBudgets. None if no rule needs them, or they cannot be read."""
-    config_map: Callable[[str], Mapping[str, str] | None] = lambda _name: None
-    """The data of a ConfigMap of the namespace; None if they are not known, as in a review."""
+    config_maps: Mapping[str, Mapping[str, str]] = {}
+    """The data of ConfigMaps of the namespace, by name, as far as they are known: none in a review."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule, None if it is disabled. Some rules depend on others."""
 

@@ -200,7 +200,7 @@ def variables(pod: Pod, place: ContainerPlace, served: str | None, context: Cont
             is_example=True,
             remedy=NAME_VARIABLES,
         )
-        data = context.config_map(source.config_map_ref.name) if source.config_map_ref else None
+        data = context.config_maps.get(source.config_map_ref.name) if source.config_map_ref else None
         if data is None:
             yield found(severity=Severity.WARNING, message=UNREAD)
         for key, value in (data or {}).items():
@@ -215,7 +215,7 @@ def _shown(
 ) -> Iterator[Finding]:
     name, source, value = place.container.name, source_of(variable), variable.value
     key = source.config_map_key_ref if source else None
-    data = context.config_map(key.name) if key else None
+    data = context.config_maps.get(key.name) if key else None
     if key and data is not None:
         source, value = None, data.get(key.key)
     if source is not None and has_gpus:
