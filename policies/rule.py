@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding, Reason
-from policies.gpus.claims import ResourceClaimTemplate
+from policies.gpus.claimed_devices import ResourceClaimTemplate
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
@@ -95,7 +95,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     classes: GPUClasses
     resource_mapping: ResourceMapping
     claimed: tuple[str, ...] = ()
-    """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claims` removes other claims from the pod."""
+    """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claimed_devices` removes other claims."""
     made_by_daemonset: bool = False
     """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
     owner: Owner = NO_OWNER

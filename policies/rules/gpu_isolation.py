@@ -151,12 +151,12 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 path=place.amount_paths(name)[0],
                 container=place.container.name,
                 message=UNMAPPED,
-                ask=MAP_IT(name),
+                ask_contact=MAP_IT(name),
             )
-    asked = other_scheduler(pod)
-    if asked is not None:
-        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
-    requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
+    other = other_scheduler(pod)
+    if other is not None:
+        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(other[0]), message=OTHER_GPUS(other[1]))
+    requests_gpu = bool(other or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)

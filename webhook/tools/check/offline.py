@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.gpus.claims import decode_claim
+from policies.gpus.claimed_devices import decode_claim
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy

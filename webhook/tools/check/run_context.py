@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import INVALID_DOCUMENT, Finding, Severity
-from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.gpus.resource_mapping import ResourceMapping
