@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policies.finding import Edits
 from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import (
+from policies.gpus.claimed_devices import (
     DeviceClassNames,
     decode_claim_template,
     device_classes_by_claim,
@@ -49,7 +49,7 @@ from webhook.evaluation.decision import (
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
-from webhook.evaluation.limit_ranges import limits_needed, naming_limit_ranges, refusals
+from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
@@ -134,7 +134,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             ledger=ledger,
             lets_wait=ledger is not None and self._waits_now(policy),
             budgets=budgets,
-            config_map=partial(self.facts.config_map, policy.namespace),
+            config_maps=self.facts.config_maps(policy.namespace),
             options_of=policy.options_of,
         )
         return RulePass(policy, context, seen, self.deadline)

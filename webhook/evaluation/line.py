@@ -14,7 +14,7 @@ from policies.rule import Mode
 from webhook.evaluation.decision import Decision
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.gate import gated
-from webhook.workloads.gangs import may_be_in_gang
+from webhook.workloads.gang_sources import may_be_in_gang
 
 
 def queue(by: Evaluator, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:
@@ -40,8 +40,8 @@ def line_of(by: Evaluator, policy: EffectivePolicy, pod: Pod, *, by_daemonset: b
     held = policy.in_force(QUOTA_RULE.id, by.now)
     options: Any = held[0].options if held else None
     may_be_kueues = options and options.trust_kueue and names_kueue(pod)
-    is_asked = may_be_kueues and by.configuration.resource_mapping.pod_requests_gpus(pod)
-    by_kueue = bool(is_asked) and by.facts.has_quota_reserved(policy.namespace, pod)
+    may_be_reserved = may_be_kueues and by.configuration.resource_mapping.pod_requests_gpus(pod)
+    by_kueue = bool(may_be_reserved) and by.facts.has_quota_reserved(policy.namespace, pod)
     reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
     return Line.NEVER_WAITS if reason else Line.BEHIND
 
