@@ -174,7 +174,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return of_family if set(family) <= set(among) and self.takes(family, of_family.values) else None
 
     def _label_values(self, classes: tuple[GPUClass, ...], name: str) -> NamedValues:
-        family = name if any(each.name != name for each in classes) else None
+        family = name if any(gpu_class.name != name for gpu_class in classes) else None
         return NamedValues(name, label_values(classes, family, self.label_key))
 
     def without_usable_class(self) -> ClassAdvice:
@@ -185,8 +185,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         allowed = self.allowed_of(self.gpu_classes)
         if self._knows_classes_of_nodes:
             allowed = tuple(filter(self._surely_has_nodes, allowed))
-        alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
-        having = [each for each in self.gpu_classes if self.may_offer(each)]
+        alternatives = {each.resource for each in allowed} - {resource.name for resource in self.resources}
+        having = [gpu_class for gpu_class in self.gpu_classes if self.may_offer(gpu_class)]
         offering = [each for each in having if node_label_values(each, self.label_key)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         choices = tuple(self._edits_to_resource(name) for name in listed(sorted(alternatives)))
@@ -290,9 +290,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             return True
         # Containers may use claims that another object adds, such as an Argo Workflow.
         resources = (place.container.resources for place in self.pod.places)
-        if any(each is not None and each.claims for each in resources):
+        if any(resource is not None and resource.claims for resource in resources):
             return True
-        return any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
+        return any(resource.name.startswith(IMPLICIT_DEVICE_CLASS) for resource in self.resources)
 
     @property
     def chosen_hardware(self) -> str | None:
@@ -313,7 +313,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""
-        is_shared = any(each.name in gpu_class.equivalents for each in self.resources)
+        is_shared = any(resource.name in gpu_class.equivalents for resource in self.resources)
         return self.offers(gpu_class) and not is_shared
 
 

@@ -269,7 +269,7 @@ def node_facts(
 
 
 def _has_alike(states: Iterable[NodeState], cordoned: NodeState) -> bool:
-    return any(cordoned.resources <= each.resources for each in states)
+    return any(cordoned.resources <= state.resources for state in states)
 
 
 def _resources(states: Mapping[Labels, frozenset[NodeState]]) -> frozenset[str]:

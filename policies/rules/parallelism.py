@@ -415,7 +415,7 @@ def _path(place: ContainerPlace, flag: str) -> str:
 
 
 def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> bool:
-    texts = _command_lines(place.container for each in pods for place in each.pod.places)
+    texts = _command_lines(place.container for pod in pods for place in pod.pod.places)
     return any(map(pattern.search, texts))
 
 

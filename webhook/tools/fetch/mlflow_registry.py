@@ -90,13 +90,13 @@ def _served_files(root: str, path: str) -> Iterator[RemoteFile]:
     while folders:
         folder = folders.pop()
         listing = f"{root}?{urlencode({'path': f'{path}/{folder}'.strip('/')})}"
-        for each in _read(listing, authorization).files:
-            inside = safe(f"{folder}/{each.path}".strip("/"))
-            if each.is_dir:
+        for file in _read(listing, authorization).files:
+            inside = safe(f"{folder}/{file.path}".strip("/"))
+            if file.is_dir:
                 folders.append(inside)
                 continue
             url = f"{root}/{quote(f'{path}/{inside}'.strip('/'))}"
-            yield RemoteFile(inside, each.file_size, url, partial(pull_url, url, authorization, ""))
+            yield RemoteFile(inside, file.file_size, url, partial(pull_url, url, authorization, ""))
 
 
 def _call(endpoint: str | None, call: str, **parameters: str) -> _Answer:

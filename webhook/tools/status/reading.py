@@ -210,7 +210,7 @@ def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity]
 
 def _recent(denials: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
     """Return all denials, the most recent first; None if the caller may not read any."""
-    known = [each for each in denials.values() if each is not None]
+    known = [denial for denial in denials.values() if denial is not None]
     return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
 
 

@@ -280,7 +280,7 @@ class _Case:
         if self.nodes is not None and requested and not is_on_unknown_node:
             fits = self._fits(pod)
         if evaluation is not None:
-            denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
+            denied = (finding for finding in evaluation.findings() if finding.outcome is Outcome.DENIED)
             rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
             found = sorted(

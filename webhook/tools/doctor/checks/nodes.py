@@ -161,7 +161,7 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
 def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
     policies = cluster.configuration.policies
     all_options = (policies.bound(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in all_options if isinstance(each, GPUClassOptions)] or [GPUClassOptions()]
+    return [option for option in all_options if isinstance(option, GPUClassOptions)] or [GPUClassOptions()]
 
 
 def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
