@@ -35,8 +35,8 @@ def mounts_images(kubelet: str, runtime: str, operating_system: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = _VERSION.match(version)
-    return tuple(map(int, found.groups())) if found else ()
+    match = _VERSION.match(version)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def all_mount_images(pod: Pod, requested: dict[str, int], nodes: NodeFacts | None) -> bool:

@@ -231,9 +231,9 @@ def _grown(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edi
     return tuple(Edit(f"{path}.{field}", replicas) for field in fields)
 
 
-def _have_most(gpus: int, found: Stated) -> bool:
+def _have_most(gpus: int, stated: Stated) -> bool:
     """Whether no pod has more GPUs than these, or states that it has."""
-    return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in found)
+    return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in stated)
 
 
 def _gpus(counted: Sequence[Counted]) -> int:

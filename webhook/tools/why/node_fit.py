@@ -160,8 +160,8 @@ def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:
         if not instead or any(place.amount_paths(instead) for place in pod.places):
             return ()
         return (*map(Edit, paths), Edit(f"{places[0].path}.resources.limits[{instead}]", 1)) if places else ()
-    each = int(instead // max(len(places), 1))
-    return tuple(Edit(path, each) for path in paths) if each else ()
+    share = int(instead // max(len(places), 1))
+    return tuple(Edit(path, share) for path in paths) if share else ()
 
 
 def _is_known(key: str, node: GPUNode) -> bool:
