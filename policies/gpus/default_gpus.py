@@ -25,8 +25,8 @@ from policies.pods.limit_ranger import (
     Default,
     Refusal,
     effective,
+    given_amounts,
     refusals,
-    was_given,
 )
 from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
@@ -48,7 +48,7 @@ _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, i
 
 def gpus_by_default(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> list[Default]:
     """Return the GPUs that a LimitRange gave a pod. LimitRanger has already changed the pod."""
-    return [each for each in was_given(pod, limits) if _has_gpus(each.resource, each.amount, mapping)]
+    return [each for each in given_amounts(pod, limits) if _has_gpus(each.resource, each.amount, mapping)]
 
 
 def _has_gpus(resource: str, amount: QuantityText, mapping: ResourceMapping) -> bool:

@@ -117,8 +117,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources, and, if nodes are known, a node that takes the pod."""
         offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_offer(each)]
-        taking = tuple(each for each in offering if self.label_with_nodes(each, offering))
-        return taking if taking or self._knows_classes_of_nodes else tuple(offering)
+        placeable = tuple(each for each in offering if self.label_with_nodes(each, offering))
+        return placeable if placeable or self._knows_classes_of_nodes else tuple(offering)
 
     def takes(self, classes: Sequence[GPUClass], values: Sequence[str]) -> bool:
         """Whether nodes with these label values could run the pod without its pins, if their GPUs were free."""
@@ -126,7 +126,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return (
             nodes is not None
             and bool(values)
-            and not nodes.chosen_otherwise(self.pod, self.label_key, values)
+            and not nodes.excluding_label(self.pod, self.label_key, values)
             and nodes.takes(self.put_on(classes), self.amounts, self.label_key, values)
         )
 
@@ -196,14 +196,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             return ClassAdvice(choices, remedy, words, ((ContactEdit("GPUClass"),),))
         large_enough = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
         permitted = self.allowed_of(large_enough)
-        taking = () if permitted else tuple(c for c in large_enough if self.label_with_nodes(c, (c,)))
+        placeable = () if permitted else tuple(c for c in large_enough if self.label_with_nodes(c, (c,)))
         with_nodes = tuple(filter(self._surely_has_nodes, permitted or large_enough))
-        wanted = taking or with_nodes or permitted or large_enough
+        wanted = placeable or with_nodes or permitted or large_enough
         return ask_for_classes(
             {each.name: self._edits_to_get(each) for each in wanted},
             self.namespace,
             is_allowed=bool(permitted),
-            needs_nodes=self._knows_classes_of_nodes and not taking,
+            needs_nodes=self._knows_classes_of_nodes and not placeable,
         )._replace(choices=choices, remedy=remedy)
 
     def _edits_to_get(self, gpu_class: GPUClass) -> Edits:
@@ -303,7 +303,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return in words by which label of its own the pod chooses nodes of other classes; "" without one."""
         if self.nodes is None or any(map(self.is_autoscaled, choice.classes)):
             return ""
-        return self.nodes.chosen_otherwise(self.pod, self.label_key, choice.label_values(self.label_key))
+        return self.nodes.excluding_label(self.pod, self.label_key, choice.label_values(self.label_key))
 
     def can_be_default(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
