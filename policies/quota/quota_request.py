@@ -93,7 +93,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         parsed = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
         versions = [each for each in parsed if each and each.digest in known]
         versions = versions or [CatalogueVersion(own, ledger.unclassified_pods)]
-        demands = [self._demand(each, known[each.digest]) for each in versions]
+        demands = [self._demand(version, known[version.digest]) for version in versions]
         demand = maximum(each.vector for each in demands)
         # Only a review that no API server sent lacks a uid. Treat each as a different object.
         uid = self.uid or self.request_uid
@@ -248,7 +248,7 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
     v1.36). So without a GPU-sharing scheduler, the pod would get whole cards. HAMi's webhook denies such pods, too.
     """
     node = pod.spec.node_name
-    if node and any(is_shared(container_amounts(each.container, resource_mapping)) for each in pod.places):
+    if node and any(is_shared(container_amounts(place.container, resource_mapping)) for place in pod.places):
         yield Finding(
             reason=UNCOUNTABLE_DEVICES,
             path="spec.nodeName",

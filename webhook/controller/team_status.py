@@ -88,13 +88,13 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             return None
         members = self._membership.members(record.name)
         keys = {*spec.hard, GPUS}
-        counted = [each for each in ledgers.ledgers.values() if each.used is not None]
+        counted = [ledger for ledger in ledgers.ledgers.values() if ledger.used is not None]
         amounts = {
             "used": _at(total(each.used or {} for each in counted), keys),
-            "reserved": total(_only(each.reserved, keys) for each in ledgers.ledgers.values()),
+            "reserved": total(_only(ledger.reserved, keys) for ledger in ledgers.ledgers.values()),
             "guaranteedIdle": _idle(ledgers),
             "granted": total(
-                _only(quota.hard, keys) for each in members if (quota := self._quotas.first(each))
+                _only(quota.hard, keys) for member in members if (quota := self._quotas.first(member))
             ),
         }
         used = amounts["used"] if counted or not members else None

@@ -317,9 +317,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         try:
             if kind == LIMIT_RANGE:
                 limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
-                found = [*refused_amounts(limit_range, mapping)]
-                found = found or [*default_gpus.limit_range_findings(limit_range, mapping)]
-                return Decision.of_findings(policy, found, Mode.WARN)
+                findings = [*refused_amounts(limit_range, mapping)]
+                findings = findings or [*default_gpus.limit_range_findings(limit_range, mapping)]
+                return Decision.of_findings(policy, findings, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))

@@ -84,7 +84,7 @@ def ways_of(finding: Finding) -> tuple[Way, ...]:
     """Return what a finding says to do, of which one is enough."""
     beside = finding.awaits if finding.awaits and finding.awaits.beside_choice else None
     alone = finding.awaits if not beside else None
-    edits = (Way(edits=each, quota=beside) for each in finding.choices)
+    edits = (Way(edits=choice, quota=beside) for choice in finding.choices)
     return (*edits, *([Way(quota=alone)] if alone else ()), *map(way_of, finding.contact_choices))
 
 

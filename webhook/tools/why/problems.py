@@ -135,7 +135,7 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     return Problems(
         namespace=namespace,
         at=now,
-        since=min((each.first for each in problems if each.answer is Answer.REFUSED), default=None),
+        since=min((problem.first for problem in problems if problem.answer is Answer.REFUSED), default=None),
         problems=tuple(sorted(problems, key=lambda each: each.order)),
         omitted=tuple(reader.omitted),
     )

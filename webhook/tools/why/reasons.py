@@ -256,7 +256,7 @@ def _pod_reasons(situation: Situation) -> Iterator[Cause]:
 
 def _claim_denial(pod: StoredPod, situation: Situation) -> Cause | None:
     """Return our last denial of the ResourceClaim of a pod, without names. No scheduler considers a pod without its claim."""
-    denials = (each for each in situation.denial_events if each.owner == f"Pod/{pod.metadata.name}")
+    denials = (event for event in situation.denial_events if event.owner == f"Pod/{pod.metadata.name}")
     last = next(denials, None)
     if last is None or not pod.is_unconsidered:
         return None
@@ -307,7 +307,7 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         ways = (*(Way(edits=each) for each in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
-    first, lacking = next((each for each in nodes if not each.against), nodes[0]), _lacking(situation)
+    first, lacking = next((node for node in nodes if not node.against), nodes[0]), _lacking(situation)
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"
@@ -315,7 +315,7 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=room)
     elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
-        total = sum(each.number for each in nodes)
+        total = sum(node.number for node in nodes)
         number = f"none of the {total} nodes {kind} can" if total > 1 else f"the only node {kind} cannot"
         subject = first.subject if total > 1 or first.name else "it"
         message = f"{number} take it: {subject} {', and '.join(first.against)}"
