@@ -64,7 +64,7 @@ def naming_limit_ranges(
         return replace(violation, finding=explained)
 
     violations = tuple(map(named, decision.violations))
-    told = {
+    said = {
         after.finding.path
         for before, after in zip(decision.violations, violations, strict=True)
         if (after.finding.choices, after.finding.asks) != (before.finding.choices, before.finding.asks)
@@ -72,6 +72,6 @@ def naming_limit_ranges(
     once = (
         each
         for each in violations
-        if each.finding.reason != default_gpus.GPUS_BY_DEFAULT or each.finding.path not in told
+        if each.finding.reason != default_gpus.GPUS_BY_DEFAULT or each.finding.path not in said
     )
     return replace(decision, violations=tuple(once))

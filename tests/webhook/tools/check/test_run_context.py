@@ -255,8 +255,8 @@ def test_pods_of_a_team_that_wait_go_first_only_while_a_controller_leads(
     configuration, hard = load_objects([]), {"gpus": Fraction(8)}
     state = TeamState(
         team=Team(name="vision", uid="t", generation=1, hard=hard),
-        taken_by_others={},
-        guaranteed_to_others={},
+        taken_by_others={"gpus": Fraction(0)},
+        guaranteed_to_others={"gpus": Fraction(0)},
         taken={},
         waiting=1,
         scarce=frozenset({"gpus"}),
