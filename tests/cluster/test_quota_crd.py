@@ -156,7 +156,7 @@ def test_kubectl_shows_used_reserved_waiting_hard_and_status(quotas: ControlPlan
         for options in ((), ("-o", "wide"))
     )
     client.delete(path)
-    assert shown[0].split() == ["NAME", "USED", "RESERVED", "WAITING", "HARD", "STATUS", "AGE"]
+    assert shown[0].split() == ["NAME", "USED", "RESERVED", "WAITING", "HARD", "STATUS", "COUNTED", "AGE"]
     assert shown[1].split()[:6] == ["default", "13.14", "2", "9", "12", "Exceeded"]
     assert '{"nvidia-a100":"8"}' in wide[1]
     assert '{"classes/nvidia-a100":"8","gpus":"13.14"}' in wide[1]
