@@ -2,6 +2,7 @@
 
 import json
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,7 +12,7 @@ from policies.quota.ledger.team import Team, TeamState
 from policies.quota.quota_request import quota_request_for_pod
 from tests.builders import JSON, gpu_container, manifest, quota_ledger, uid, view
 from tests.cases import cases
-from tests.webhook.commands.checking import check, document
+from tests.webhook.commands.checking import check, configuration, document
 from webhook.configuration.loader import load_objects
 from webhook.tools.check.run_context import RunQuota
 
@@ -252,7 +253,7 @@ def test_a_team_is_read_as_the_webhook_does(spec: JSON, verdict: str, want: list
 def test_pods_of_a_team_that_wait_go_first_only_while_a_controller_leads(
     has_controller: bool, want: VerdictReason
 ) -> None:
-    configuration, hard = load_objects([]), {"gpus": Fraction(8)}
+    built_in, hard = load_objects([]), {"gpus": Fraction(8)}
     state = TeamState(
         team=Team(name="vision", uid="t", generation=1, hard=hard),
         taken_by_others={"gpus": Fraction(0)},
@@ -262,9 +263,43 @@ def test_pods_of_a_team_that_wait_go_first_only_while_a_controller_leads(
         scarce=frozenset({"gpus"}),
     )
     ledger = quota_ledger(hard=hard, team_state=state).using({"gpus": Fraction(0)})
-    quota = RunQuota("ml", ledger, configuration, {}, has_controller=has_controller)
+    quota = RunQuota("ml", ledger, built_in, {}, has_controller=has_controller)
 
-    outcome = quota.reserve(quota_request_for_pod(uid("review"), view(pod("a", 1)), None, configuration))
+    outcome = quota.reserve(quota_request_for_pod(uid("review"), view(pod("a", 1)), None, built_in))
 
     assert outcome.verdict is not None
     assert outcome.verdict.reason is want
+
+
+def config_map(value: str, **metadata: Any) -> JSON:
+    return {**made("v1", "ConfigMap", "shown", {}, **metadata), "data": {"NVIDIA_VISIBLE_DEVICES": value}}
+
+
+READING = made(
+    "v1", "Pod", "a", {"containers": [gpu_container(envFrom=[{"configMapRef": {"name": "shown"}}])]}
+)
+
+
+@cases(
+    ("documents", "want"),
+    beside_the_pod=(
+        [READING, config_map("all")],
+        ['must be "void" or unset beside a GPU request: it replaces'],
+    ),
+    which_hides=([config_map("none"), READING], []),
+    of_another_namespace=(
+        [READING, config_map("none", namespace="other")],
+        ["can replace the GPUs that the"],
+    ),
+    with_a_placeholder=([READING, config_map("${GPUS}")], ["can replace the GPUs that the"]),
+    not_text=([READING, {**config_map(""), "data": {"A": 1}}], ["can replace the GPUs that the"]),
+)
+def test_what_a_config_map_among_the_documents_holds(
+    tmp_path: Path, documents: list[JSON], want: list[str]
+) -> None:
+    config = configuration(tmp_path, "{rules: {gpu-isolation: {mode: enforce}}}")
+    objects = document("--config", config, stdin=yaml.safe_dump_all(documents))["objects"]
+    said = [finding["message"] for each in objects for made in each["pods"] for finding in made["findings"]]
+
+    assert len(said) == len(want)
+    assert all(part in message for part, message in zip(want, said, strict=True))

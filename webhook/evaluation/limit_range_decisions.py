@@ -67,7 +67,8 @@ def naming_limit_ranges(
     said = {
         after.finding.path
         for before, after in zip(decision.violations, violations, strict=True)
-        if (after.finding.choices, after.finding.asks) != (before.finding.choices, before.finding.asks)
+        if (after.finding.choices, after.finding.contact_choices)
+        != (before.finding.choices, before.finding.contact_choices)
     }
     once = (
         each
