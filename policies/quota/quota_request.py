@@ -151,14 +151,22 @@ def decide_alone(
 
 
 def decide_by_own_catalogue(
-    ledger: QuotaLedger, request: QuotaRequest, catalogue: Catalogue, *, waiting: int = 0
+    ledger: QuotaLedger,
+    request: QuotaRequest,
+    catalogue: Catalogue,
+    *,
+    waiting: int = 0,
+    is_served: bool = True,
 ) -> ReservationOutcome:
-    """Decide on one request as if the ledger was counted under this catalogue, and so many pods waited. Reserve nothing."""
+    """Decide on one request as if the ledger was counted under this catalogue, and so many pods waited. Reserve nothing.
+
+    is_served: as in ReservationRequest.
+    """
     version = CatalogueVersion(catalogue_digest(catalogue), ledger.unclassified_pods)
     counted = msgspec.structs.replace(
         ledger, class_catalogue=str(version), waiting=waiting, scarce={}, marks={}
     )
-    return decide_alone(counted, request.on(counted, {}))
+    return decide_alone(counted, request.on(counted, {}, is_served=is_served))
 
 
 class LedgerError(Exception):

@@ -208,10 +208,17 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         ledger = self._ledger(decision.policy) if is_tried and not by_controller else None
         if ledger is None:
             return decision
-        quota = ReadOnlyQuota(ledger, self.configuration)
+        quota = self._tried_quota(decision.policy, ledger)
         find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
         by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
         return with_choices_that_fit(decision, by_author, partial(find, owner=owner, quota=quota))
+
+    def _tried_quota(
+        self, policy: EffectivePolicy, ledger: QuotaLedger | None, *, is_unused: bool = False
+    ) -> ReadOnlyQuota:
+        """Return the quota by which a trial decides; it lets pods wait where a review does."""
+        is_led = self._waits_now(policy)
+        return ReadOnlyQuota(ledger, self.configuration, is_unused=is_unused, has_controller=is_led)
 
     def trial(self) -> Self:
         """Return what tries choices, in at most half of the time that is left."""
@@ -268,7 +275,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
         if asks_quota:
-            quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
+            quota = quota or self._tried_quota(policy, self._ledger(policy), is_unused=True)
             yield self._by_quota(policy, quota, admitted).violations
 
     def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
@@ -277,7 +284,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         demand = replace(
             demand, uid="", name="", controlled_by=""
         )  # of a hostile pod, no ledger can hold them
-        return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(
+        return replace(self, quota_of=lambda _: quota, queues=None, tries_choices=False).reserve(
             Decision(policy=policy), demand
         )
 
@@ -393,7 +400,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a new pod, denied by the quota, would be admitted with the edits, now or once the quota is unused."""
         if not self.tries_choices or request.pod is None or request.before is not None:
             return True
-        quota = ReadOnlyQuota(ledger, self.configuration, is_unused=once_unused)
+        quota = self._tried_quota(policy, ledger, is_unused=once_unused)
         phases_of = partial(
             self.trial().findings_by_phase,
             Phase.VALIDATE,
