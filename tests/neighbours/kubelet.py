@@ -11,6 +11,8 @@ from tests.controlplane.client import Client
 
 LOOK_EVERY = 0.1
 GPUS = 64
+ROOM = {"cpu": "1k", "memory": "16Ti", "ephemeral-storage": "16Ti"}
+LABELS = {"accelerator": "nvidia-t4"}
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
@@ -18,8 +20,10 @@ TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 def running_pods(plane: ControlPlane) -> Iterator[None]:
     """Have two nodes, one of them with GPUs and the usual taint, and run what the scheduler binds to them."""
     client, stopping = plane.client(), threading.Event()
-    create_gpu_node(client, "gpus", taints=[TAINT], resources={"nvidia.com/gpu": str(GPUS), "cpu": "1k"})
-    create_gpu_node(client, "cpus", resources={"cpu": "1k"})
+    create_gpu_node(
+        client, "gpus", labels=LABELS, taints=[TAINT], resources={**ROOM, "nvidia.com/gpu": str(GPUS)}
+    )
+    create_gpu_node(client, "cpus", resources=ROOM)
 
     def run() -> None:
         while not stopping.wait(LOOK_EVERY):

@@ -16,7 +16,8 @@ from tests.cluster.waiting.conftest import queueing_webhook
 from tests.cluster.waiting.line import Line, account_api
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook
-from tests.neighbours.installation import Installation
+from tests.neighbours.build import Neighbour
+from tests.neighbours.installation import Installation, installed
 from tests.neighbours.kubelet import ended
 from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import load_directory
@@ -37,6 +38,15 @@ spec:
   match: {namespaces: [deny-*]}
   rules:
     gpu-quota: {mode: enforce, onExceeded: Deny}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: a100}
+spec:
+  priority: 10
+  match: {namespaces: [a100-*]}
+  rules:
+    gpu-class: {mode: enforce, allowed: [nvidia-a100-80gb]}
 """
 GONE = {"propagationPolicy": "Background"}
 REST = 5
@@ -161,7 +171,7 @@ class Ours(NamedTuple):
 
 @contextmanager
 def ours(plane: ControlPlane) -> Iterator[Ours]:
-    """Run serve and controller; namespaces queue, except those whose names begin with `deny-`."""
+    """Run serve and controller; namespaces queue, or deny, or allow one class, by their names."""
     with (
         queueing_webhook(plane, POLICIES) as webhook,
         Running(
@@ -173,3 +183,22 @@ def ours(plane: ControlPlane) -> Iterator[Ours]:
         ) as running,
     ):
         yield Ours(webhook, running)
+
+
+class Stage(NamedTuple):
+    """A neighbour and gpu-admission, and what the neighbour did before that was there."""
+
+    neighbour: Installation
+    ours: Ours
+    without_us: Seen
+
+
+@contextmanager
+def staged(
+    plane: ControlPlane, neighbour: Neighbour, sampled: Callable[[Installation], Seen]
+) -> Iterator[Stage]:
+    """Run the neighbour, see what it does by itself, and then run gpu-admission, too."""
+    with installed(plane, neighbour) as installation:
+        without = sampled(installation)
+        with ours(plane) as running:
+            yield Stage(installation, running, without)

@@ -1,37 +1,24 @@
 """JobSet: what docs/tenants/queue.md says of its gangs, and docs/operate/coexistence.md of its pods."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
-from tests.controlplane import ControlPlane, ControlPlaneUnavailable
+from tests.controlplane import ControlPlane
 from tests.neighbours.build import JOBSET
-from tests.neighbours.installation import Installation, installed
-from tests.neighbours.tenant import Ours, Seen, Tenant, ours, tolerated, watch
-from tests.unavailable import skip_without
-
-HOST = 20
-
-
-class Stage(NamedTuple):
-    neighbour: Installation
-    ours: Ours
-    without_us: Seen
+from tests.neighbours.installation import Installation
+from tests.neighbours.tenant import Seen, Stage, Tenant, staged, tolerated, watch
 
 
 @pytest.fixture(scope="module")
 def stage(plane: ControlPlane) -> Iterator[Stage]:
-    """Run JobSet, look at it without us, and then with us."""
-    try:
-        with installed(plane, JOBSET, host=HOST) as neighbour:
-            without = watch(neighbour, Tenant(plane), jobset("sample", 2, 2), lambda it: len(it.pods()) == 4)
-            with ours(plane) as running:
-                yield Stage(neighbour, running, without)
-    except ControlPlaneUnavailable as unavailable:
-        skip_without(unavailable)
+    def sampled(neighbour: Installation) -> Seen:
+        return watch(neighbour, Tenant(plane), jobset("sample", 2, 2), lambda tenant: len(tenant.pods()) == 4)
+
+    with staged(plane, JOBSET, sampled) as stage:
+        yield stage
 
 
 @pytest.fixture
