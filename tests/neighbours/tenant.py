@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 import yaml
 
 from policies.quota.waiting import GATE
@@ -107,7 +108,10 @@ class Tenant(Line):
             counts = [len(each) for each in (self.running(prefix), self.gated(prefix), self.live(prefix))]
             return counts == [number, gated, number + gated]
 
-        return eventually(told, seconds=60)
+        if not eventually(told, seconds=60):
+            shown = {name_of(pod): (pod["status"]["phase"], gates_of(pod)) for pod in self.pods(prefix)}
+            pytest.fail(f"not {number} pods that run and {gated} that wait: {shown}; all: {self.running()}")
+        return True
 
     def live(self, prefix: str = "") -> list[JSON]:
         return [pod for pod in self.pods(prefix) if pod["status"]["phase"] not in {"Failed", "Succeeded"}]
