@@ -62,6 +62,11 @@ class Seen(NamedTuple):
     changed_at_rest: int
     reconciled_at_rest: float
 
+    def is_as(self, without: "Seen", pods: int) -> bool:
+        """Whether it made so many pods, each once, and then left them alone, as `without` us. One reconcile may be under way."""
+        counts = {(each.created, each.changed_at_rest) for each in (self, without)}
+        return counts == {(pods, 0)} and self.reconciled_at_rest <= without.reconciled_at_rest + 1
+
 
 class Tenant(Line):
     """A namespace with a quota, whose objects are made as `kubectl apply` makes them."""
