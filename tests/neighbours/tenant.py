@@ -106,14 +106,14 @@ class Tenant(Line):
     def gated(self, prefix: str = "") -> list[str]:
         return [name_of(pod) for pod in self.pods(prefix) if GATE in gates_of(pod)]
 
-    def runs(self, number: int, prefix: str = "", *, gated: int = 0) -> bool:
+    def runs(self, number: int, prefix: str = "", *, gated: int = 0, seconds: float = 60) -> bool:
         """Whether soon so many pods run, and so many wait, and no others are there."""
 
         def told() -> bool:
             counts = [len(each) for each in (self.running(prefix), self.gated(prefix), self.live(prefix))]
             return counts == [number, gated, number + gated]
 
-        if not eventually(told, seconds=60):
+        if not eventually(told, seconds=seconds):
             shown = {name_of(pod): (pod["status"]["phase"], gates_of(pod)) for pod in self.pods(prefix)}
             pytest.fail(f"not {number} pods that run and {gated} that wait: {shown}; all: {self.running()}")
         return True

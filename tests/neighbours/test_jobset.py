@@ -118,7 +118,7 @@ def test_it_keeps_its_quota_when_it_restarts(tenant: Tenant) -> None:
     assert tenant.runs(0, "two", gated=4)
     tenant.end(tenant.running("one")[0], code=1)
     assert eventually(lambda: tenant.read("jobset", "one")["status"].get("restarts") == 1)
-    assert tenant.runs(4, "one")
+    assert tenant.runs(4, "one", seconds=20)
     assert tenant.runs(0, "two", gated=4)
 
 

@@ -132,7 +132,7 @@ def test_it_keeps_its_quota_when_a_worker_is_replaced(tenant: Tenant) -> None:
     tenant.pod("next", 1)
     assert tenant.waits("next")
     tenant.delete_pod(name_of(tenant.pods("one-gpus-worker")[0]))
-    assert workers(tenant, "one", 4)
+    assert tenant.runs(4, "one-gpus-worker", seconds=20)
     assert tenant.waits("next")
 
 

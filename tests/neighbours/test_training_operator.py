@@ -91,7 +91,7 @@ def test_it_keeps_its_quota_when_a_worker_restarts(tenant: Tenant) -> None:
     tenant.pod("next", 1)
     assert tenant.waits("next")
     tenant.end("one-worker-1", code=137)
-    assert tenant.runs(4, "one")
+    assert tenant.runs(4, "one", seconds=20)
     assert tenant.waits("next")
 
 
