@@ -118,7 +118,7 @@ helm: $(READY) ## build Helm, which renders the chart for tests and manifests, o
 	@$(BIN)/python -m tests.controlplane build-helm || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
 
 .PHONY: neighbours
-neighbours: $(READY) ## build the controllers of others that the tests run beside, once per version
+neighbours: $(READY)
 	@$(BIN)/python -m tests.neighbours build || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
 
 .PHONY: clean
