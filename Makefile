@@ -37,8 +37,12 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 test-all: $(READY) control-plane oracle helm ## run all tests, with those that are slow by their nature (some 17 minutes)
 	$(PYTEST) 6 -m "not long" --hypothesis-profile all
 
+.PHONY: test-neighbours
+test-neighbours: $(READY) control-plane neighbours ## run beside the controllers of JobSet, KubeRay, Kueue and others (PART=neighbours_ci: these three)
+	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 -m $(or $(PART),neighbours) --timeout 900 tests/neighbours
+
 .PHONY: test-long
-test-long: $(READY) control-plane oracle ## run the laws over 5,000 random worlds
+test-long: $(READY) control-plane oracle neighbours ## run the laws over 5,000 random worlds, and beside the controllers of others
 	$(PYTEST) 2 -m long --timeout 3600
 
 .PHONY: sentences
@@ -112,6 +116,10 @@ oracle: $(READY) ## build the program that answers the tests as API server and s
 .PHONY: helm
 helm: $(READY) ## build Helm, which renders the chart for tests and manifests, once per version
 	@$(BIN)/python -m tests.controlplane build-helm || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
+
+.PHONY: neighbours
+neighbours: $(READY)
+	@$(BIN)/python -m tests.neighbours build || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
 
 .PHONY: clean
 clean: ## remove what the commands made in this folder

@@ -36,7 +36,7 @@ log = logging.getLogger("gpu_admission.controller")
 REMEMBERED_SECONDS = 30.0
 """How long the size of a gang is remembered. If it has fewer pods than before, it is read again: its object may be smaller."""
 AGAIN_SECONDS = 2.0
-"""Seconds until a failed read is repeated."""
+"""Seconds until a failed read is repeated, and the read of an object that has no pods now: it is suspended, or scaled to zero."""
 READING_SECONDS = 2.0
 """Seconds for the reads of the gangs of one namespace in one turn. The others are read AGAIN_SECONDS later."""
 MISSING_SECONDS = 60.0
@@ -101,6 +101,11 @@ class _Workload(msgspec.Struct, frozen=True):
         return self.workload_kind is not None and is_staged(self.workload_kind, self.data)
 
     @property
+    def has_no_pods(self) -> bool:
+        """Whether its pods are about to be deleted. How many run together is known when it makes pods again."""
+        return bool(self.counts) and all(count.running == 0 for count in self.counts)
+
+    @property
     def size(self) -> int:
         """How many of its pods run together, 0 if each works by itself."""
         if self.workload_kind is not None and starts_together(self.workload_kind, self.data):
@@ -162,7 +167,7 @@ class Gangs:
         """Return the gang, and for how many seconds that counts."""
         try:
             read = self._of_group if source.is_group else self._of_owner
-            return read(namespace, source), REMEMBERED_SECONDS
+            gang = read(namespace, source)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
             age = 0.0 if known is None else now - known.since
@@ -176,6 +181,7 @@ class Gangs:
             if is_final:
                 return None, REMEMBERED_SECONDS
             return _last(source, known), AGAIN_SECONDS
+        return gang, REMEMBERED_SECONDS if gang is None or gang.size else AGAIN_SECONDS
 
     def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version
@@ -212,6 +218,8 @@ class Gangs:
             workload = self._workload(namespace, at)
             if workload.is_staged:
                 break
+            if workload.has_no_pods:
+                return KnownGang(_key(msgspec.structs.replace(at, part=source.part)), 0)
             if workload.size > 1:
                 gang = KnownGang(_key(msgspec.structs.replace(at, part=source.part)), workload.size)
             if workload.controller is None:

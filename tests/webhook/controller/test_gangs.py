@@ -15,6 +15,7 @@ from tests.webhook.controller.clock import Clock
 from webhook.configuration.loader import load_directory
 from webhook.controller import gangs as gangs_module
 from webhook.controller.gangs import (
+    AGAIN_SECONDS,
     FORBIDDEN_SECONDS,
     MISSING_SECONDS,
     READING_SECONDS,
@@ -239,6 +240,33 @@ def test_a_jobset_that_has_fewer_jobs_is_read_again(server: ApiServer) -> None:
     assert {each.size for each in gangs.find("team", 4 * jobs).values()} == {8}
     server.answer = answering({**owned, JOBSET: jobset((1, 4, GPU))})
     assert gangs.find("team", 4 * jobs[:1]) == {jobs[0]: KnownGang("JobSet/set", 4)}
+
+
+@cases(
+    ("suspended", "resumed"),
+    a_jobset=(
+        {JOB: job(2, owner=OF_JOBSET), JOBSET: jobset((2, 2, GPU), suspend=True)},
+        {JOB: job(2, owner=OF_JOBSET), JOBSET: jobset((2, 2, GPU))},
+    ),
+    an_indexed_job=(
+        {JOB: made({**job(4)["spec"], "suspend": True})},
+        {JOB: job(4)},
+    ),
+)
+def test_what_is_suspended_is_a_gang_again_when_it_is_resumed(
+    server: ApiServer, clock: Clock, suspended: JSON, resumed: JSON
+) -> None:
+    """Its last pods are still being deleted when it was read."""
+    server.answer = answering(suspended)
+    gangs = gangs_of(server)
+    found = find(gangs, JOB_SOURCE)
+    assert found is not None
+    assert found.size == 0, "none of its pods starts meanwhile"
+    server.answer = answering(resumed)
+    clock.now += AGAIN_SECONDS
+    found = find(gangs, JOB_SOURCE)
+    assert found is not None
+    assert found.size == 4
 
 
 @cases(("code", "size"), forbidden=(403, 0), gone=(404, None), failing=(500, 0), overloaded=(429, 0))
