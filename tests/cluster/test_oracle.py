@@ -40,7 +40,7 @@ LAST_LIMITS: JSON = {
 GIVEN_LATER = ("uid", "creationTimestamp", "resourceVersion", "managedFields")
 PLACED = re.compile(r"0/(\d+) nodes are available: (.*?)\.(?: |$)")
 
-pytestmark = pytest.mark.skipif(minor_version() != 36, reason="the oracle is of Kubernetes 1.36")
+pytestmark = pytest.mark.skipif(minor_version() != 37, reason="the oracle is of Kubernetes 1.37")
 
 
 class Extender:
