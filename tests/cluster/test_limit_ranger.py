@@ -17,6 +17,7 @@ from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, decode_limit_
 from policies.pods.pod import Metadata
 from tests.builders import JSON, container, view
 from tests.cluster.controllers import eventually
+from tests.cluster.versions import since
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
 from tests.oracle import World
@@ -61,6 +62,7 @@ def agrees(world: World, status: int, answer: JSON) -> bool:
     return False
 
 
+@since(37, "LimitRanges see resources of whole pods completed")
 @pytest.mark.parametrize(
     "seeds",
     [

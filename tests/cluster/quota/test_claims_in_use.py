@@ -12,6 +12,7 @@ import pytest
 from tests.builders import JSON
 from tests.cluster.controllers import counting, eventually, uses
 from tests.cluster.quota.quotas import DEVICE_CLASSES, FINALIZER, PODS, claim, in_force
+from tests.cluster.versions import since
 from tests.controlplane import CLAIMS_API, ControlPlane, create_gpu_node, minor_version
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, accepted
 from tests.controlplane.gpuquota import RBAC, Namespace
@@ -202,7 +203,7 @@ def test_a_finalizer_that_is_removed_before_is_there_again_with_the_allocation(
     assert FINALIZER in stored(team, "taken")["metadata"]["finalizers"]
 
 
-@pytest.mark.skipif(minor_version() < 36, reason="DRAExtendedResource is an alpha feature before 1.36")
+@since(36, "feature gate DRAExtendedResource is off")
 def test_a_claim_of_the_scheduler_is_charged_with_its_pod_and_kept_like_any_other(
     team: Namespace, devices: ControlPlane
 ) -> None:

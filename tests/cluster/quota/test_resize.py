@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import uses
 from tests.cluster.quota.quotas import in_force
-from tests.controlplane import accepted, minor_version
+from tests.cluster.versions import since
+from tests.controlplane import accepted
 from tests.controlplane.client import STRATEGIC_PATCH
 from tests.controlplane.gpuquota import Namespace
 
@@ -61,7 +60,7 @@ def test_what_is_no_amount_is_not_changed(team: Namespace) -> None:
     assert answer["spec"]["tolerations"]
 
 
-@pytest.mark.skipif(minor_version() < 36, reason="init containers and whole pods are not resized")
+@since(36, "init containers and whole pods are not resized")
 @cases(
     "change",
     an_init_container={"spec": {"initContainers": [{"name": "load", **CPU}]}},

@@ -8,6 +8,7 @@ import pytest
 from tests.builders import JSON
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.quota.quotas import CLAIMS, DEVICE_CLASSES, claim, gpu_pod, in_force
+from tests.cluster.versions import since
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.gangs import TEMPLATE, create, made
 from tests.cluster.waiting.line import Line
@@ -20,13 +21,8 @@ GATES = (
 )
 VERSION = f"scheduling.k8s.io/{'v1beta1' if HAS_BETA else 'v1alpha2'}"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(minor_version() < 36, reason="a pod names a PodGroup since 1.36"),
-]
-needs_beta = pytest.mark.skipif(
-    not HAS_BETA, reason="the controllers of Kubernetes know PodGroups of v1beta1 since 1.37"
-)
+pytestmark = [pytest.mark.slow, since(36, "pods name no PodGroups")]
+needs_beta = since(37, "no controller makes PodGroups or their claims")
 
 
 @pytest.fixture(scope="module")
