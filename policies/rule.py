@@ -11,7 +11,7 @@ Deployment. Their findings are warnings in every mode. No rule asks the quota: t
 A rule declares in its own file its id, its reasons, and what it needs. No finding names its rule: the evaluation fills it in.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
@@ -112,6 +112,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Whether new pods that exceed the quota of this ledger wait in line now."""
     budgets: tuple[LabelSelector, ...] | None = None
     """The selectors of the namespace's PodDisruptionBudgets. None if no rule needs them, or they cannot be read."""
+    config_map: Callable[[str], Mapping[str, str] | None] = lambda _name: None
+    """The data of a ConfigMap of the namespace; None if they are not known, as in a review."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule, None if it is disabled. Some rules depend on others."""
 

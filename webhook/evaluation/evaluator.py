@@ -138,6 +138,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             ledger=ledger,
             lets_wait=ledger is not None and self._waits_now(policy),
             budgets=budgets,
+            config_map=partial(self.facts.config_map, policy.namespace),
             options_of=policy.options_of,
         )
         return RulePass(policy, context, seen, self.deadline)

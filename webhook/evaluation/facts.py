@@ -1,6 +1,6 @@
 """The facts about a cluster that decisions depend on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -34,6 +34,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     owner_deadline: OwnerLookup | None = None
     budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
+    config_map: Callable[[str, str], Mapping[str, str] | None] = lambda _namespace, _name: None
+    """The data of a ConfigMap in a namespace; None if they are not known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
     has_quota_reserved: Callable[[str, Pod], bool] = lambda _namespace, _pod: False

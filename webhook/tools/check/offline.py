@@ -161,6 +161,7 @@ class Run:
                 named_nodes=lambda: index,
                 claims=lambda name: claims[name] if name in claims else claim(name),
                 budgets=run_context.budgets_of(manifests, cluster),
+                config_map=run_context.config_maps(manifests),
                 limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
         )

@@ -114,6 +114,18 @@ def budgets_of(
     return budgets
 
 
+def config_maps(manifests: Iterable[Manifest]) -> Callable[[str, str], dict[str, str] | None]:
+    """Return a function: of namespace and name, the data of a ConfigMap among the manifests, if they have no placeholders."""
+    known: dict[tuple[str, str], dict[str, str]] = {}
+    for manifest in manifests:
+        if manifest.group_kind == ("", "ConfigMap"):
+            with suppress(msgspec.ValidationError):
+                data = msgspec.convert(manifest.data.get("data") or {}, dict[str, str])
+                if not any(map(is_placeholder, data.values())):
+                    known[manifest.namespace, manifest.name] = data
+    return lambda namespace, name: known.get((namespace, name))
+
+
 def applied_labels(stored: Labels, written: Labels) -> Labels:
     """Return the labels of a namespace once the manifests are applied."""
     return tuple(sorted({**dict(stored), **dict(written)}.items()))
