@@ -151,12 +151,12 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 path=place.amount_paths(name)[0],
                 container=place.container.name,
                 message=UNMAPPED,
-                ask=MAP_IT(name),
+                ask_contact=MAP_IT(name),
             )
-    asked = other_scheduler(pod)
-    if asked is not None:
-        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
-    requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
+    other = other_scheduler(pod)
+    if other is not None:
+        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(other[0]), message=OTHER_GPUS(other[1]))
+    requests_gpu = bool(other or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
@@ -200,7 +200,7 @@ def variables(pod: Pod, place: ContainerPlace, served: str | None, context: Cont
             is_example=True,
             remedy=NAME_VARIABLES,
         )
-        data = context.config_map(source.config_map_ref.name) if source.config_map_ref else None
+        data = context.config_maps.get(source.config_map_ref.name) if source.config_map_ref else None
         if data is None:
             yield found(severity=Severity.WARNING, message=UNREAD)
         for key, value in (data or {}).items():
@@ -215,7 +215,7 @@ def _shown(
 ) -> Iterator[Finding]:
     name, source, value = place.container.name, source_of(variable), variable.value
     key = source.config_map_key_ref if source else None
-    data = context.config_map(key.name) if key else None
+    data = context.config_maps.get(key.name) if key else None
     if key and data is not None:
         source, value = None, data.get(key.key)
     if source is not None and has_gpus:
