@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ##@ Everyday
 .PHONY: help
 help: ## show the commands
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(READY) ## serve the webhook over TLS on this machine and say how to try it
@@ -44,6 +44,11 @@ test-neighbours: $(READY) control-plane neighbours ## run beside the controllers
 .PHONY: test-long
 test-long: $(READY) control-plane oracle neighbours ## run the laws over 5,000 random worlds, and beside the controllers of others
 	$(PYTEST) 2 -m long --timeout 3600
+
+.PHONY: test-versions
+test-versions: $(READY) ## run the tests on each version of Kubernetes that is supported (with three builds, 45 minutes)
+	@failed=; for version in 1.37 1.36 1.35; do K8S=$$version $(MAKE) --no-print-directory test || failed+=" $$version"; done; \
+	if [ "$$failed" ]; then echo "failed on Kubernetes$$failed"; exit 1; fi
 
 .PHONY: sentences
 sentences: $(READY) ## change each sentence that users read, and name those that no test of their folder misses (half an hour)

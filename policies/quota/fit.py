@@ -36,7 +36,7 @@ MAX_TEMPLATES = 16
 
 _PERCENT = re.compile(r"([0-9]{1,9})%")
 _DEFAULT = "25%"
-"""Default of `maxSurge` and `maxUnavailable` (`SetDefaults_Deployment` in `pkg/apis/apps/v1`, v1.36)."""
+"""Default of `maxSurge` and `maxUnavailable` (`SetDefaults_Deployment` in `pkg/apis/apps/v1`, v1.37)."""
 
 _EXISTING = {
     ("", "ReplicationController"): "replicas",
@@ -334,7 +334,7 @@ def _surge(
 ) -> FitResult | None:
     """Return the shortage if a rolling update of a fully running Deployment could not begin.
 
-    The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.36) rounds a percentage up for
+    The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.37) rounds a percentage up for
     `maxSurge` and down for `maxUnavailable`. If both are 0, one pod may be unavailable. If no pod may be unavailable, the first
     pod of an update starts beside all others.
     """

@@ -253,7 +253,7 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
     """Deny a new pod that names its node and requests parts of cards: no scheduler would limit it to its part.
 
     The kubelet drops extended resources that its node lacks (`removeMissingExtendedResources` in `pkg/kubelet/lifecycle`,
-    v1.36). So without a GPU-sharing scheduler, the pod would get whole cards. HAMi's webhook denies such pods, too.
+    v1.37). So without a GPU-sharing scheduler, the pod would get whole cards. HAMi's webhook denies such pods, too.
     """
     node = pod.spec.node_name
     if node and any(is_shared(container_amounts(place.container, resource_mapping)) for place in pod.places):

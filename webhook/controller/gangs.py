@@ -45,7 +45,7 @@ FORBIDDEN_SECONDS = 5.0
 """An API server that just started knows no roles yet. After this time the controller may not read the object at all."""
 MAX_OWNERS = 6
 """Maximum of controllers above a pod. A pod of a JobSet of a TrainJob has three."""
-SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
+SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
 
 
 class KnownGang(msgspec.Struct, frozen=True):
@@ -64,25 +64,19 @@ class _Policy(View, frozen=True):
 
 
 class _Group(View, frozen=True):
-    """The spec of a PodGroup, or a part of a Workload. `policy` is that of a Workload, `min_member` that of other schedulers."""
+    """The spec of a PodGroup. `scheduling_policy` is that of Kubernetes, `min_member` that of other schedulers."""
 
-    name: str = ""
     min_member: int | None = None
     scheduling_policy: _Policy | None = None
-    policy: _Policy | None = None
 
     @property
     def size(self) -> int:
-        policy = self.scheduling_policy or self.policy
+        policy = self.scheduling_policy
         return self.min_member or (policy.gang.min_count if policy and policy.gang else 0)
 
 
-class _GroupSpec(_Group, frozen=True):
-    pod_groups: tuple[_Group, ...] = ()
-
-
 class _GroupObject(OwnedObject, frozen=True):
-    spec: _GroupSpec = _GroupSpec()
+    spec: _Group = _Group()
 
 
 _GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
@@ -188,10 +182,7 @@ class Gangs:
         if api_version == SCHEDULING:
             api_version = f"{SCHEDULING}/{self._api.served_version(SCHEDULING, SCHEDULING_VERSIONS)}"
         group_object = _GROUP_OBJECT.decode(self._read(namespace, api_version, source.kind, source.name))
-        parts = {each.name: each for each in group_object.spec.pod_groups}
-        is_workload = source.kind == "Workload"
-        group = parts.get(source.part.partition("/")[0]) if is_workload else group_object.spec
-        size = group.size if group is not None else 0
+        size = group_object.spec.size
         waiting = self._waiting_members(namespace, group_object.metadata)
         size = size if waiting is None else min(size, waiting)
         return KnownGang(_key(source), size) if size > 1 else None

@@ -89,14 +89,14 @@ CHAIN_OF_GROUP_2 = {
 }
 MPI_ROLES = {"Launcher": (1, CPU), "Worker": (8, GPU)}
 MPIJOB = at("kubeflow.org/v2beta1", "mpijobs", "train")
-GROUPS = {"/apis/scheduling.k8s.io": {"versions": [{"version": "v1"}, {"version": "v1alpha2"}]}}
-GROUPS_1_35 = {"/apis/scheduling.k8s.io": {"versions": [{"version": "v1"}, {"version": "v1alpha1"}]}}
-WORKLOAD = made({"podGroups": [{"name": "driver", "policy": {"basic": {}}},
-    {"name": "workers", "policy": {"gang": {"minCount": 4}}}]})  # fmt: skip
+GROUPS = {
+    "/apis/scheduling.k8s.io": {"versions": [{"version": each} for each in ("v1", "v1alpha3", "v1beta1")]}
+}
+GROUPS_1_36 = {"/apis/scheduling.k8s.io": {"versions": [{"version": "v1"}, {"version": "v1alpha2"}]}}
 
 
-def group(api_version: str = VOLCANO, kind: str = "PodGroup", part: str = "") -> GangSource:
-    return GangSource(api_version, kind, "gang", part)
+def group(api_version: str = VOLCANO) -> GangSource:
+    return GangSource(api_version, "PodGroup", "gang")
 
 
 @cases(
@@ -157,16 +157,14 @@ def group(api_version: str = VOLCANO, kind: str = "PodGroup", part: str = "") ->
         {at("scheduling.x-k8s.io/v1alpha1", "podgroups", "gang"): made({"minMember": 6})}, 6),
     kai=(group("scheduling.run.ai/v2alpha2"),
         {at("scheduling.run.ai/v2alpha2", "podgroups", "gang"): made({"minMember": 6})}, 6),
-    kubernetes=(group("scheduling.k8s.io"), {**GROUPS, at("scheduling.k8s.io/v1alpha2", "podgroups", "gang"):
+    kubernetes=(group("scheduling.k8s.io"), {**GROUPS, at("scheduling.k8s.io/v1beta1", "podgroups", "gang"):
         made({"schedulingPolicy": {"gang": {"minCount": 4}}})}, 4),
     kubernetes_without_a_gang=(group("scheduling.k8s.io"), {**GROUPS,
-        at("scheduling.k8s.io/v1alpha2", "podgroups", "gang"): made({"schedulingPolicy": {"basic": {}}})}, None),
-    kubernetes_1_35=(group("scheduling.k8s.io", "Workload", "workers/0"),
-        {**GROUPS_1_35, at("scheduling.k8s.io/v1alpha1", "workloads", "gang"): WORKLOAD}, 4),
-    kubernetes_1_35_without_a_gang=(group("scheduling.k8s.io", "Workload", "driver/"),
-        {**GROUPS_1_35, at("scheduling.k8s.io/v1alpha1", "workloads", "gang"): WORKLOAD}, None),
-    kubernetes_1_35_without_the_part=(group("scheduling.k8s.io", "Workload", "other/"),
-        {**GROUPS_1_35, at("scheduling.k8s.io/v1alpha1", "workloads", "gang"): WORKLOAD}, None),
+        at("scheduling.k8s.io/v1beta1", "podgroups", "gang"): made({"schedulingPolicy": {"basic": {}}})}, None),
+    kubernetes_1_36=(group("scheduling.k8s.io"), {**GROUPS_1_36, at("scheduling.k8s.io/v1alpha2", "podgroups", "gang"):
+        made({"schedulingPolicy": {"gang": {"minCount": 4}}})}, 4),
+    kubernetes_of_a_job=(group("scheduling.k8s.io"), {**GROUPS, at("scheduling.k8s.io/v1beta1", "podgroups", "gang"):
+        made({"schedulingPolicy": {"gang": {"minCount": 4}}}, ("batch/v1", "Job", "train")), JOB: job(3)}, 3),
     nonsense=(group(), {at(VOLCANO, "podgroups", "gang"): made({"minMember": "many"})}, None),
     owners_in_a_loop=(GangSource("apps/v1", "StatefulSet", "serve", "0"),
         {at("apps/v1", "statefulsets", "serve"): made({}, ("apps/v1", "StatefulSet", "serve"))}, None),

@@ -33,7 +33,7 @@ from webhook.tools.why.situation import Situation, as_map, last_seen
 
 MAX_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
-"""The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.36)."""
+"""The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.37)."""
 _COMBINED = "(combined from similar events): "
 """How client-go begins an Event that stands for several (`tools/record/events_cache.go`, v0.36)."""
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
@@ -48,7 +48,7 @@ _WAITING_REMEDIES = {
     "ImagePullBackOff": "correct the image or imagePullSecrets",
     "InvalidImageName": "correct the image",
 }
-"""By the reason for which the kubelet does not run a container (`pkg/kubelet/images` and `container`, v1.36)."""
+"""By the reason for which the kubelet does not run a container (`pkg/kubelet/images` and `container`, v1.37)."""
 
 NO_REASON = Cause(
     source=Source.CONTROLLER,

@@ -318,9 +318,9 @@ FOLLOWED = {
     ),
     "an old API server": Row(
         "kubernetes-version",
-        {"/version": {"major": "1", "minor": "29", "gitVersion": "v1.29.4"}},
-        "upgrade Kubernetes to 1.30 or newer",
-        ({"/version": {"major": "1", "minor": "30", "gitVersion": "v1.30.0"}},),
+        {"/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.4"}},
+        "upgrade Kubernetes to 1.35 or newer",
+        ({"/version": {"major": "1", "minor": "35", "gitVersion": "v1.35.0"}},),
     ),
     "no controller": Row(
         "controller",
