@@ -76,7 +76,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
-    """Return a new pod, as its author wrote it, as webhooks see it: with what its containers get, and the annotation of it."""
+    """Return a new pod, as its author wrote it, as webhooks see it: with defaults and the annotation that lists them."""
     patch, added = PodPatch(pod), list(islice(_missing(pod, limits), MAX_AMOUNTS))
     for each in added:
         patch.set_resource(each.place, each.kind, each.resource, each.amount)

@@ -11,7 +11,7 @@ from tests.cases import cases
 from tests.cluster.crds import AMOUNT, STRICT
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane, accepted
-from webhook.cluster.objects import Condition
+from webhook.cluster.objects import Condition, timestamp
 from webhook.quota.documents import (
     PlaceInLine,
     QuotaRecord,
