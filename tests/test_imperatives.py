@@ -108,21 +108,9 @@ UNFOLLOWED = {
     "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/webhook/tools/doctor/test_callers.py",
     "set webhook.clientAuthentication, or networkPolicy.webhookFrom where kube-apiserver cannot be configured; see "
     "docs/operate/security.md": "tests/webhook/tools/doctor/test_callers.py",
-    "set spec.unclassifiedPods in its manifest, and apply it": "tests/webhook/tools/doctor/test_quotas.py",
-    "start the controller ({}) of this version, and see its log": "tests/webhook/tools/doctor/test_budgets.py",
     "pods of {} that request GPUs are reviewed, and start only while the webhook answers: name it in "
     "webhooks.excludedNamespaces of the chart where only administrators create pods in it": (
         "tests/webhook/tools/doctor/test_excluded_namespaces.py"
-    ),
-    "remove {} from the selector (webhooks.excludedNamespaces of the chart)": "tests/webhook/tools/doctor/test_checks.py",
-    "name a label in nodeLabels of one class only; a GPUClass with the name of a built-in class replaces it": (
-        "tests/webhook/tools/doctor/test_nodes.py"
-    ),
-    "gpu-admission why {} -n {} says what each node lacks; delete what is not needed": (
-        "tests/webhook/tools/doctor/test_pending.py"
-    ),
-    "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node": (
-        "tests/webhook/tools/doctor/test_teams.py"
     ),
     **dict.fromkeys(
         (

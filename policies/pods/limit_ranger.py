@@ -77,7 +77,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
-    """Return a new pod, as its author wrote it, as webhooks see it: with what its containers get, and the annotation of it."""
+    """Return a new pod, as its author wrote it, as webhooks see it: with defaults and the annotation that lists them."""
     patch, added = PodPatch(_with_requests(pod)), list(islice(_missing(pod, limits), MAX_AMOUNTS))
     for each in added:
         patch.set_resource(each.place, each.kind, each.resource, each.amount)
@@ -115,8 +115,8 @@ def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
                     yield Default(place, kind, resource, *default)
 
 
-def was_given(pod: Pod, limits: NamespaceLimits) -> list[Default]:
-    """Return the amounts of a pod that LimitRanger has seen which are defaults: by the LimitRanges, and the annotation agrees.
+def given_amounts(pod: Pod, limits: NamespaceLimits) -> list[Default]:
+    """Return the amounts that the plugin gave a stored pod: they equal defaults of LimitRanges, and the annotation lists them.
 
     Each LimitRange that gives something overwrites the annotation, also where the plugin runs again for an injected container. So
     of a LimitRange of which it lists nothing else, an amount that equals a default counts as one.
@@ -171,7 +171,7 @@ def refusals(pod: Pod, limits: NamespaceLimits) -> list[Refusal]:
 
 
 Amounts = Mapping[str, Quantity]
-Said = tuple[str, Quantity | None] | None
+Problem = tuple[str, Quantity | None] | None
 """Why an amount is refused, and that amount, None if there is none. None: it is not refused."""
 
 
@@ -197,7 +197,7 @@ def _compared(
                 yield Refusal(message, name, at, bound, resource, allowed, place, seen)
 
 
-def _bounded(bound: str, allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
+def _bounded(bound: str, allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Problem:
     is_min, start = bound == "min", bound + "imum {resource} usage per {type} is {allowed}"
     amounts = (("request", request), ("limit", limit))
     for number, (kind, amount) in enumerate(amounts if is_min else reversed(amounts)):
@@ -208,7 +208,7 @@ def _bounded(bound: str, allowed: Quantity, request: Quantity | None, limit: Qua
     return None
 
 
-def _ratio(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
+def _ratio(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Problem:
     start = "{resource} max limit to request ratio per {type} is {allowed}, but"
     if request is None or not request.nano:
         return f"{start} no request is specified or request is 0", None

@@ -280,7 +280,7 @@ class Metadata(View, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        return next((each for each in self.owner_references or () if each.controller), None)
+        return next((reference for reference in self.owner_references or () if reference.controller), None)
 
     @property
     def controlled_by(self) -> str:

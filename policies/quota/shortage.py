@@ -82,8 +82,8 @@ def exceeded(
         shortfalls = tuple(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
         )
-    can_never_fit = any(each.can_never_fit for each in shortfalls)
-    part = min(_left(each) / each.requested for each in shortfalls)
+    can_never_fit = any(shortfall.can_never_fit for shortfall in shortfalls)
+    part = min(_left(shortfall) / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
     has_one_request = request.pod is not None and _only_request(request.pod, mapping) is not None
     smaller = edits_to_request_part(request.pod, mapping, part) if request.pod and has_one_request else ()
@@ -143,7 +143,7 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
     """Return the edits by which the pod requests as much as fits: of what is free, or else of what the quota grants."""
     if request.pod is None:
         return ()
-    too_large = [each for each in shortfalls if each.can_never_fit]
+    too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     parts = (each.maximum_hard / each.requested for each in too_large)
     part = min(parts) if too_large else min(_left(each) / each.requested for each in shortfalls)
     return edits_to_request_part(request.pod, request.catalogue.resource_mapping, part)
@@ -151,11 +151,11 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
 
 def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> Wait | None:
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
-    too_large = [each for each in shortfalls if each.can_never_fit]
+    too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
-        used = {each.key: each.used + each.reserved for each in shortfalls}
+        used = {shortfall.key: shortfall.used + shortfall.reserved for shortfall in shortfalls}
         amounts = total([{key: amount} for key, amount in used.items() if amount])
-        by_own = any(_held_by_own(request, ledger, each) for each in shortfalls)
+        by_own = any(_held_by_own(request, ledger, shortfall) for shortfall in shortfalls)
         return (
             Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
             if amounts
@@ -170,15 +170,15 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
 def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
     """Return what must be released: more than the request, if usage already exceeds the quota."""
     missing: Vector = {}
-    for each in shortfalls:
-        beyond = each.used + each.reserved + each.requested - each.hard
-        missing[each.key] = max(beyond, missing.get(each.key, beyond))
+    for shortfall in shortfalls:
+        beyond = shortfall.used + shortfall.reserved + shortfall.requested - shortfall.hard
+        missing[shortfall.key] = max(beyond, missing.get(shortfall.key, beyond))
     return missing
 
 
 def _own_pods(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
     """Return who must release something, if all that others hold is not enough; "" if it is."""
-    if not any(_beside_own(request, ledger, each) for each in shortfalls):
+    if not any(_beside_own(request, ledger, shortfall) for shortfall in shortfalls):
         return ""
     missing = _missing(shortfalls)
     is_enough = all(_held_by_own(request, ledger, each) >= missing[each.key] for each in shortfalls)
@@ -225,10 +225,10 @@ def _never_end(request: QuotaRequest) -> bool:
 
 def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[ContactEdit]:
     """Yield what the quotas must grant for the request to fit beside all that is used."""
-    for each in shortfalls:
-        kind = "ClusterGPUQuota" if each.team else "GPUQuota"
-        needed = each.used + each.reserved + each.requested
-        yield ContactEdit(kind, hard_field(each.key), str(needed))
+    for shortfall in shortfalls:
+        kind = "ClusterGPUQuota" if shortfall.team else "GPUQuota"
+        needed = shortfall.used + shortfall.reserved + shortfall.requested
+        yield ContactEdit(kind, hard_field(shortfall.key), str(needed))
 
 
 _LARGEST = "; largest: "
@@ -237,7 +237,7 @@ _LARGEST = "; largest: "
 
 def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
     """Return the largest namespace of an exceeded team: `vision-prod 40`; "" if no team is exceeded, or it can never fit."""
-    of_team = (each.key for each in shortfalls if each.team and not each.can_never_fit)
+    of_team = (shortfall.key for shortfall in shortfalls if shortfall.team and not shortfall.can_never_fit)
     largest = (largest_namespaces(ledger.team_state, key, 1) for key in of_team if ledger.team_state)
     return next(filter(None, largest), "")
 
@@ -251,7 +251,7 @@ def _cheaper_class(
 ) -> tuple[Edit, ...]:
     """Return the edit that pins an unpinned pod to a class with free quota. Unpinned, it counts for every possible class."""
     pod = request.pod
-    if pod is None or not all(each.key.startswith(CLASSES) for each in shortfalls):
+    if pod is None or not all(shortfall.key.startswith(CLASSES) for shortfall in shortfalls):
         return ()
     pins = class_pins(pod).items()
     unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.limited)
@@ -304,7 +304,7 @@ def _remedies(
     holders: Mapping[str, Sequence[Holder]],
 ) -> Iterator[str]:
     """Yield what else the author can do. `names_largest`: the largest request that fits is one. `holders` may be named."""
-    too_large = [each for each in shortfalls if each.can_never_fit]
+    too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
         if names_largest:
             largest = _at_most(request, _least(too_large, lambda each: each.maximum_hard), too_large)
@@ -357,7 +357,7 @@ def _who_must_release_what(
         if scarcest.requested < only.quantity.value:
             return f"{who} room for {slices} {only.resource.name}"
     whole = {key: Fraction(ceil(amount)) for key, amount in missing.items()}
-    if all(whole[each.key] <= each.used + each.reserved for each in shortfalls):
+    if all(whole[shortfall.key] <= shortfall.used + shortfall.reserved for shortfall in shortfalls):
         return f"{who} {missing_in_words(whole)}"
     return f"{who} all that {'it holds' if is_one else 'they hold'}"
 
@@ -381,14 +381,14 @@ def _covering(holders: Sequence[Holder], missing: Fraction, now: datetime) -> li
 def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fraction]) -> Vector:
     """Return the minimum of each dimension, because GPUQuota and team may both be exceeded."""
     least: Vector = {}
-    for each in shortfalls:
-        least[each.key] = min(amount(each), least.get(each.key, amount(each)))
+    for shortfall in shortfalls:
+        least[shortfall.key] = min(amount(shortfall), least.get(shortfall.key, amount(shortfall)))
     return least
 
 
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
     """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
-    part = min(available[each.key] / each.requested for each in shortfalls)
+    part = min(available[shortfall.key] / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
     fix = edits_to_request_part(request.pod, mapping, part) if request.pod else ()
     if request.pod and (_only_request(request.pod, mapping) or not fix):
@@ -417,8 +417,8 @@ def _details(
 
     Dimensions with equal holders share a line. said: the largest namespace and its amount, if the first line names it.
     """
-    keys = list(dict.fromkeys(each.key for each in shortfalls))
-    of_team = [each.key for each in shortfalls if each.team]
+    keys = list(dict.fromkeys(shortfall.key for shortfall in shortfalls))
+    of_team = [shortfall.key for shortfall in shortfalls if shortfall.team]
     for text, names in _by_text(
         of_team,
         lambda key: largest_namespaces(ledger.team_state, key, said=said) if ledger.team_state else "",

@@ -99,9 +99,9 @@ def uses_of(pod: Pod, context: Context) -> list[Use]:
         pinning(pod, context.classes) if context.resource_mapping.requests_gpus_without_claims(pod) else None
     )
     classes = context.classes.named(pinned.classes) if pinned else ()
-    if not any(each.per_gpu for each in classes):
+    if not any(gpu_class.per_gpu for gpu_class in classes):
         return []
-    return [_use(pod, each, context, is_certain=len(classes) == 1) for each in classes]
+    return [_use(pod, gpu_class, context, is_certain=len(classes) == 1) for gpu_class in classes]
 
 
 def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -> Use:

@@ -1,5 +1,6 @@
 """What the API server itself refuses of a GPUQuota, and what kubectl shows of one."""
 
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import msgspec
@@ -10,7 +11,7 @@ from tests.cases import cases
 from tests.cluster.crds import AMOUNT, STRICT
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane, accepted, minor_version
-from webhook.cluster.objects import Condition
+from webhook.cluster.objects import Condition, timestamp
 from webhook.quota.documents import (
     PlaceInLine,
     QuotaRecord,
@@ -145,6 +146,7 @@ def test_kubectl_shows_used_reserved_waiting_hard_and_status(quotas: ControlPlan
             pods=9, since="2026-11-22T11:00:00Z", demand={"gpus": Fraction(9)}, next=(PLACE,)
         ),
         conditions=(Condition("Ready", "True", "Exceeded", "1 too many", "2026-11-22T11:00:00Z", 1),),
+        counted_at=timestamp(datetime.now(UTC) - timedelta(minutes=17)),
     )
     record = read(answer)
     reference = quota_reference(NAMESPACE, record.uid)
@@ -156,8 +158,8 @@ def test_kubectl_shows_used_reserved_waiting_hard_and_status(quotas: ControlPlan
         for options in ((), ("-o", "wide"))
     )
     client.delete(path)
-    assert shown[0].split() == ["NAME", "USED", "RESERVED", "WAITING", "HARD", "STATUS", "AGE"]
-    assert shown[1].split()[:6] == ["default", "13.14", "2", "9", "12", "Exceeded"]
+    assert shown[0].split() == ["NAME", "USED", "RESERVED", "WAITING", "HARD", "STATUS", "COUNTED", "AGE"]
+    assert shown[1].split()[:7] == ["default", "13.14", "2", "9", "12", "Exceeded", "17m"]
     assert '{"nvidia-a100":"8"}' in wide[1]
     assert '{"classes/nvidia-a100":"8","gpus":"13.14"}' in wide[1]
 

@@ -141,8 +141,8 @@ Pod/notebook in ml: waiting
   line       Pod notebook waits in line for quota since TIME: next in line, \
 needs 1 GPU, 0 of 4 free; largest holders: Pod/holder 4{FIX}""")
     assert kubectl(full_plane, "get", "gpuq") == text("""
-        NAME      USED   RESERVED   WAITING   HARD   STATUS   AGE
-        default   4                 1         4      Ready    AGE
+        NAME      USED   RESERVED   WAITING   HARD   STATUS   COUNTED   AGE
+        default   4                 1         4      Ready    AGE AGE
         """)
     assert applied(full_plane, document) == "pod/notebook configured"
     assert team.waits("notebook")

@@ -207,7 +207,7 @@ def pods_in_logs(
             denied.append(_denied_owner(line, at))
         if line.operation == "CREATE":
             moments.append(at)
-            refused.append({each.rule for each in line.findings if each.would_deny})
+            refused.append({finding.rule for finding in line.findings if finding.would_deny})
     by_rule = Counter(rule for rules in refused for rule in sorted(rules))
     audited = None
     if moments:

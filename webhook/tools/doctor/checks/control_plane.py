@@ -169,7 +169,7 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
         karpenter=cluster.get("/apis/karpenter.sh") is not None,
         cert_manager=has_cert_manager(cluster),
         autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
-        owners=[each for each in configuration.workload_kinds.values() if each.ends_pods and reads_owners],
+        owners=[kind for kind in configuration.workload_kinds.values() if kind.ends_pods and reads_owners],
     )
     for account, permissions in permissions_of.items():
         missing = [each.words for each in permissions if not cluster.is_allowed(each, account)]
