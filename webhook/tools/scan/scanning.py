@@ -6,8 +6,10 @@ Objects are dropped once evaluated: memory grows with the number of owners, name
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +27,7 @@ from policies.quota.team_spec import Teams
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA_LIST, ApiClient
+from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.cluster.nodes import NODES
 from webhook.cluster.objects import decode_metadata, decode_owned, timestamp
@@ -52,6 +54,7 @@ from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.why.discovery import ServedKinds
+from webhook.workloads.references import read_reference
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
@@ -117,10 +120,15 @@ class ClusterFacts:
                 nodes=lambda: facts,
                 named_nodes=lambda: index,
                 claims=self.claims.get,
+                referred=cache(self._referred),
                 limits_of=lambda namespace: None if limits is None else limits.get(namespace, NO_LIMITS),
             ),
             quota_of=self._quota_of(configuration),
         )
+
+    def _referred(self, namespace: str, api_version: str, kind: str, name: str) -> Any:
+        read = partial(read_reference, self._api, namespace, api_version, kind, name)
+        return read(monotonic() + REVIEW_READ_SECONDS)
 
     def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
         if self.quotas is None:
