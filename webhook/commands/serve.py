@@ -60,6 +60,7 @@ from webhook.serving.review_documents import DocumentReviews
 from webhook.threads import every, thread
 from webhook.workloads.autoscalers import read_target
 from webhook.workloads.references import read_reference
+from webhook.workloads.servers import servers_by
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load. If a liveness probe failed, kubelet would kill the process, and move its load to another replica."""
@@ -237,6 +238,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         facts=facts,
         quota=quota,
         scaled=partial(read_target, api),
+        servers=partial(servers_by, api),
         check_document=DocumentReviews(
             source,
             namespaces.all,

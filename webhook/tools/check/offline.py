@@ -290,8 +290,8 @@ class Run:
         )
 
     def _with_runtime(
-        self, manifest: Manifest, data: Any, pods: Iterable[EvaluatedPod], policy: EffectivePolicy
-    ) -> tuple[Any, Iterable[EvaluatedPod], str]:
+        self, manifest: Manifest, data: Any, pods: Sequence[EvaluatedPod], policy: EffectivePolicy
+    ) -> tuple[Any, Sequence[EvaluatedPod], str]:
         """Return a TrainJob and its pods with what its runtime among the documents says, and the name of that one."""
         if manifest.group_kind == TRAIN_JOB:
             kind, name = runtime_of(data)

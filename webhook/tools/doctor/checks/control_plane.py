@@ -12,6 +12,7 @@ from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, fa
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Permission, Unknown
 from webhook.workloads.autoscalers import SCALED_RESOURCES
+from webhook.workloads.servers import READ_SERVERS
 
 OLDEST = (1, 30)
 """The first version where matchConditions are GA: without them every pod of the cluster would come to the webhook."""
@@ -133,8 +134,9 @@ def needed(
             *_permissions(READING, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
             *_permissions("list watch", ["limitranges"]),
             *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
-            *(Permission("get", plural, group) for group, plural in SCALED_RESOURCES if autoscalers),
-            *(Permission("get", plural, group) for group, plural in referred if autoscalers),
+            *(Permission("get", name, group) for group, name in SCALED_RESOURCES if autoscalers),
+            *(Permission("get", name, group) for group, name in referred if autoscalers),
+            *(_permissions("list", map(plural, READ_SERVERS), "apps") if autoscalers else ()),
             *(Permission("get", owner.plural, owner.group) for owner in owners),
             *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
             *_permissions("get", ["leases"], "coordination.k8s.io", own, names.lease),
