@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -121,13 +122,17 @@ class Edit(msgspec.Struct, frozen=True):
     value: Value = None
 
     @property
+    def field(self) -> str:
+        """The last step of the path, as words name it."""
+        found = _FIELD.search(self.path)
+        return found[1] or found[0] if found else self.path
+
+    @property
     def words(self) -> str:
         """In words: `set nvidia.com/gpu: 1`, `remove env[2]`, `remove label x/y`, `add {key: a} to spec.tolerations`."""
         if self.path.endswith("[-]"):
             return f"add {flow(plain(self.value))} to {short_path(self.path.removesuffix('[-]'))}"
-        field = _FIELD.search(self.path)
-        name = field[1] or field[0] if field else self.path
-        name = f"label {name}" if ".labels[" in self.path else name
+        name = f"label {self.field}" if ".labels[" in self.path else self.field
         is_map = isinstance(self.value, msgspec.Struct | tuple)
         is_text = isinstance(self.value, str) and _OF_TEXT.search(self.path)
         value = flow(plain(self.value)) if is_map or is_text else self.value
@@ -185,6 +190,10 @@ Change = tuple[ContactEdit | Edit, ...]
 """What the contact changes together, and what the author then edits."""
 
 
+def edits_of(change: Change) -> Edits:
+    return tuple(each for each in change if isinstance(each, Edit))
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem of a pod, or advice.
 
@@ -220,8 +229,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def escalation(self) -> str:
         """In words, e.g. `ask the platform team for nodes of nvidia-l4, then set a: b`; empty without `ask_contact`."""
-        edits = (tuple(each for each in change if isinstance(each, Edit)) for change in self.contact_choices)
-        then = in_words(filter(None, edits))
+        then = in_words(filter(None, map(edits_of, self.contact_choices)))
         return f"ask {self.contact} {self.ask_contact}{then and f', then {then}'}" if self.ask_contact else ""
 
     def of(self, rule: str, contact: str) -> "Finding":
@@ -231,18 +239,32 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         is_complete = rule == self.rule and contact == self.contact
         return self if is_complete else replace(self, rule=rule, contact=contact)
 
-    def at(self, path_of: Callable[[str], str]) -> "Finding":
-        """Return the finding about the same fields of another object, such as a workload. `path_of` returns their paths there."""
+    def at(
+        self, path_of: Callable[[str], str], path_of_edit: Callable[[str], str] | None = None
+    ) -> "Finding":
+        """Return the finding about the same fields of another object, such as a workload. `path_of` returns their paths there.
 
-        def located(edit: Edit) -> Edit:
-            return Edit(path_of(edit.path), edit.value)
+        path_of_edit: the same for fields to edit, "" for one that the object does not have: its choice is left out. The
+        remedy names the fields of that object.
+        """
 
-        choices = tuple(tuple(map(located, edits)) for edits in self.choices)
-        changes = tuple(
-            tuple(located(each) if isinstance(each, Edit) else each for each in change)
-            for change in self.contact_choices
+        def located(change: Change) -> Change:
+            moved = tuple(
+                Edit((path_of_edit or path_of)(each.path), each.value) if isinstance(each, Edit) else each
+                for each in change
+            )
+            return moved if all(each.path for each in moved if isinstance(each, Edit)) else ()
+
+        choices = tuple(filter(None, (edits_of(located(edits)) for edits in self.choices)))
+        pairs = zip(chain(*self.choices), chain(*choices), strict=False)
+        is_true = len(choices) == len(self.choices) and not any(
+            before.field != after.field and before.field in self.remedy for before, after in pairs
         )
-        return replace(self, path=path_of(self.path), choices=choices, contact_choices=changes)
+        remedy = self.remedy if is_true else ""
+        contact_choices = tuple(filter(None, map(located, self.contact_choices)))
+        return replace(
+            self, path=path_of(self.path), choices=choices, remedy=remedy, contact_choices=contact_choices
+        )
 
     @property
     def fix(self) -> Edits:

@@ -68,5 +68,6 @@ RULES_BY_REASON: Mapping[Reason, tuple[str, ...]] = {
 
 def fingerprints(rules: Iterable[Rule], resource_mapping: ResourceMapping) -> Fingerprints:
     """Return what makes equal fingerprints of pods that these rules treat the same."""
-    globs = (glob for rule in rules for glob in rule.metadata_keys)
+    prefixes = chain.from_iterable(resource_mapping.other_schedulers.values())
+    globs = (*(glob for rule in rules for glob in rule.metadata_keys), *(f"{each}*" for each in prefixes))
     return Fingerprints((f"{DOMAIN}*", *globs), (each.key for each in resource_mapping.fraction_annotations))

@@ -148,6 +148,13 @@ class _Patterns(Generic[Pattern]):
         return self._patterns[match.lastindex - 1], match[match.lastindex] or None
 
 
+class OtherScheduler(Strict, frozen=True):
+    """A scheduler that gives GPUs by annotations in units that no quota counts: how the keys begin that request them."""
+
+    scheduler_name: str
+    annotation_prefixes: tuple[str, ...]
+
+
 class ResourceMappingSpec(Strict, frozen=True):
     """Spec of a GPUResourceMapping document. Its patterns precede the built-in ones."""
 
@@ -155,6 +162,8 @@ class ResourceMappingSpec(Strict, frozen=True):
     fraction_annotations: tuple[AnnotationKey, ...] = ()
     fraction_schedulers: tuple[str, ...] = ()
     """The `schedulerName` of the schedulers that read these annotations. Other schedulers ignore them."""
+    other_schedulers: tuple[OtherScheduler, ...] = ()
+    """They change no demand, nor the digest."""
     device_classes: tuple[DeviceClassPattern, ...] = ()
     unknown_device_classes: UnknownDeviceClasses | None = None
     """The strictest value of all documents applies. The default is `count`."""
@@ -187,6 +196,14 @@ class ResourceMappingSpec(Strict, frozen=True):
         for index, scheduler in enumerate(self.fraction_schedulers):
             if scheduler in {"", DEFAULT_SCHEDULER}:
                 yield f"fractionSchedulers[{index}]", message
+        for index, other in enumerate(self.other_schedulers):
+            if other.scheduler_name in {"", DEFAULT_SCHEDULER}:
+                yield f"otherSchedulers[{index}].schedulerName", message
+            if not other.annotation_prefixes or not all(other.annotation_prefixes):
+                yield (
+                    f"otherSchedulers[{index}].annotationPrefixes",
+                    "must be beginnings such as example.com/gpu-",
+                )
 
 
 class GPUResource(msgspec.Struct, frozen=True, cache_hash=True):
@@ -218,6 +235,10 @@ class ResourceMapping:
         self.fraction_schedulers = tuple(
             dict.fromkeys(each for spec in specs for each in spec.fraction_schedulers)
         )
+        self.other_schedulers = {
+            each.scheduler_name: each.annotation_prefixes for spec in specs for each in spec.other_schedulers
+        }
+        """By name of a scheduler, the beginnings of annotations by which it gives GPUs."""
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         self._stated_device_classes = _Patterns(self._device_classes)
         resources = tuple(pattern for spec in specs for pattern in spec.resources)
@@ -331,7 +352,8 @@ class ResourceMapping:
     def document(self) -> bytes:
         """The specs as JSON, in their order.
 
-        It omits the resources of whole cards. Demand does not depend on them, and so an older release can still read it.
+        It omits the resources of whole cards, and other schedulers. Demand does not depend on them, and so an older release
+        can still read it.
         """
         return msgspec.json.encode([_without_whole_cards(spec) for spec in self.specs])
 
@@ -403,4 +425,4 @@ class ResourceMapping:
 def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
     patterns = (ResourcePattern(pattern=each.pattern, measure=each.measure) for each in spec.resources)
     keys = (AnnotationKey(key=each.key, measure=each.measure) for each in spec.fraction_annotations)
-    return replace(spec, resources=tuple(patterns), fraction_annotations=tuple(keys))
+    return replace(spec, resources=tuple(patterns), fraction_annotations=tuple(keys), other_schedulers=())

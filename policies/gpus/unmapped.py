@@ -17,15 +17,8 @@ The word stands alone: `output` contains tpu, and does not fit.
 
 _ACCELERATOR = re.compile(ACCELERATOR)
 
-OTHER_SCHEDULERS = {
-    # TensorFusion (its docs): vram-request, tflops-limit, … Its webhook names the scheduler (internal/constants).
-    "tensor-fusion-scheduler": tuple(
-        f"tensor-fusion.ai/{each}" for each in ("compute-percent-", "gpu-count", "tflops-", "vram-")
-    ),
-}
-"""Schedulers that give GPUs by annotations, in units that no quota counts: how the keys that request begin."""
 NO_AMOUNTS = ("", "0")
-"""Values of such an annotation that request nothing."""
+"""Values of an annotation of another scheduler that request nothing."""
 VIRTUAL_NODE = ("type", "virtual-kubelet")
 """The node label of Virtual Kubelet (its Helm chart): such a node is a cloud (RunPod, Salad), and has no GPU of the cluster."""
 
@@ -52,20 +45,20 @@ def is_unmapped_accelerator(name: str, resource_mapping: ResourceMapping) -> boo
     return _ACCELERATOR.search(name.lower()) is not None and not resource_mapping.knows(name)
 
 
-def other_scheduler(pod: Pod) -> tuple[str, str] | None:
-    """Return the first annotation that requests a GPU from one of OTHER_SCHEDULERS, and this scheduler."""
+def other_scheduler(pod: Pod, resource_mapping: ResourceMapping) -> tuple[str, str] | None:
+    """Return the first annotation that requests a GPU from one of the mapping's other schedulers, and this scheduler."""
     requesting = (
         (key, scheduler)
-        for scheduler, prefixes in OTHER_SCHEDULERS.items()
+        for scheduler, prefixes in resource_mapping.other_schedulers.items()
         for key, amount in pod.annotations.items()
         if amount not in NO_AMOUNTS and key.startswith(prefixes)
     )
     return next(requesting, None)
 
 
-def gets_other_gpus(pod: Pod) -> bool:
+def gets_other_gpus(pod: Pod, resource_mapping: ResourceMapping) -> bool:
     """Whether another scheduler gives the pod its GPUs, or a virtual node runs it. A nodeName passes schedulers by."""
     key, value = VIRTUAL_NODE
-    scheduler = other_scheduler(pod)
-    is_served = scheduler is not None and scheduler[1] == pod.spec.scheduler_name and not pod.spec.node_name
+    asked = other_scheduler(pod, resource_mapping)
+    is_served = asked is not None and asked[1] == pod.spec.scheduler_name and not pod.spec.node_name
     return is_served or (pod.spec.node_selector or {}).get(key) == value

@@ -26,7 +26,8 @@ class WorkloadPods(msgspec.Struct, frozen=True):
     """The pods of one template: its path in the object, the pod as written, and the number.
 
     `admitted` is the pod after the enforced rules. `denied`: the enforced rules deny it. `owner`: the object
-    that has the template, with what its pods depend on. `located` translates a path in the pod to one in the object.
+    that has the template, with what its pods depend on. `located` translates the path of a field to edit in the pod to
+    one in the object, "" where the object has no such field.
     """
 
     path: str

@@ -6,8 +6,9 @@ from math import floor
 from typing import NamedTuple
 
 from policies.finding import Edit, Edits, together
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
-from policies.pods.workload import Workload
+from policies.pods.workload import Workload, WorkloadPods
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import Catalogue
 from policies.quota.fit import FitFailure, FitResult
@@ -46,7 +47,7 @@ def smaller_pod(
     ]
     of_one = fit.needed / fit.pods
     part, pods = min([fit.hard, *limits]) / of_one, max(pod.count.gang or pod.count.running or 1, 1)
-    request_part = partial(edits_to_request_part, pod.pod, catalogue.resource_mapping, path=f"{fit.path}.")
+    request_part = partial(_request_part, pod, catalogue.resource_mapping)
     fix, field = request_part(part / pods), number_of_pods(workload)
     if not fix and field and not pod.count.gang and (fix := request_part(part)):
         fix, pods = (*fix, Edit(field, 1)), 1
@@ -79,8 +80,14 @@ def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tup
     is_known = fit.failure is FitFailure.TOO_LITTLE and fit.pods > 1 and len(fit.missing) == 1
     if pod is None or not is_known:
         return ()
-    mapping, part = catalogue.resource_mapping, fit.left / fit.needed
-    return together(*edits_to_request_part(pod.pod, mapping, part, f"{fit.path}."))
+    return together(*_request_part(pod, catalogue.resource_mapping, fit.left / fit.needed))
+
+
+def _request_part(pods: WorkloadPods, mapping: ResourceMapping, part: Fraction) -> Edits:
+    """Return the edits of the object; empty where a part is requested in no field of it."""
+    edits = edits_to_request_part(pods.pod, mapping, part)
+    located = tuple(Edit(pods.located(each.path), each.value) for each in edits)
+    return located if all(each.path for each in located) else ()
 
 
 def number_of_pods(workload: Workload) -> str:

@@ -264,13 +264,11 @@ def _cheaper_class(
     return ()
 
 
-def edits_to_request_part(
-    pod: Pod, mapping: ResourceMapping, part: Fraction, path: str = ""
-) -> tuple[Edit, ...]:
+def edits_to_request_part(pod: Pod, mapping: ResourceMapping, part: Fraction) -> tuple[Edit, ...]:
     """Return the edits by which a pod requests only this part of its GPUs, each amount rounded down.
 
-    An amount that would become zero is 1, and the largest less by so much. path: the path of the pod template, with a final dot.
-    Empty if an amount becomes zero, or is not counted in whole amounts.
+    An amount that would become zero is 1, and the largest less by so much. Empty if an amount becomes zero, or is not counted
+    in whole amounts.
     """
     requested = tuple(mapping.requests(pod))
     if mapping.fractions_of(pod) or not all(each.resource.measure.is_count for each in requested):
@@ -280,7 +278,7 @@ def edits_to_request_part(
     if amounts and (beyond := sum(amounts) - floor(sum(written) * part)) > 0:
         amounts[amounts.index(max(amounts))] -= beyond
     return tuple(
-        Edit(path + field, amount)
+        Edit(field, amount)
         for each, amount in zip(requested, amounts, strict=True)
         for field in each.place.amount_paths(each.resource.name)
         if min(amounts) > 0

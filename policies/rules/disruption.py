@@ -109,6 +109,11 @@ class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
 
+    @property
+    def may_keep_all(self) -> bool:
+        """Whether there is a number of pods of which none may be evicted."""
+        return self.max_unavailable is None or self.keeps_all(1)
+
     def keeps_all(self, pods: int) -> bool:
         """Whether none of these healthy pods may be evicted (pkg/controller/disruption, getExpectedPodCount, v1.37)."""
         if self.max_unavailable is not None:

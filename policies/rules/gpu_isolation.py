@@ -18,7 +18,6 @@ Warns:   of variables beside a request, or where a fraction scheduler serves, wh
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from policies.finding import Edit, Edits, Finding, Reason, Severity, together
@@ -26,7 +25,6 @@ from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.gpus.unmapped import (
-    OTHER_SCHEDULERS,
     gets_other_gpus,
     is_unmapped_accelerator,
     other_resources,
@@ -99,7 +97,7 @@ class GPUIsolationOptions(RuleOptions, frozen=True):
 
 
 def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
-    if not is_of_the_gpu_stack(patch.pod) and not gets_other_gpus(patch.pod):
+    if not is_of_the_gpu_stack(patch.pod) and not gets_other_gpus(patch.pod, context.resource_mapping):
         served = fraction_container(patch.pod, context.resource_mapping)
         for place in patch.pod.places:
             container = place.container
@@ -153,10 +151,10 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 message=UNMAPPED,
                 ask_contact=MAP_IT(name),
             )
-    other = other_scheduler(pod)
-    if other is not None:
-        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(other[0]), message=OTHER_GPUS(other[1]))
-    requests_gpu = bool(other or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
+    asked = other_scheduler(pod, context.resource_mapping)
+    if asked is not None:
+        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
+    requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
@@ -365,6 +363,5 @@ RULE = Rule(
     metadata_keys=(
         FRACTION_CONTAINER,
         *exposure.DEVICE_KEYS,
-        *(f"{each}*" for each in chain(*OTHER_SCHEDULERS.values())),
     ),
 )

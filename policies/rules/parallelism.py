@@ -318,7 +318,8 @@ def _request_in(pods: Sequence[tuple[WorkloadPods, Sequence[Counted]]], number: 
         for place, resource, _ in counted
         for edit in _request(place, resource, number)
     ]
-    return tuple(edits) if all(len(counted) == 1 for _, counted in pods) else ()
+    is_known = all(len(counted) == 1 for _, counted in pods) and all(edit.path for edit in edits)
+    return tuple(edits) if is_known else ()
 
 
 def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:

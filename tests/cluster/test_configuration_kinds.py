@@ -206,6 +206,9 @@ RESOURCE_MAPPINGS = some(
         )
     ),
     fractionSchedulers=few(st.sampled_from(["kai-scheduler", "volcano"])),
+    otherSchedulers=few(
+        st.fixed_dictionaries({"schedulerName": st.just("x"), "annotationPrefixes": st.just(["example.com/"])})
+    ),
     deviceClasses=few(
         st.fixed_dictionaries(
             {"pattern": st.just("*.example.com")}, optional={"resource": st.sampled_from(["example.com/npu", None])}

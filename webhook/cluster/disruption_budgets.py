@@ -1,7 +1,9 @@
 """PodDisruptionBudgets of a namespace, read when a review needs them."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
+from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +14,8 @@ from webhook.cluster.api import READ_SECONDS, REVIEW_READ_SECONDS, ApiClient, Pa
 MAX_BUDGETS = 50
 MAX_BUDGETS_BYTES = 1024 * 1024
 """Of the PodDisruptionBudgets of a namespace: 20 KB of each, which usually has 2. A tenant can store 1.5 MB in one."""
+
+T = TypeVar("T")
 
 
 class _Budget(msgspec.Struct, frozen=True):
@@ -30,18 +34,25 @@ def read_budgets(
 ) -> tuple[LabelSelector, ...] | None:
     """Return the selectors of the PodDisruptionBudgets; None if they are more than is read. Raises `errors.ApiError`."""
     path = api_path("/apis/policy/v1", "namespaces", namespace, "poddisruptionbudgets")
-    query = {"limit": str(MAX_BUDGETS)}
-    with api.stream(path, query=query, read_seconds=seconds or READ_SECONDS) as answer:
+    items = bounded_items(api, path, _BUDGETS.decode, seconds or READ_SECONDS)
+    if items is None:
+        return None
+    return tuple(each.spec.selector for each in items if each.spec.selector is not None)
+
+
+def bounded_items(
+    api: ApiClient, path: str, decode: Callable[[bytes], Page[T]], seconds: float
+) -> list[T] | None:
+    """Return the objects of a collection; None if they are more than is read. Raises `errors.ApiError`."""
+    with api.stream(path, query={"limit": str(MAX_BUDGETS)}, read_seconds=seconds) as answer:
         document = answer.read(MAX_BUDGETS_BYTES + 1)
     if len(document) > MAX_BUDGETS_BYTES:
         return None
     try:
-        page = decoded(_BUDGETS.decode, document)
+        page = decoded(decode, document)
     except msgspec.MsgspecError:
         return None
-    if page.metadata.continue_token:
-        return None
-    return tuple(each.spec.selector for each in page.items or () if each.spec.selector is not None)
+    return None if page.metadata.continue_token else page.items or []
 
 
 def budgets_by(api: ApiClient, namespace: str, deadline: float) -> tuple[LabelSelector, ...] | None:

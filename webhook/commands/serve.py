@@ -59,6 +59,8 @@ from webhook.serving.owner_deadlines import OwnerDeadlines
 from webhook.serving.review_documents import DocumentReviews
 from webhook.threads import every, thread
 from webhook.workloads.autoscalers import read_target
+from webhook.workloads.references import read_reference
+from webhook.workloads.servers import servers_by
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load. If a liveness probe failed, kubelet would kill the process, and move its load to another replica."""
@@ -227,6 +229,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
             claims=claims.lookup(deadline),
             owner_deadline=owners.lookup(deadline),
             budgets=partial(budgets_by, api, deadline=deadline),
+            referred=partial(read_reference, api, deadline=deadline),
             limits_of=partial(limit_ranges.limits_of, deadline=deadline),
             has_quota_reserved=partial(kueue.has_quota_reserved, deadline=deadline),
         )
@@ -235,6 +238,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         facts=facts,
         quota=quota,
         scaled=partial(read_target, api),
+        servers=partial(servers_by, api),
         check_document=DocumentReviews(
             source,
             namespaces.all,

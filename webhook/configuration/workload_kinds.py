@@ -182,6 +182,23 @@ class PodPath(_Row, frozen=True):
                 yield field, "must be a path such as .replicas, or .replicas else 0"
 
 
+class Reference(_Row, frozen=True):
+    """Another object, of the same API version and namespace, whose values precede those of the object that names it.
+
+    name: path of its name. gives: by a path in the object, the paths in the other one, of which the first with a value counts.
+    names: what some of these values stand for.
+    """
+
+    kind: str
+    name: str
+    gives: dict[str, tuple[str, ...]]
+    names: dict[str, str] = {}
+
+    @property
+    def own_paths(self) -> dict[str, str]:
+        return {"refers.name": self.name, **{f"refers.gives[{path}]": path for path in self.gives}}
+
+
 class WorkloadKind(_Row, frozen=True):
     """A kind, in all its versions, and the paths of pods in its objects; without paths its objects have no pods.
 
@@ -197,6 +214,7 @@ class WorkloadKind(_Row, frozen=True):
     quotas: paths of maps that become spec.hard of ResourceQuotas.
     repeats: paths of GPUs that its pods request elsewhere in the object, or that none of them gets.
     unread: paths that ask for GPUs without an amount, as the name of a machine does.
+    refers: another object that says how many GPUs its pods get.
     """
 
     group: str
@@ -214,6 +232,7 @@ class WorkloadKind(_Row, frozen=True):
     quotas: tuple[str, ...] = ()
     repeats: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    refers: Reference | None = None
 
     @property
     def has_no_gpus(self) -> bool:
@@ -246,6 +265,7 @@ class WorkloadKind(_Row, frozen=True):
         paths |= {f"staged[{path}]": path for path in self.staged}
         for field, listed in (("quotas", self.quotas), ("repeats", self.repeats), ("unread", self.unread)):
             paths |= {f"{field}[{index}]": path for index, path in enumerate(listed)}
+        paths |= self.refers.own_paths if self.refers else {}
         return {field: path for field, path in paths.items() if path}
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -110,9 +110,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         changes = (*self.changes, self.note) if self.note else self.changes
         return [operation for change in changes for operation in change.operations]
 
-    def located(self, path_of: Callable[[str], str]) -> Self:
-        """Return the decision with paths in the object that contains the pod. `path_of` converts a path in the pod."""
-        located = (Violation(each.finding.at(path_of), each.outcome) for each in self.violations)
+    def located(self, path_of: Callable[[str], str], path_of_edit: Callable[[str], str]) -> Self:
+        """Return the decision with paths in the object that contains the pod (`Finding.at`)."""
+        located = (
+            Violation(each.finding.at(path_of, path_of_edit), each.outcome) for each in self.violations
+        )
         return replace(self, violations=tuple(located))
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """The facts about a cluster that decisions depend on."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     owner_deadline: OwnerLookup | None = None
     budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
+    referred: Callable[[str, str, str, str], Any] = lambda _namespace, _version, _kind, _name: None
+    """The object of an API version and kind that another one names (`refers`), as plain data; None if it cannot be read."""
     config_maps: Callable[[str], Mapping[str, Mapping[str, str]]] = lambda _namespace: {}
     """The data of the ConfigMaps in a namespace, by name, as far as they are known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None

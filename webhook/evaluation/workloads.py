@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import plain
+from policies.finding import Finding, plain
 from policies.pods.field_paths import Parts, path_parts, with_edits
 from policies.pods.limit_ranger import KINDS
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
@@ -28,6 +28,7 @@ from webhook.evaluation.creation import evaluate_template
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.tried_choices import MOST_BYTES
+from webhook.workloads import references
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gang_sources import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
@@ -81,7 +82,8 @@ def evaluate_workload(
     data, places = workload_pods(configuration.workload_kinds, *key, document)
     pods = _templates(by, policy, kind, places)
     workload_kind = configuration.workload_kinds.get(key)
-    workload = as_workload(configuration.workload_kinds, key, policy.namespace, data, pods)
+    whole, counted, unknown = with_referred(by, policy, key, data, pods)
+    workload = as_workload(configuration.workload_kinds, key, policy.namespace, whole, counted)
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if by.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MOST_BYTES:
         tried = partial(templates_of, by.trial(), policy, key)
@@ -89,8 +91,26 @@ def evaluate_workload(
     mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
     unread = unread_gpus(*key, data, places, mapping, kinds)
     quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
-    advice.append(Decision.of_findings(policy, (*unread, *quotas), Mode.WARN))
+    advice.append(Decision.of_findings(policy, (*unread, *quotas, *unknown), Mode.WARN))
     return pods, advice
+
+
+def with_referred(
+    by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any, pods: Sequence[EvaluatedPod]
+) -> tuple[Any, Sequence[EvaluatedPod], list[Finding]]:
+    """Return the object and its pods with what the object says that it names, or a warning that this one is not known."""
+    row = by.configuration.workload_kinds.get(key)
+    reference = row.refers if row else None
+    name = references.name_of(reference, data) if reference else ""
+    if reference is None or not name:
+        return data, pods, []
+    other = by.facts.referred(policy.namespace, str(data.get("apiVersion")), reference.kind, name)
+    if other is None:
+        return data, pods, [references.unknown(reference, data)]
+    with suppress(msgspec.ValidationError):  # said of that object itself
+        whole = references.completed(reference, data, other)
+        return whole, templates_of(by.trial(), policy, key, whole), []
+    return data, pods, []
 
 
 def templates_of(
@@ -160,7 +180,7 @@ def _templates(
         place, pod = given(by, policy, written, template)
         deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
         decision = evaluate_template(deciding, policy, kind, pod, place.owner, is_partial=place.is_partial)
-        decision = decision.located(place.path_in_object)
+        decision = decision.located(place.path_in_object, place.path_of_edit)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
         if findings >= MAX_FINDINGS:
@@ -205,5 +225,5 @@ def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
         if admitted is not None:
             count, owner = place.count, place.owner
             yield WorkloadPods(
-                place.path, pod.submitted, count, admitted, pod.is_refused, owner, place.path_in_object
+                place.path, pod.submitted, count, admitted, pod.is_refused, owner, place.path_of_edit
             )

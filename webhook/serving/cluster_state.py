@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding
+from policies.rules.disruption import Server
+from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
@@ -23,6 +25,10 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     quota: QuotaEnforcer | None = None
     scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
     """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
+    servers: Callable[[str, WorkloadKinds, float], tuple[Server, ...] | None] = (
+        lambda _namespace, _kinds, _deadline: None
+    )
+    """Returns the servers of a namespace, None if they cannot be read by the deadline."""
     check_document: Callable[[AdmissionRequest, datetime], list[Finding]] | None = None
     """Returns what there is to say about a document of our own."""
     controller: str = ""

@@ -11,7 +11,14 @@ from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
 from webhook.evaluation.decision import DeadlineExceeded
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.kinds import CLAIM, CLAIM_TEMPLATE, LIMIT_RANGE, POD, RESOURCE_QUOTA
+from webhook.evaluation.kinds import (
+    CLAIM,
+    CLAIM_TEMPLATE,
+    DISRUPTION_BUDGET,
+    LIMIT_RANGE,
+    POD,
+    RESOURCE_QUOTA,
+)
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.audit import Recorder
@@ -20,7 +27,12 @@ from webhook.serving.handler import Handler, Review, ReviewResult, UnreadableObj
 from webhook.serving.review_claims import review_changed_claim, review_claim
 from webhook.serving.review_documents import review_document
 from webhook.serving.review_pods import restore_pod, review_pod
-from webhook.serving.review_workloads import review_autoscaler, review_for_warnings, review_templates
+from webhook.serving.review_workloads import (
+    review_autoscaler,
+    review_budget,
+    review_for_warnings,
+    review_templates,
+)
 from webhook.workloads.autoscalers import AUTOSCALERS
 
 
@@ -86,6 +98,8 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM_TEMPLATE, "CREATE"): review_for_warnings,
     (*RESOURCE_QUOTA, "CREATE"): review_for_warnings,
     (*RESOURCE_QUOTA, "UPDATE"): review_for_warnings,
+    (*DISRUPTION_BUDGET, "CREATE"): review_budget,
+    (*DISRUPTION_BUDGET, "UPDATE"): review_budget,
     (*LIMIT_RANGE, "CREATE"): review_for_warnings,
     (*LIMIT_RANGE, "UPDATE"): review_for_warnings,
     **{(*kind, operation): review_autoscaler for kind in AUTOSCALERS for operation in ("CREATE", "UPDATE")},

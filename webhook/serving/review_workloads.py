@@ -5,7 +5,9 @@ from itertools import chain
 import msgspec
 
 from policies.policy import TemplateMode
-from webhook.evaluation.decision import DeadlineExceeded
+from policies.rule import Mode
+from policies.rules.disruption import DisruptionBudget, check_budget
+from webhook.evaluation.decision import DeadlineExceeded, Decision
 from webhook.evaluation.workloads import evaluate_autoscaler, evaluate_workload
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, subject_of
@@ -59,6 +61,29 @@ def review_autoscaler(review: Review) -> ReviewResult:
     except (msgspec.ValidationError, DeadlineExceeded, RecursionError):
         return allow(review)
     return advised(request, [decision])
+
+
+class _Budget(msgspec.Struct, frozen=True):
+    spec: DisruptionBudget = DisruptionBudget()
+
+
+def review_budget(review: Review) -> ReviewResult:
+    """Warn of a PodDisruptionBudget that lets no pod be evicted. Only of one that may, the servers of its namespace are read."""
+    request, evaluator = review.request, review.evaluator
+    try:
+        budget = msgspec.json.decode(review.document(request.object), type=_Budget).spec
+    except (msgspec.ValidationError, DeadlineExceeded):
+        return allow(review)
+    configuration = evaluator.configuration
+    servers = None
+    if budget.may_keep_all:
+        kinds = configuration.workload_kinds
+        servers = review.cluster.servers(request.namespace, kinds, evaluator.deadline)
+    if not servers:
+        return allow(review)
+    # Its pods may be made later.
+    findings = check_budget(budget, servers, configuration.resource_mapping, are_all=False)
+    return advised(request, [Decision.of_findings(review.policy(), findings, Mode.WARN)])
 
 
 def review_for_warnings(review: Review) -> ReviewResult:

@@ -49,7 +49,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: str = ""
     pods: Sequence[EvaluatedPod] = ()
-    workload_findings: tuple[Violation, ...] = ()
+    workload_findings: Sequence[Violation] = ()
     unreadable: str = ""
     """Why it cannot be read, "" if it can."""
 

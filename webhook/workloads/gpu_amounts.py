@@ -1,4 +1,4 @@
-"""Finds the GPUs that an object names: amounts of resources, names of resources, and amounts of keys such as gpus or gpuCount."""
+"""Finds the GPUs that an object names: amounts and names of resources, claims (DRA), and amounts of keys such as gpuCount."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -65,13 +65,16 @@ _LINE = re.compile(
     r"""(\d[\w.]{0,20}|\{\{|\$\{)"""
 )
 """A key with an amount in a text that is YAML or JSON."""
+_CLAIM = frozenset({"resourceClaimName", "resourceClaimTemplateName"})
+_CLAIM_LINE = re.compile(r"resourceClaim(Template)?Name[\"']?[ \t]{0,9}:[ \t]{0,9}[\"']?[\w{$]")
+"""The same of a claim (DRA) of a pod."""
 
 
 class Form(Enum):
     """How GPUs are named."""
 
     RESOURCE = "resource"
-    """The key is the name of a resource, as in the resources of a container."""
+    """The key is the name of a resource, as in the resources of a container, or names a claim."""
     KEY = "key"
     """The key says that its amount is one of GPUs. Some fields only repeat what the pods request."""
     NAME = "name"
@@ -98,6 +101,8 @@ def gpu_amounts(
             lines = _LINE.findall(value) if characters >= 0 else ()
             forms = {names.form((*at, key), amount) for key, amount in lines}
             form = next((each for each in Form if each in forms), None)
+            if characters >= 0 and _CLAIM_LINE.search(value):
+                form = Form.RESOURCE
         else:
             form = None if isinstance(value, list) else names.form(*_parameter(at, value))
         if form is not None:
@@ -115,6 +120,8 @@ class _Names:
     def form(self, at: Parts, value: Any) -> Form | None:
         """Return how the value names GPUs, if it does."""
         key = str(at[-1]) if at else ""
+        if key in _CLAIM and value and isinstance(value, str):
+            return Form.RESOURCE
         name = key.removeprefix(REQUESTS).removeprefix(LIMITS)
         if "/" in name and _is_positive(value):
             return Form.RESOURCE if self._is_gpu(name) else None

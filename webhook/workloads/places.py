@@ -56,6 +56,9 @@ class PodPlace(msgspec.Struct, frozen=True):
     owner: Owner = NO_OWNER
     """The object that has the pod, by the table of kinds: of an object in another, the inner one."""
 
+    is_countless: bool = False
+    """Whether its GPUs are named one by one, so that no field has an amount."""
+
     @classmethod
     def of_pod(cls, data: dict[str, Any] | None = None) -> Self:
         """Return the place of a pod that is an object itself."""
@@ -77,6 +80,13 @@ class PodPlace(msgspec.Struct, frozen=True):
     def path_in_object(self, path: str) -> str:
         """Translate a field path in the pod to a field path in the object."""
         return field_path(self.parts_in_object(path_parts(path)))
+
+    def path_of_edit(self, path: str) -> str:
+        """Return the same of a field to edit; "" if the object does not have it."""
+        parts = path_parts(path)
+        has_field = any(parts[:length] in self.origins for length in range(len(parts) + 1))
+        is_amount = self.is_countless and parts[-2:-1] in {("limits",), ("requests",)}
+        return self.path_in_object(path) if has_field and not is_amount else ""
 
     def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> Any:
         """Return the object with its pod replaced by `pod`; unchanged if the pod is partial."""
@@ -173,7 +183,8 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
                 if pod_path.form is PodForm.AMOUNTS:
                     amount_paths.append(at)
                 owner = owner_of_template(workload_kind, pod_path, data, at)
-                yield PodPlace(at, *made, pod_path.is_partial, count, owner)
+                is_countless = bool(pod_path.gpus) and not any(gpu.quantity for gpu in pod_path.gpus)
+                yield PodPlace(at, *made, pod_path.is_partial, count, owner, is_countless)
 
 
 def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Iterator[PodPlace | Problem]:
@@ -203,7 +214,9 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
             path = field_path((*at, *path_parts(owner.deadline_path)))
             owner = msgspec.structs.replace(owner, deadline_path=path)
         count = _times(outer, place.count)
-        inner_place = PodPlace((*at, *place.at), place.data, origins, place.is_partial, count, owner)
+        inner_place = msgspec.structs.replace(
+            place, at=(*at, *place.at), origins=origins, count=count, owner=owner
+        )
         yield _place_without_parameters(inner_place)
 
 

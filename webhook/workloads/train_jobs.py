@@ -8,7 +8,7 @@ from typing import Any
 
 from policies.pods.field_paths import path_parts, value_at, with_value
 
-TRAINER = "trainer.kubeflow.org"
+TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
 CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _NODE, _ANCESTOR = "node", "trainer.kubeflow.org/trainjob-ancestor-step"
 _JOBS, _CONTAINERS = "spec.template.spec.replicatedJobs", "template.spec.template.spec.containers"

@@ -20,7 +20,7 @@ from policies.finding import (
     truncate,
 )
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.field_paths import Parts, field_path, value_at
+from policies.pods.field_paths import Parts, field_path, path_parts, value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.pod import Container, Pod, PodSpec, ResourceList
 from policies.quota.spec import resource_quota_findings
@@ -132,7 +132,10 @@ def _unread(
         if isinstance(value_at(data, place.at), str):
             containers.add(place.at)
         containers |= {place.parts_in_object(at) for at in own}
-        read |= {place.parts_in_object((*at, "resources")) for at in own}
+        located = (place.path_of_edit(field_path((*at, "resources"))) for at in own)
+        read |= {path_parts(path) for path in located if path}
+        if claims := place.path_of_edit("spec.resourceClaims"):
+            read.add(path_parts(claims))
         read |= {at for inner, at in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}}
     for path in (*row.quotas, *row.repeats) if row else ():
         read |= {at for at, _ in values(data, steps(path))}

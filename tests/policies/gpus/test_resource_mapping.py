@@ -96,6 +96,13 @@ NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at
         {"fractionSchedulers": ["kai-scheduler", "default-scheduler", ""]},
         [f"fractionSchedulers[1]: {NO_SCHEDULER}", f"fractionSchedulers[2]: {NO_SCHEDULER}"],
     ),
+    other_schedulers_that_are_none=(
+        {"otherSchedulers": [{"schedulerName": "default-scheduler", "annotationPrefixes": [""]}]},
+        [
+            f"otherSchedulers[0].schedulerName: {NO_SCHEDULER}",
+            "otherSchedulers[0].annotationPrefixes: must be beginnings such as example.com/gpu-",
+        ],
+    ),
     no_name=({"deviceClasses": [{"pattern": "GPU"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),
     two_stars=({"deviceClasses": [{"pattern": "*.*"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),
     stars_of_a_resource=(

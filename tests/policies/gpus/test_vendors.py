@@ -18,7 +18,6 @@ OF_ONE_VENDOR = {
     "policies/gpus/near_names.py": "a name that Kubernetes itself once had",
     "policies/placement/hardware.py": "annotations of HAMi",
     "policies/rules/cuda_version.py": "a rule about NVIDIA's driver",
-    "webhook/workloads/models.py": "the resources that LLMKube takes for its own names of vendors",
 }
 
 

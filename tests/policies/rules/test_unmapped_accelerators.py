@@ -5,10 +5,17 @@ from typing import Any
 import pytest
 
 from policies.finding import Edit, Severity
-from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.gpus.resource_mapping import (
+    Measure,
+    OtherScheduler,
+    ResourceMapping,
+    ResourceMappingSpec,
+    ResourcePattern,
+)
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.pods.patch import PodPatch
+from policies.registry import RULES, fingerprints
 from policies.rules.gpu_isolation import GPUIsolationOptions, check, mutate
 from tests.builders import JSON, container, context, gpu_container, pod, view
 from tests.cases import cases
@@ -141,6 +148,19 @@ FUSED: JSON = {"annotations": {"tensor-fusion.ai/gpu-count": "1"}}
 )  # fmt: skip
 def test_gpus_that_another_scheduler_or_cloud_gives(document: JSON, want: bool) -> None:
     assert is_hidden(document) is want
+
+
+def test_another_scheduler_is_data_and_changes_no_demand() -> None:
+    other = OtherScheduler(scheduler_name="vram-scheduler", annotation_prefixes=("example.com/vram-",))
+    mapping = ResourceMapping((*BUILT_IN.specs, ResourceMappingSpec(other_schedulers=(other,))))
+    document = pod(container(), annotations={"example.com/vram-gib": "8"}, schedulerName="vram-scheduler")
+
+    [found] = check(view(document), GPUIsolationOptions(), context(resource_mapping=mapping))
+    assert found.message == (
+        "gets GPUs from vram-scheduler: no quota counts them, and no rule but this one reads them"
+    )
+    assert fingerprints(RULES, mapping).read(view(document).annotations) == view(document).annotations
+    assert b"chedulers" not in ResourceMapping((ResourceMappingSpec(other_schedulers=(other,)),)).document
 
 
 def test_gpus_of_another_scheduler_are_not_counted() -> None:

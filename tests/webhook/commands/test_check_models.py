@@ -27,8 +27,8 @@ metadata: {name: default, namespace: ml}
 spec: {hard: {gpus: 4}}
 """
 UNKNOWN = (
-    'spec.modelRef = "llama": check it together with the Model; names a Model that is neither here nor in the cluster: its '
-    "GPUs are not known [workloads]"
+    'spec.modelRef = "llama": apply the Model first, or check both together; names a Model that is not known here, nor are its '
+    "GPUs [workloads]"
 )
 
 
@@ -40,6 +40,7 @@ UNKNOWN = (
         (MODEL % "enabled: true", SERVICE % ", resources: {gpu: 2}", QUOTA),
         ["6"],
     ),
+    of_its_vendor=((MODEL % "count: 2, vendor: amd", SERVICE % "", QUOTA), ["6"]),
     without_any=((MODEL % "enabled: true", SERVICE % "", QUOTA), []),
 )
 def test_the_gpus_of_the_pods(documents: tuple[str, ...], want: list[str]) -> None:

@@ -101,6 +101,7 @@ def test_text_shows_all_that_a_resource_mapping_adds(tmp_path: Path) -> None:
         "deviceClasses": [{"pattern": "cards.example.com"}, {"pattern": "nic.*", "measure": "nothing"}],
         "unknownDeviceClasses": "deny",
         "fractionSchedulers": ["kai-scheduler"],
+        "otherSchedulers": [{"schedulerName": "vram-scheduler", "annotationPrefixes": ["example.com/vram-"]}],
         "workloadKinds": [{"group": "example.com", "kind": "TrainingJob"}, {"group": "", "kind": "Batch"}],
     }
     for name, spec in (("all", fields), ("none", {})):
@@ -111,8 +112,9 @@ def test_text_shows_all_that_a_resource_mapping_adds(tmp_path: Path) -> None:
 
     assert (
         "resource mapping all (all.yaml:1) adds device class cards.example.com (devices), device class nic.* (nothing), "
-        "unknown device classes (deny), fraction scheduler kai-scheduler, workload kind TrainingJob (example.com), "
-        "workload kind Batch (core) resource mapping none (none.yaml:1) adds nothing valid, version "
+        "unknown device classes (deny), fraction scheduler kai-scheduler, scheduler vram-scheduler, "
+        "workload kind TrainingJob (example.com), workload kind Batch (core) resource mapping none "
+        "(none.yaml:1) adds nothing valid, version "
     ) in shown
 
 
@@ -194,6 +196,7 @@ def test_json(directory: str) -> None:
             "resources": [{"pattern": "example.com/card", "measure": "devices"}],
             "fractionAnnotations": [{"key": "example.com/part", "measure": "fraction"}],
             "fractionSchedulers": [],
+            "otherSchedulers": [],
             "deviceClasses": [],
             "unknownDeviceClasses": None,
             "workloadKinds": [{"group": "example.com", "kind": "Job", "pods": [{"path": "spec.template"}]}],

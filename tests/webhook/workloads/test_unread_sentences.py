@@ -3,7 +3,6 @@
 from tests.builders import JSON
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.models import unknown_model
 from webhook.workloads.unread import unread_gpus
 
 BUILT_IN = load_directory(None)
@@ -31,10 +30,3 @@ def test_gpus_that_are_not_read(group: str, kind: str, spec: JSON, want: str) ->
     (found,) = unread_gpus(group, kind, data, (), BUILT_IN.resource_mapping, BUILT_IN.workload_kinds)
 
     assert found.sentence() == want
-
-
-def test_a_model_that_is_not_known() -> None:
-    assert unknown_model({"spec": {"modelRef": "llama"}}).sentence() == (
-        'spec.modelRef = "llama": check it together with the Model; names a Model that is neither here nor in the cluster: its '
-        "GPUs are not known [workloads]"
-    )

@@ -36,19 +36,22 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import ADVISED, CLAIM, DISRUPTION_BUDGET, VALIDATED_ITSELF
-from webhook.evaluation.workloads import EvaluatedPod, as_workload, evaluate_autoscaler, given, templates_of
+from webhook.evaluation.workloads import (
+    EvaluatedPod,
+    as_workload,
+    evaluate_autoscaler,
+    given,
+    templates_of,
+    with_referred,
+)
 from webhook.tools.check import run_context
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.tools.check.run_budgets import budget_findings
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
-from webhook.workloads.models import MODEL, SERVICE, model_of, unknown_model, with_model
 from webhook.workloads.places import workload_pods
-from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAINER, runtime_of, with_runtime
+from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAIN_JOB, runtime_of, with_runtime
 from webhook.workloads.unread import misplaced_fields, misplaced_gpus, quota_findings, unread_gpus
-
-_REFERRING = {(TRAINER, "TrainJob"): (runtime_of, with_runtime), SERVICE: (model_of, with_model)}
-"""Kinds of which an object gets numbers from another one: what says kind and name of that one, and what completes the object."""
 
 
 class ManifestVerdict(Enum):
@@ -161,6 +164,7 @@ class Run:
                 named_nodes=lambda: index,
                 claims=lambda name: claims[name] if name in claims else claim(name),
                 budgets=run_context.budgets_of(manifests, cluster),
+                referred=self._referred,
                 config_maps=run_context.config_maps(manifests),
                 limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
@@ -169,10 +173,9 @@ class Run:
             manifests, cache.configuration, cluster, self._by.facts.labels_of
         )
         self._teams = run_context.teams_in(manifests)
-        self._referred_to = {
-            (each.kind, "" if each.kind == CLUSTER_RUNTIME else each.namespace, each.name): each.data
+        self._named = {
+            (each.group_kind, "" if each.kind == CLUSTER_RUNTIME else each.namespace, each.name): each.data
             for each in manifests
-            if each.group in {TRAINER, SERVICE[0]}
         }
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *run_context.Key], Workload] = {}
@@ -221,7 +224,8 @@ class Run:
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         stored = self._stored(manifest, quota)
-        data, evaluated, runtime = self._with_referred(manifest, pods, policy)
+        data, evaluated, unknown = with_referred(self._by, policy, kind, manifest.data, tuple(pods))
+        data, evaluated, runtime = self._with_runtime(manifest, data, evaluated, policy)
         workload = self._workload(manifest, data, evaluated, target, stored or {})
         by = replace(self._by, quota_of=lambda _namespace: quota)
         decision = None if target else self._autoscaler(manifest, policy, by)
@@ -238,8 +242,7 @@ class Run:
         if workload_kind is not None:
             quotas = quota_findings(workload_kind, manifest.data, configuration.resource_mapping)
             decisions.append(Decision.of_findings(policy, quotas, Mode.WARN))
-        if kind == SERVICE and model_of(manifest.data)[1] and self._referred(manifest) is None:
-            decisions.append(Decision.of_findings(policy, [unknown_model(manifest.data)], Mode.WARN))
+        decisions.append(Decision.of_findings(policy, unknown, Mode.WARN))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
@@ -286,31 +289,28 @@ class Run:
             by, policy, manifest.group_kind, manifest.data, scales, stored, is_update=False
         )
 
-    def _with_referred(
-        self, manifest: Manifest, pods: Iterable[EvaluatedPod], policy: EffectivePolicy
-    ) -> tuple[Any, Iterable[EvaluatedPod], str]:
-        """Return an object and its pods with what the object says to which it refers, and the name of that one."""
-        referred = self._referred(manifest)
-        if referred is None:
-            return manifest.data, pods, ""
-        of, completed = _REFERRING[manifest.group_kind]
-        with suppress(msgspec.ValidationError):  # said of that object itself
-            data = completed(manifest.data, referred)
-            name = " ".join(of(manifest.data))
-            return data, templates_of(self._by.trial(), policy, manifest.group_kind, data), name
-        return manifest.data, pods, ""
+    def _with_runtime(
+        self, manifest: Manifest, data: Any, pods: Sequence[EvaluatedPod], policy: EffectivePolicy
+    ) -> tuple[Any, Sequence[EvaluatedPod], str]:
+        """Return a TrainJob and its pods with what its runtime among the documents says, and the name of that one."""
+        if manifest.group_kind == TRAIN_JOB:
+            kind, name = runtime_of(data)
+            namespace = "" if kind == CLUSTER_RUNTIME else manifest.namespace
+            runtime = self._named.get(((manifest.group, kind), namespace, name))
+            with suppress(msgspec.ValidationError):  # said of the runtime itself
+                whole = None if runtime is None else with_runtime(data, runtime)
+                if whole is not None:
+                    return (
+                        whole,
+                        templates_of(self._by.trial(), policy, manifest.group_kind, whole),
+                        f"{kind} {name}",
+                    )
+        return data, pods, ""
 
-    def _referred(self, manifest: Manifest) -> Any:
-        """Return the runtime of a TrainJob among the documents, or the Model of an InferenceService, also of the cluster."""
-        if manifest.group_kind not in _REFERRING:
-            return None
-        of, _ = _REFERRING[manifest.group_kind]
-        kind, name = of(manifest.data)
-        namespace = "" if kind == CLUSTER_RUNTIME else manifest.namespace
-        found = self._referred_to.get((kind, namespace, name))
-        if found is None and kind == MODEL and self._cluster is not None:
-            return self._cluster.stored(manifest.group, kind, namespace, name)
-        return found
+    def _referred(self, namespace: str, api_version: str, kind: str, name: str) -> Any:
+        key = api_version.rpartition("/")[0], kind
+        found = self._named.get((key, namespace, name))
+        return self._cluster.stored(*key, namespace, name) if found is None and self._cluster else found
 
     def _workload(
         self,
@@ -362,7 +362,10 @@ class Run:
                 ]
             if not is_reviewed(pod, self._configuration.resource_mapping):
                 decisions = [unreviewed(decision, pod) for decision in decisions]
-            located = (_as_known(decision.located(place.path_in_object), quota) for decision in decisions)
+            located = (
+                _as_known(decision.located(place.path_in_object, place.path_of_edit), quota)
+                for decision in decisions
+            )
             yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 

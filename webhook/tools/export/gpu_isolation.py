@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from policies.finding import Severity
 from policies.gpus import exposure
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.gpus.unmapped import ACCELERATOR, NO_AMOUNTS, OTHER_SCHEDULERS, VIRTUAL_NODE
+from policies.gpus.unmapped import ACCELERATOR, NO_AMOUNTS, VIRTUAL_NODE
 from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
@@ -44,7 +44,7 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
     yield Fragment(
         part="gpu-isolation.void",
         description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
-        conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK, _NO_OTHER_GPUS),
+        conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK, _no_other_gpus(resource_mapping)),
         variables=(
             *having_gpus,
             _unmapped(resource_mapping),
@@ -200,17 +200,18 @@ _NOT_OF_THE_GPU_STACK: Named = (
     {cel.texts(exposure.GPU_STACK_PATHS)}.exists(prefix, p.startsWith(prefix))))""",
 )
 
-_SERVED = " ||\n".join(
-    f"{POD}.spec.?schedulerName.orValue('') == {cel.text(scheduler)} && {POD}.spec.?nodeName.orValue('') == '' &&\n"
-    f"  {POD}.metadata.?annotations.orValue({{}}).exists(key, value, !(value in {cel.texts(NO_AMOUNTS)}) &&\n"
-    f"    {cel.texts(prefixes)}.exists(prefix, key.startsWith(prefix)))"
-    for scheduler, prefixes in OTHER_SCHEDULERS.items()
-)
-_NO_OTHER_GPUS: Named = (
-    "no-other-gpus",
-    f"!({POD}.spec.?nodeSelector[?{cel.text(VIRTUAL_NODE[0])}] == optional.of({cel.text(VIRTUAL_NODE[1])}) ||\n"
-    f"{_SERVED})",
-)
+
+def _no_other_gpus(resource_mapping: ResourceMapping) -> Named:
+    key, value = map(cel.text, VIRTUAL_NODE)
+    served = (
+        f"{POD}.spec.?schedulerName.orValue('') == {cel.text(scheduler)} && {POD}.spec.?nodeName.orValue('') == '' &&\n"
+        f"  {POD}.metadata.?annotations.orValue({{}}).exists(key, value, !(value in {cel.texts(NO_AMOUNTS)}) &&\n"
+        f"    {cel.texts(prefixes)}.exists(prefix, key.startsWith(prefix)))"
+        for scheduler, prefixes in resource_mapping.other_schedulers.items()
+    )
+    is_virtual = f"{POD}.spec.?nodeSelector[?{key}] == optional.of({value})"
+    reasons = " ||\n".join((is_virtual, *served))
+    return "no-other-gpus", f"!({reasons})"
 
 
 def _view_findings(containers: str) -> str:

@@ -3,11 +3,15 @@
 Objects are dropped once evaluated: memory grows with the number of owners, namespaces, and pods with claims, not with all pods.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,18 +28,21 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.team_spec import Teams
 from policies.registry import RULES
 from policies.rule import Mode
+from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_budget
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA_LIST, ApiClient
+from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.cluster.node_informer import NODES
-from webhook.cluster.objects import decode_metadata, decode_owned, timestamp
+from webhook.cluster.objects import PartialObject, decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
+from webhook.evaluation.decision import Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
+from webhook.evaluation.kinds import DISRUPTION_BUDGET
 from webhook.quota.counted_records import PODS, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
@@ -52,6 +59,8 @@ from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.why.discovery import ServedKinds
+from webhook.workloads.references import read_reference
+from webhook.workloads.servers import server_of
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
@@ -61,6 +70,16 @@ JOB = ("batch", "Job")
 
 HeldByClaim = dict[tuple[str, str], Vector]
 """The demand of pods with a claim for extended resources, by uid and name of that claim."""
+
+
+class _BudgetStatus(msgspec.Struct, frozen=True, rename="camel"):
+    expected_pods: int = 0
+    observed_generation: int = -1
+
+
+class _StoredBudget(PartialObject, frozen=True):
+    spec: DisruptionBudget = DisruptionBudget()
+    status: _BudgetStatus = _BudgetStatus()
 
 
 class ClusterFacts:
@@ -117,10 +136,15 @@ class ClusterFacts:
                 nodes=lambda: facts,
                 named_nodes=lambda: index,
                 claims=self.claims.get,
+                referred=cache(self._referred),
                 limits_of=lambda namespace: None if limits is None else limits.get(namespace, NO_LIMITS),
             ),
             quota_of=self._quota_of(configuration),
         )
+
+    def _referred(self, namespace: str, api_version: str, kind: str, name: str) -> Any:
+        read = partial(read_reference, self._api, namespace, api_version, kind, name)
+        return read(monotonic() + REVIEW_READ_SECONDS)
 
     def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
         if self.quotas is None:
@@ -228,13 +252,16 @@ class Scan:
     def _evaluated(self, configuration: Configuration) -> Tally:
         """Evaluate everything, workloads first."""
         tally, evaluator = Tally(), self._facts.evaluator(configuration, self._now)
-        self._evaluate_workloads(tally, evaluator)
+        servers = self._evaluate_workloads(tally, evaluator)
+        self._evaluate_budgets(tally, evaluator, servers)
         held = self._evaluate_pods(tally, evaluator)
         self._count_claims(tally, configuration, held)
         return tally
 
-    def _evaluate_workloads(self, tally: Tally, evaluator: Evaluator) -> None:
+    def _evaluate_workloads(self, tally: Tally, evaluator: Evaluator) -> Mapping[str, Sequence[Server]]:
+        """Return the servers by namespace."""
         kinds = evaluator.configuration.workload_kinds
+        servers = defaultdict[str, list[Server]](list)
         for (group, kind), row in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
             if served is None or row.has_no_gpus:
@@ -249,8 +276,33 @@ class Scan:
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
                 elif (group, kind) != JOB or not has_ended(raw):
                     tally.add_workload(evaluate(group, kind, namespace, raw, evaluator))
+                    if (group, kind) in SERVERS:
+                        with suppress(msgspec.ValidationError):  # unreadable, as the tally says
+                            servers[namespace].append(server_of(kinds, (group, kind), namespace, raw))
 
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
+        return servers
+
+    def _evaluate_budgets(
+        self, tally: Tally, evaluator: Evaluator, servers: Mapping[str, Sequence[Server]]
+    ) -> None:
+        """Add what there is to say of PodDisruptionBudgets where servers are. Their status says whether they select no pod."""
+        served = self._served.of_reference("policy/v1", DISRUPTION_BUDGET[1])
+        if served is None or not servers:
+            return
+        mapping = evaluator.configuration.resource_mapping
+
+        def read(raw: msgspec.Raw) -> None:
+            with suppress(msgspec.ValidationError):
+                stored = msgspec.json.decode(raw, type=_StoredBudget)
+                namespace, name = stored.metadata.namespace, stored.metadata.name
+                is_current = stored.status.observed_generation == stored.metadata.generation
+                are_all = is_current and stored.status.expected_pods == 0
+                findings = check_budget(stored.spec, servers.get(namespace, ()), mapping, are_all=are_all)
+                decision = Decision.of_findings(evaluator.policy(namespace), findings, Mode.WARN)
+                tally.add_findings(*DISRUPTION_BUDGET, namespace, name, decision.violations)
+
+        self._list(f"{served.plural}.policy", served.resource.path(self._namespace), read)
 
     def _evaluate_pods(self, tally: Tally, evaluator: Evaluator) -> HeldByClaim:
         configuration = evaluator.configuration

@@ -1,7 +1,7 @@
 """Adds evaluations up: counts of everything, and the first thousand findings and changes by owner."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -9,7 +9,7 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
-from webhook.evaluation.decision import Outcome
+from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
 from webhook.tools.stored_objects import Evaluation, StoredObjectVerdict
 
@@ -58,6 +58,15 @@ class Tally:
         self.workloads += 1
         self.workload_effects.update({effect for _, effect in _by_rule(evaluation)})
         self._add(evaluation, f"{evaluation.kind}/{evaluation.name}", is_pod=False)
+
+    def add_findings(
+        self, group: str, kind: str, namespace: str, name: str, violations: Sequence[Violation]
+    ) -> None:
+        """Add what there is to say of an object that makes no pods."""
+        made = Evaluation(
+            group=group, kind=kind, namespace=namespace, name=name, workload_findings=violations
+        )
+        self._add(made, f"{kind}/{name}", is_pod=False)
 
     def add_owner(self, namespace: str, made: str, owner: str) -> None:
         """Remember who made a workload: pods are listed under their highest controller."""

@@ -256,8 +256,9 @@ class _Case:
         denials = (one.finding for one in decision.violations if one.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
         said = (one for one in denials if not evaluated.is_refused or one.reason in OUTLOOKS)
-        path_of = evaluated.place.path_in_object
-        return next((replace(one.at(path_of), path=one.path) for one in said), None)
+        place = evaluated.place
+        located = (replace(one.at(place.path_in_object, place.path_of_edit), path=one.path) for one in said)
+        return next(located, None)
 
     @cached_property
     def _node_facts(self) -> NodeFacts | None:

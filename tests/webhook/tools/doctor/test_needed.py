@@ -26,11 +26,12 @@ OF_THE_WEBHOOK = {
     "limitranges": "list watch",
     "nodepools.karpenter.sh": "list",
     "replicationcontrollers": "get",
-    "deployments.apps": "get",
+    "deployments.apps": "get list",
     "replicasets.apps": "get",
-    "statefulsets.apps": "get",
+    "statefulsets.apps": "get list",
     "rollouts.argoproj.io": "get",
     "leaderworkersets.leaderworkerset.x-k8s.io": "get",
+    "models.example.com": "get",
     "configmaps/gpu-admission-catalogues -n gpu-admission": "get",
     "leases.coordination.k8s.io/gpu-admission-controller -n gpu-admission": "get",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io/zz-gpu-admission": READING,
@@ -72,7 +73,9 @@ def by_object(permissions: Iterable[Permission]) -> dict[str, str]:
 
 
 def test_what_both_accounts_need() -> None:
-    found = needed(Names(), karpenter=True, cert_manager=False, autoscalers=True)
+    found = needed(
+        Names(), karpenter=True, cert_manager=False, autoscalers=True, referred=[("example.com", "models")]
+    )
 
     assert {account: by_object(permissions) for account, permissions in found.items()} == {
         "gpu-admission-webhook": {**OF_BOTH, **OF_THE_WEBHOOK},

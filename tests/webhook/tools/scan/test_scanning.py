@@ -223,3 +223,54 @@ def test_the_documents_of_the_cluster_are_those_that_are_tried(tmp_path: Path) -
         found = scan.report(with_trial=False)
 
     assert found.source == "the cluster's documents"
+
+
+def served(group: str, **kinds: str) -> dict[str, Any]:
+    resources = [
+        {"resource": plural, "responseKind": {"kind": kind}, "scope": "Namespaced"}
+        for kind, plural in kinds.items()
+    ]
+    return {"metadata": {"name": group}, "versions": [{"version": "v1", "resources": resources}]}
+
+
+def budget(app: str, *, expected: int = 2, seen: int = 1, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "a", "namespace": "ml", "generation": 1},
+        "spec": {"selector": {"matchLabels": {"app": app}}, **spec},
+        "status": {"expectedPods": expected, "observedGeneration": seen},
+    }
+
+
+TEMPLATE = {"metadata": {"labels": {"app": "chat"}}, "spec": {"containers": [gpu_container("1")]}}
+SERVER = {"metadata": {"name": "chat", "namespace": "ml"}, "spec": {"replicas": 2, "template": TEMPLATE}}
+BROKEN = {"metadata": {"name": "b", "namespace": "ml"}, "spec": {"template": {"spec": 1}}}
+
+
+@cases(
+    ("stored", "want"),
+    none_may_go=(budget("chat", maxUnavailable=0), "spec.maxUnavailable"),
+    one_may_go=(budget("chat", maxUnavailable=1), None),
+    it_selects_none=(budget("web", expected=0, maxUnavailable=1), "spec.selector"),
+    it_selects_pods_of_something_else=(budget("web", maxUnavailable=1), None),
+    it_was_changed_since=(budget("web", expected=0, seen=0, maxUnavailable=1), None),
+    unreadable=(budget("chat", maxUnavailable=[]), None),
+)
+def test_budgets_beside_servers(tmp_path: Path, stored: dict[str, Any], want: str | None) -> None:
+    objects: dict[str, Any] = {
+        **LISTED,
+        "/apis": [
+            served("apps", Deployment="deployments"),
+            served("policy", PodDisruptionBudget="poddisruptionbudgets"),
+        ],
+        "/apis/apps/v1/namespaces/ml/deployments": [SERVER, BROKEN],
+        "/apis/policy/v1/namespaces/ml/poddisruptionbudgets": [stored],
+    }
+    with ApiServer(tmp_path, answering(objects)) as server:
+        found = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml").report(
+            with_trial=False
+        )
+
+    said = [each for each in found.problems if each.rule == "disruption"]
+    assert [(each.owner, each.sentence.partition(" ")[0].rstrip(":")) for each in said] == (
+        [("PodDisruptionBudget/a", want)] if want else []
+    )

@@ -7,11 +7,12 @@ from policies.rule import Need
 from webhook.canary.probe import probe
 from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
 from webhook.configuration.cluster_source import PLURALS
-from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.configuration.workload_kinds import WorkloadKind, plural
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Permission, Unknown
 from webhook.workloads.autoscalers import SCALED_RESOURCES
+from webhook.workloads.servers import READ_SERVERS
 
 OLDEST = (1, 35)
 """The oldest version with which gpu-admission is tested (`kubeVersion` of the chart)."""
@@ -99,10 +100,12 @@ def needed(
     cert_manager: bool,
     autoscalers: bool,
     owners: Iterable[WorkloadKind] = (),
+    referred: Iterable[tuple[str, str]] = (),
 ) -> dict[str, list[Permission]]:
     """Return what each ServiceAccount must be allowed to do, for the CRDs that this version installs.
 
-    `owners`: the kinds that the webhook reads where pods name them as their controllers.
+    owners: the kinds that the webhook reads where pods name them as their controllers. referred: API group and resource of
+    those that it reads where workloads name them.
     """
     installed = {name.partition(".")[0] for name in expected_objects().custom_resources}
     ours = [plural for plural in PLURALS.values() if plural in installed]
@@ -131,7 +134,9 @@ def needed(
             *_permissions(READING, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
             *_permissions("list watch", ["limitranges"]),
             *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
-            *(Permission("get", plural, group) for group, plural in SCALED_RESOURCES if autoscalers),
+            *(Permission("get", name, group) for group, name in SCALED_RESOURCES if autoscalers),
+            *(Permission("get", name, group) for group, name in referred if autoscalers),
+            *(_permissions("list", map(plural, READ_SERVERS), "apps") if autoscalers else ()),
             *(Permission("get", owner.plural, owner.group) for owner in owners),
             *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
             *_permissions("get", ["leases"], "coordination.k8s.io", own, names.lease),
@@ -163,13 +168,15 @@ def needed(
 def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
     entries = cluster.webhooks("validatingwebhookconfigurations")
     configuration = cluster.usable_configuration
+    kinds = configuration.workload_kinds.values()
     reads_owners = Need.OWNER in configuration.policies.needs
     permissions_of = needed(
         cluster.names,
         karpenter=cluster.get("/apis/karpenter.sh") is not None,
         cert_manager=has_cert_manager(cluster),
         autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
-        owners=[kind for kind in configuration.workload_kinds.values() if kind.ends_pods and reads_owners],
+        referred=[(each.group, plural(each.refers.kind)) for each in kinds if each.refers],
+        owners=[each for each in kinds if each.ends_pods and reads_owners],
     )
     for account, permissions in permissions_of.items():
         missing = [each.words for each in permissions if not cluster.is_allowed(each, account)]
