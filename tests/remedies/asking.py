@@ -66,9 +66,12 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Aske
             edited = with_edits({"spec": {"rules": situation.rules}}, [(path_parts(path), asked.value)])
             after = replace(situation, rules=edited["spec"]["rules"])
         case "LimitRange", path:
-            taken = TAKEN_OUT.search(finding.ask)
+            taken, named = TAKEN_OUT.search(finding.ask), re.findall(r"LimitRange (\S+)", finding.ask)
             resources = taken[1].split(" and ") if taken else []
-            ranges = [_without(each, path, resources) for each in situation.limit_ranges]
+            ranges = [
+                _without(each, path, resources) if each["metadata"]["name"] in named else each
+                for each in situation.limit_ranges
+            ]
             after = replace(situation, limit_ranges=tuple(ranges))
         case _:
             pass
