@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.finding import (
     LIMIT_RANGE_REFUSES,
-    Asked,
+    ContactEdit,
     Edit,
     Edits,
     Finding,
@@ -97,7 +97,7 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
         path, container, value = last.path, last.place.container.name, str(last.amount)
         finding = _warning(path=path, container=container, value=value, message=_origin(defaults))
         if without_gpus(pod, defaults, limits) is None:
-            yield _asking(finding, [last], limits)
+            yield _with_contact_edits(finding, [last], limits)
         else:
             edits = _edits(defaults)
             yield replace(
@@ -123,8 +123,8 @@ def explained(
         return finding
     finding = replace(finding, message=f"{finding.message}; {_origin(defaults)}")
     if not removes:
-        is_asked = removes is None and all_of_pod and not finding.ask
-        return _asking(finding, own or defaults, limits) if is_asked else finding
+        is_for_contact = removes is None and all_of_pod and not finding.ask_contact
+        return _with_contact_edits(finding, own or defaults, limits) if is_for_contact else finding
     edits = _edits(defaults)
     words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
@@ -150,21 +150,21 @@ def _origin(defaults: Sequence[Default]) -> str:
     )
 
 
-def _asking(finding: Finding, defaults: Sequence[Default], limits: NamespaceLimits) -> Finding:
+def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: NamespaceLimits) -> Finding:
     """Return the finding with the question to take what was given out of all LimitRanges that say anything of it.
 
     Where one gives no longer, another would give, or refuse the pod for it.
     """
     resources = sorted({each.resource for each in defaults})
-    asked: dict[str, list[Asked]] = {}
+    edits: dict[str, list[ContactEdit]] = {}
     for limit_range in limits.limit_ranges:
         for at, item in enumerate(limit_range.items):
             bounds = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
             if any(resource in (amounts or {}) for amounts in bounds for resource in resources):
-                asked.setdefault(limit_range.name, []).append(Asked(LIMIT_RANGE, f"spec.limits[{at}]"))
-    names = " and ".join(f"{LIMIT_RANGE} {name}" for name in asked)
-    asks = (tuple(chain.from_iterable(asked.values())),)
-    return replace(finding, ask=f"to take {' and '.join(resources)} out of {names}", asks=asks)
+                edits.setdefault(limit_range.name, []).append(ContactEdit(LIMIT_RANGE, f"spec.limits[{at}]"))
+    names = " and ".join(f"{LIMIT_RANGE} {name}" for name in edits)
+    words = f"to take {' and '.join(resources)} out of {names}"
+    return replace(finding, ask_contact=words, contact_choices=(tuple(chain.from_iterable(edits.values())),))
 
 
 # ---- what refuses it
@@ -195,8 +195,8 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
         container=place.container.name if place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
         choices=together(*edits),
-        ask=f"to remove {field} from LimitRange {refusal.limit_range}",
-        asks=((Asked(LIMIT_RANGE, field),),),
+        ask_contact=f"to remove {field} from LimitRange {refusal.limit_range}",
+        contact_choices=((ContactEdit(LIMIT_RANGE, field),),),
     )
 
 

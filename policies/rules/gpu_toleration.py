@@ -155,13 +155,13 @@ def _too_few(
     for name, amount in requested.items():
         most = max((dict(state.amounts).get(name, 0) for state in states), default=0)
         if amount > most > 0:
-            asking = [
+            requests = [
                 (each.place, ceil(each.quantity.value))
                 for each in context.resource_mapping.requests(pod)
                 if each.resource.name == name
             ]
-            paths = [place.amount_paths(name) for place, _ in asking]
-            ways = list(ways_to_request(pod, most, asking))
+            paths = [place.amount_paths(name) for place, _ in requests]
+            ways = list(ways_to_request(pod, most, requests))
             is_of_several = any(len(way) > 1 for way in ways)
             yield _warning(
                 path="spec" if is_of_several or not paths else paths[0][0],
@@ -170,7 +170,7 @@ def _too_few(
                     tuple(Edit(path, less) for index, less in way.items() for path in paths[index])
                     for way in ways
                 ),
-                is_example=len(asking) > 1,
+                is_example=len(requests) > 1,
                 remedy=f"request {name}: {most} or less" if is_of_several else "",
             )
             return

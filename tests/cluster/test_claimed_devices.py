@@ -52,10 +52,10 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
             kinds = [(claim(name, namespace), template(name, namespace)) for name in DEVICE_CLASSES]
             for document in (yaml.safe_load(text), *(each for pair in kinds for each in pair)):
                 assert client.apply(document).status == 201
-        gpu = pod("probe", OPEN, resources={"limits": {"nvidia.com/gpu": "1"}})
-        assert eventually(lambda: "nodeSelector" in sent(plane, gpu)[1].get("spec", {})), (
-            "the policy is in force"
-        )
+        limits = {"limits": {"nvidia.com/gpu": "1"}}
+        opened, strict = pod("probe", OPEN, resources=limits), pod("probe", STRICT, resources=limits)
+        assert eventually(lambda: "nodeSelector" in sent(plane, opened)[1].get("spec", {})), OPEN
+        assert eventually(lambda: sent(plane, strict)[0] == 403), STRICT
         yield webhook
     for namespace in (OPEN, STRICT):
         client.delete(f"/apis/gpu-admission.dev/v1alpha1/gpupolicies/{namespace}")

@@ -1,6 +1,6 @@
 """Gangs: pods that must run together, by their PodGroup or by the object that makes them.
 
-A pod says in its metadata where its gang is looked up (`webhook.workloads.gangs`). A gang by PodGroup needs the smallest
+A pod says in its metadata where its gang is looked up (`webhook.workloads.gang_sources`). A gang by PodGroup needs the smallest
 number of members of the PodGroup. Otherwise, the controllers above the pod are read, one after another. The first whose pods
 run together by section `workloadKinds` of a GPUResourceMapping makes the gang, or one above it that starts all of its pods
 together: a JobSet. Pods of kinds that start in stages form no gang.
@@ -22,13 +22,13 @@ from policies.pods.pod import Metadata, OwnerReference, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.limit_ranges import LONGEST_SECONDS, read_limits
+from webhook.cluster.limit_range_informer import LONGEST_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.controller.owners import object_path
+from webhook.controller.recreating_owners import object_path
 from webhook.workloads.counts import is_staged
-from webhook.workloads.gangs import SCHEDULING, GangSource, may_lead_to_gang, starts_together
+from webhook.workloads.gang_sources import SCHEDULING, GangSource, may_lead_to_gang, starts_together
 from webhook.workloads.places import workload_pods
 
 log = logging.getLogger("gpu_admission.controller")
@@ -230,11 +230,11 @@ class Gangs:
         kinds, mapping = configuration.workload_kinds, configuration.resource_mapping
         document = self._read(namespace, source.api_version, source.kind, source.name)
         data, places = workload_pods(kinds, source.group, source.kind, document)
-        asking = [mapping.pod_requests_gpus(pod) for _, pod in places]
-        if not all(asking):  # a LimitRange may give GPUs to the others
+        with_gpus = [mapping.pod_requests_gpus(pod) for _, pod in places]
+        if not all(with_gpus):  # a LimitRange may give GPUs to the others
             limits = read_limits(self._api, namespace, LONGEST_SECONDS) or NO_LIMITS
-            asking = [mapping.pod_requests_gpus(as_admitted(pod, limits)) for _, pod in places]
-        counts = [place.count for (place, _), asks in zip(places, asking, strict=True) if asks]
+            with_gpus = [mapping.pod_requests_gpus(as_admitted(pod, limits)) for _, pod in places]
+        counts = [place.count for (place, _), has_gpus in zip(places, with_gpus, strict=True) if has_gpus]
         controller = decode_owned(document).metadata.controller
         return _Workload(kinds.get(source.type), data, counts, controller)
 

@@ -16,6 +16,8 @@ OUR_GATE = "gpu-admission.dev/quota"
 TEAM = "clustergpuquota."
 _OURS = "/registry/gpu-admission.dev/"
 WARN_SECONDS = 3.0
+DELETED_SECONDS = 4.0
+"""A GPUQuota that was deleted stays in force for five seconds from when the controller hears of it: docs/operate/quota.md."""
 _NEVER = float("inf")
 _DEFAULT_QUEUE = {"order": "StrictFIFO", "preferReplacements": True}
 
@@ -222,6 +224,13 @@ class Facts:
     warned: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """By namespace: from when to when a policy for it alone said `mode: warn`."""
 
+    without_quota: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """By namespace: from when to when its GPUQuota was deleted."""
+
+    def was_unlimited(self, namespace: str) -> bool:
+        """Whether its GPUQuota was deleted for so long that it perhaps was no longer in force."""
+        return any(end - begin > DELETED_SECONDS for begin, end in self.without_quota.get(namespace, ()))
+
     def is_warned(self, namespace: str, at: float) -> bool:
         """Whether the rule did not deny there, or had not for long: its documents take effect within WARN_SECONDS."""
         return any(begin <= at <= end + WARN_SECONDS for begin, end in self.warned.get(namespace, ()))
@@ -310,6 +319,11 @@ class _Reader:
         value = each.event.value
         queue = None if value is None else value["spec"].get("queue", {})
         self.facts.queues.setdefault(path[0], []).append((each.event.revision, queue))
+        spells = self.facts.without_quota.setdefault(path[0], [])
+        if value is None:
+            spells.append((each.at, _NEVER))
+        elif spells and spells[-1][1] == _NEVER:
+            spells[-1] = spells[-1][0], each.at
 
     def _namespace(self, each: Timed, path: list[str]) -> None:
         labels = (each.event.value or {"metadata": {}})["metadata"].get("labels", {})

@@ -345,6 +345,17 @@ def test_a_pod_within_a_guarantee_is_not_denied() -> None:
     assert denials.broken_guarantees(found, [within, beyond], denials.Lookback([])) == [within]
 
 
+@cases(
+    ("steps", "unlimited"),
+    never_deleted=([quota(1, "StrictFIFO")], False),
+    replaced=([quota(1, "StrictFIFO"), gone_from(2, QUOTA), quota(3, "StrictFIFO")], False),
+    made_again_late=([quota(1, "StrictFIFO"), gone_from(2, QUOTA), quota(9, "StrictFIFO")], True),
+    never_made_again=([quota(1, "StrictFIFO"), gone_from(2, QUOTA)], True),
+)
+def test_whose_quota_was_perhaps_not_in_force(steps: list[Step], unlimited: bool) -> None:
+    assert read(*steps).was_unlimited("a") is unlimited
+
+
 def spending(until: int, spent: float) -> JSON:
     said = {"until": until * 1000, "spent": {"gpus": int(spent * amounts.PER_HOUR / 3600)}}
     return {"ledger": json.dumps({**ledger(0), "spending": said})}

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import Asked, Finding
+from policies.finding import ContactEdit, Finding
 from policies.gpus.default_gpus import (
     GPUS_BY_DEFAULT,
     explained,
@@ -186,7 +186,7 @@ TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
     without_them_it_is_denied_likewise=(QUOTA, True, False, f"{LIMITS}: {ORIGIN}"),
     limit_ranges_refuse_it_without_them=(QUOTA, True, None, f"{LIMITS}: {ORIGIN}; {TO_TAKE}"),
     the_denial_asks_already=(
-        replace(QUOTA, ask="to grant one"),
+        replace(QUOTA, ask_contact="to grant one"),
         True,
         None,
         f"{LIMITS}: {ORIGIN}; ask the platform team to grant one",
@@ -223,7 +223,7 @@ def test_a_denial_of_one_of_two_resources_asks_to_take_that_one() -> None:
     asked = []
     for path in (LIMITS, LIMITS.replace("/gpu", "/gpu.shared"), "spec"):
         finding = replace(QUOTA, path=path)
-        asked.append(explained(finding, defaults, limits, all_of_pod=True, removes=None).ask)
+        asked.append(explained(finding, defaults, limits, all_of_pod=True, removes=None).ask_contact)
 
     assert asked == [
         "to take nvidia.com/gpu out of LimitRange gpus",
@@ -239,10 +239,10 @@ def test_whoever_takes_it_out_of_one_takes_it_out_of_all_that_bound_it() -> None
 
     found = explained(QUOTA, defaults, limits, all_of_pod=True, removes=None)
 
-    assert found.ask == (
+    assert found.ask_contact == (
         "to take nvidia.com/gpu out of LimitRange bounds and LimitRange gpus and LimitRange more"
     )
-    assert found.asks == ((Asked("LimitRange", "spec.limits[0]"),) * 3,)
+    assert found.contact_choices == ((ContactEdit("LimitRange", "spec.limits[0]"),) * 3,)
 
 
 EACH_GETS_IT = "each container that requests none gets it, also sidecars and init containers"
