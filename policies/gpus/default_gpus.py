@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -96,7 +97,7 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
         path, container, value = last.path, last.place.container.name, str(last.amount)
         finding = _warning(path=path, container=container, value=value, message=_origin(defaults))
         if without_gpus(pod, defaults, limits) is None:
-            yield _with_contact_edits(finding, [last])
+            yield _with_contact_edits(finding, [last], limits)
         else:
             edits = _edits(defaults)
             yield replace(
@@ -105,7 +106,12 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
 
 
 def explained(
-    finding: Finding, defaults: Sequence[Default], *, all_of_pod: bool, removes: bool | None
+    finding: Finding,
+    defaults: Sequence[Default],
+    limits: NamespaceLimits,
+    *,
+    all_of_pod: bool,
+    removes: bool | None,
 ) -> Finding:
     """Return a denial with the LimitRange that gave the GPUs it is about, and what its author can write.
 
@@ -118,7 +124,7 @@ def explained(
     finding = replace(finding, message=f"{finding.message}; {_origin(defaults)}")
     if not removes:
         is_for_contact = removes is None and all_of_pod and not finding.ask_contact
-        return _with_contact_edits(finding, own or defaults) if is_for_contact else finding
+        return _with_contact_edits(finding, own or defaults, limits) if is_for_contact else finding
     edits = _edits(defaults)
     words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
@@ -144,15 +150,21 @@ def _origin(defaults: Sequence[Default]) -> str:
     )
 
 
-def _with_contact_edits(finding: Finding, defaults: Sequence[Default]) -> Finding:
-    """Return the finding with the question to take all that one LimitRange gave out of it."""
-    first = defaults[0]
-    given = [default for default in defaults if default.limit_range == first.limit_range]
-    resources = " and ".join(sorted({each.resource for each in given}))
-    items = dict.fromkeys(each.item for each in given)
-    edits = tuple(ContactEdit(LIMIT_RANGE, f"spec.limits[{item}]") for item in items)
-    words = f"to take {resources} out of LimitRange {first.limit_range}"
-    return replace(finding, ask_contact=words, contact_choices=(edits,))
+def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: NamespaceLimits) -> Finding:
+    """Return the finding with the question to take what was given out of all LimitRanges that say anything of it.
+
+    Where one gives no longer, another would give, or refuse the pod for it.
+    """
+    resources = sorted({each.resource for each in defaults})
+    edits: dict[str, list[ContactEdit]] = {}
+    for limit_range in limits.limit_ranges:
+        for at, item in enumerate(limit_range.items):
+            bounds = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
+            if any(resource in (amounts or {}) for amounts in bounds for resource in resources):
+                edits.setdefault(limit_range.name, []).append(ContactEdit(LIMIT_RANGE, f"spec.limits[{at}]"))
+    names = " and ".join(f"{LIMIT_RANGE} {name}" for name in edits)
+    words = f"to take {' and '.join(resources)} out of {names}"
+    return replace(finding, ask_contact=words, contact_choices=(tuple(chain.from_iterable(edits.values())),))
 
 
 # ---- what refuses it

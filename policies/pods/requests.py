@@ -4,11 +4,11 @@ The calculation is `PodRequests` of k8s.io/component-helpers v0.37.2 (`resource/
 """
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
-from policies.pods.pod import Container, Pod
+from policies.pods.pod import Container, ContainerPlace, Pod
 
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -44,3 +44,39 @@ def combined(
         for name, amount in each.items():
             total[name] = combine(total[name], amount) if name in total else amount
     return total
+
+
+def ways_to_request(
+    pod: Pod, most: int, requested: Sequence[tuple[ContainerPlace, int]]
+) -> Iterator[dict[int, int]]:
+    """Yield the ways to request at most so many of a resource at one time: new amounts, by position in `requested`.
+
+    First each container that can do it alone; if none can, all together, in proportion. None if a container would get nothing.
+    """
+    amounts = [amount for _, amount in requested]
+
+    def needed(way: Mapping[int, int]) -> Fraction:
+        own = {
+            id(place.container): {"": Fraction(way.get(at, amount))}
+            for at, (place, amount) in enumerate(requested)
+        }
+        return at_one_time(pod, lambda container: own.get(id(container), {}), {}).get("", Fraction(0))
+
+    beyond = int(needed({})) - most
+    alone = [{at: amount - beyond} for at, amount in enumerate(amounts) if amount > beyond]
+    if enough := [way for way in alone if needed(way) <= most]:
+        yield from enough
+        return
+    first = [
+        at
+        for at, (place, _) in enumerate(requested)
+        if place.list_name == "initContainers" and not place.is_sidecar
+    ]
+    way = {at: amount for at, amount in enumerate(amounts) if at not in first}
+    if (beside := sum(way.values())) > most:
+        way = {at: max(amount * most // beside, 1) for at, amount in way.items()}
+        way[max(way, key=lambda at: way[at])] -= max(sum(way.values()) - most, 0)
+    sidecars = sum(amount for at, amount in way.items() if requested[at][0].is_sidecar)
+    way |= {at: min(amounts[at], most - sidecars) for at in first}
+    if min(way.values()) > 0:
+        yield {at: amount for at, amount in way.items() if amount != amounts[at]}

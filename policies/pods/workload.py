@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
+from math import gcd
 from typing import Any
 
 import msgspec
@@ -9,6 +10,18 @@ import msgspec
 from policies.pods.field_paths import value_at
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Metadata, Pod
+
+
+class PodNumber(msgspec.Struct, frozen=True):
+    """The field that states a number of pods: its path in the object, pods for each unit, and the least that has an effect.
+
+    `sets_gang`: it states how many of them run together, too.
+    """
+
+    path: str
+    each: int = 1
+    least: int = 1
+    sets_gang: bool = False
 
 
 class PodCount(msgspec.Struct, frozen=True):
@@ -20,6 +33,16 @@ class PodCount(msgspec.Struct, frozen=True):
     """Number of pods to which the workload may scale. None if it does not scale, or has no limit."""
     gang: int | None = None
     """Pods of this template that must run together. None if each works by itself."""
+    number: PodNumber | None = None
+    """The field by which there can be fewer. None without one, or if an autoscaler may write it."""
+
+    def whole(self, value: int) -> int:
+        """Return the largest value of `number`, up to this one, that has an effect and makes whole gangs; 0 without one."""
+        number, gang = self.number, self.gang or 1
+        if number is None:
+            return 0
+        value -= 0 if number.sets_gang else value % (gang // gcd(gang, number.each))
+        return value if value >= number.least else 0
 
 
 class WorkloadPods(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from policies.placement.pinning import named_nodes
 from policies.pods.conditions import has_ended
 from policies.pods.field_paths import value_at
-from policies.pods.workload import PodCount, Workload
+from policies.pods.workload import PodCount, PodNumber, Workload
 from policies.quota.amounts import (
     CLASSES,
     GPUS,
@@ -92,8 +92,9 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
 
     path: of the pods' template; empty if there are several. key: the dimension. needed: what all `pods` need of it. hard: what is
     granted; of a team, the most that the namespace can have. held: what is used or reserved, maybe more than `hard`. left: the
-    rest. starting: the number of pods that start now. fitting: the number that would in an empty quota. missing: what must be
-    released for all pods to start. team_state: set if the quota of the team is the limit.
+    rest. starting: the number of pods that start now. fewer: by path of the field that states a number of pods, the number by
+    which all fit, 0 if none does: now, and in an empty quota. missing: what must be released for all pods to start. team_state:
+    set if the quota of the team is the limit.
     """
 
     failure: FitFailure
@@ -103,7 +104,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     left: Fraction
     hard: Fraction
     starting: int = 0
-    fitting: int = 0
+    fewer: Mapping[str, tuple[int, int]] = {}
     pods: int = 1
     held: Fraction = NOTHING
     missing: Vector = {}
@@ -135,9 +136,14 @@ def fit_result(
     if worst is None:
         return None
     alike = [each for each in failures if each.failure is worst.failure]
-    starting, fitting = min(each.starting for each in alike), min(each.fitting for each in alike)
-    missing = maximum(each.missing for each in failures)
-    return replace(worst, missing=missing, starting=starting, fitting=fitting)
+    starting, missing = min(each.starting for each in alike), maximum(each.missing for each in failures)
+    written = {
+        each.count.number.path: each.running // each.count.number.each
+        for each in requested
+        if each.count.number
+    }
+    fewer = {field: _least((each.fewer[field] for each in alike), written[field]) for field in worst.fewer}
+    return replace(worst, missing=missing, starting=starting, fewer=fewer)
 
 
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vector]]:
@@ -276,6 +282,7 @@ def _too_large(requested: Sequence[TemplateDemand], hard: Vector) -> FitResult |
                 left=over[0].hard,
                 hard=over[0].hard,
                 pods=sum(count for _, count in pods),
+                fewer=_fewer(pods, hard, hard),
             )
     return None
 
@@ -286,7 +293,7 @@ def _shortage(
     """Return the shortage for these numbers of pods of each template. None if all of them fit."""
     wanted = [(each, pods) for each, pods in wanted if pods]
     needed = total(each.times(pods) for each, pods in wanted)
-    left = {key: max(limit - held.get(key, NOTHING), NOTHING) for key, limit in hard.items()}
+    left = _without(hard, held)
     over = [key for key in left if needed.get(key, NOTHING) > left[key]]
     if not over:
         return None
@@ -300,7 +307,7 @@ def _shortage(
         left=left[key],
         hard=hard[key],
         starting=sum(number for _, number in _fitting(wanted, left)),
-        fitting=sum(number for _, number in _fitting(wanted, hard)),
+        fewer=_fewer(wanted, left, hard),
         pods=sum(pods for _, pods in wanted),
         held=held.get(key, NOTHING),
         missing={key: held.get(key, NOTHING) + needed[key] - hard[key] for key in over},
@@ -319,7 +326,7 @@ def _fitting(
         wanted = [(each, (each.count.gang or 0) * whole) for each, _ in wanted]
     for each, pods in wanted:
         limited = left.keys() & each.per_pod.keys()
-        number = min([pods, *(floor(left[key] / each.per_pod[key]) for key in limited)])
+        number = min(pods, _times(each.per_pod, left)) if limited else pods
         yield each, number
         left |= {key: left[key] - each.per_pod[key] * number for key in limited}
 
@@ -327,6 +334,40 @@ def _fitting(
 def _groups(gang: int, pods: int) -> int:
     """Return how many gangs the pods are; 1 if the gang is only a minimum."""
     return 1 if not pods or pods % gang else pods // gang
+
+
+def _times(amounts: Vector, left: Vector) -> int:
+    """Return how many times the amounts fit; 0 if none of them is limited."""
+    return min((floor(left[key] / amounts[key]) for key in left.keys() & amounts.keys()), default=0)
+
+
+def _without(hard: Vector, held: Vector) -> Vector:
+    return {key: max(limit - held.get(key, NOTHING), NOTHING) for key, limit in hard.items()}
+
+
+def _least(numbers: Iterable[tuple[int, int]], written: int) -> tuple[int, int]:
+    """Return the least of each; 0 for one that is not less than what is written."""
+    now, unused = (min(each) for each in zip(*numbers, strict=True))
+    return now, unused if unused < written else 0
+
+
+def _fewer(
+    wanted: Sequence[tuple[TemplateDemand, int]], left: Vector, hard: Vector
+) -> dict[str, tuple[int, int]]:
+    """Return `FitResult.fewer` for these numbers of pods, first the field with the most of them."""
+    by_field: dict[str, list[tuple[TemplateDemand, PodNumber, int]]] = {}
+    for each, pods in wanted:
+        if (number := each.count.number) is not None:
+            by_field.setdefault(number.path, []).append((each, number, pods))
+    needed = total(each.times(pods) for each, pods in wanted)
+    found = {}
+    for field, made in sorted(by_field.items(), key=lambda item: -sum(pods for *_, pods in item[1])):
+        unit = total(each.times(number.each) for each, number, _ in made)
+        others = positive_difference(needed, total(each.times(pods) for each, _, pods in made))
+        rests = (_without(limit, others) for limit in (left, hard))
+        now, unused = (min(each.count.whole(_times(unit, rest)) for each, *_ in made) for rest in rests)
+        found[field] = now, unused
+    return found
 
 
 def _surge(

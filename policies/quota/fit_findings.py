@@ -76,31 +76,35 @@ def fit_warning(
             no_surge = warning(path="spec.strategy", message=facts, choices=choices, remedy=remedy)
             return no_surge if is_enforced else None
         case _:
-            path, choices, remedy = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
-            smaller = () if choices or will_queue else smaller_now(fit, workload, catalogue)
+            advice = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
+            path, choices, remedy = advice
+            choices = choices or (() if will_queue else smaller_now(fit, workload, catalogue))
             message = _too_little(fit, namespace)
             if is_enforced:
                 before = ledger.pods_before if queueing_enabled else None
                 message += f"{';' if is_impossible else ':'} {_starting(fit, workload, before)}"
-            awaits, wait = _awaited(fit, has_choices=bool(choices), will_queue=will_queue)
+            awaits, wait = _awaited(fit, workload, advice, will_queue=will_queue)
             return warning(
                 path=path,
                 message=message,
-                choices=choices or smaller,
+                choices=choices,
                 awaits=awaits,
-                remedy=remedy or ", or ".join(filter(None, (in_words(smaller), wait))),
+                remedy=remedy or ", or ".join(filter(None, (in_words(choices), wait))),
                 ask_contact=to_raise if is_impossible else "",
                 contact_choices=raised if is_impossible else (),
                 details=_largest_namespaces(fit),
             )
 
 
-def _awaited(fit: FitResult, *, has_choices: bool, will_queue: bool) -> tuple[Wait | None, str]:
-    """Return what must be released for the choice, or without one for all of several pods; the latter also in words."""
-    if has_choices:
-        held = ((fit.key, str(fit.held)),)
-        return (None if fit.starting else Wait(beside_choice=True, amounts=held)), ""
-    if will_queue or fit.needed > fit.hard or fit.pods == 1 or fit.failure is not FitFailure.TOO_LITTLE:
+def _awaited(
+    fit: FitResult, workload: Workload, advice: Advice, *, will_queue: bool
+) -> tuple[Wait | None, str]:
+    """Return what must be released for fewer pods; or else for all, unless some start without the others, also in words."""
+    if advice.remedy:
+        return Wait(beside_choice=True, amounts=((fit.key, str(fit.held)),)), ""
+    starts_some = advice.choices and not (workload.target or workload).starts_whole
+    never_fits = fit.needed > fit.hard or fit.pods == 1 or fit.failure is not FitFailure.TOO_LITTLE
+    if will_queue or starts_some or never_fits:
         return None, ""
     missing = tuple(texts(fit.missing).items())
     return Wait(amounts=missing), f"wait until others release {missing_in_words(fit.missing)}"

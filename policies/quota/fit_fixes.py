@@ -37,8 +37,9 @@ def smaller_pod(
     request GPUs: which of them requests less is for its author to choose.
     """
     pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
+    fewer = _fewer_edit(fit, workload, now=False)
     if pod is None:
-        return Advice(fit.path)
+        return Advice(fewer.path, together(fewer)) if fewer else Advice(fit.path)
     is_unpinned = fit.key.startswith(CLASSES) and pinning(pod.admitted, catalogue.classes) is None
     limits = [
         limit
@@ -48,14 +49,16 @@ def smaller_pod(
     of_one = fit.needed / fit.pods
     part, pods = min([fit.hard, *limits]) / of_one, max(pod.count.gang or pod.count.running or 1, 1)
     request_part = partial(_request_part, pod, catalogue.resource_mapping)
-    fix, field = request_part(part / pods), number_of_pods(workload)
-    if not fix and field and not pod.count.gang and (fix := request_part(part)):
-        fix, pods = (*fix, Edit(field, 1)), 1
+    fix, number = request_part(part / pods), pod.count.number
+    if not fix and fewer:
+        return Advice(fewer.path, together(fewer))
+    if not fix and number and not pod.count.gang and (fix := request_part(part / number.each)):
+        fix, pods = (*fix, Edit(_MAXIMUM.get((workload.group, workload.kind), number.path), 1)), number.each
     containers = {edit.path.partition(".resources.")[0] for edit in fix if ".resources." in edit.path}
     at_most = {fit.key: Fraction(floor(part / pods * of_one))}
     spread = f"request {amounts_in_words(at_most)} or fewer" if len(containers) > 1 else ""
-    fewer = f" and set {field.rpartition('.')[2]}: 1" if spread and fix[-1].path == field else ""
-    return Advice(fit.path, together(*fix), spread + fewer)
+    one_pod = f" and {fix[-1].words}" if spread and ".resources." not in fix[-1].path else ""
+    return Advice(fit.path, together(*fix), spread + one_pod)
 
 
 def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
@@ -63,15 +66,14 @@ def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
 
     If none can, the remedy is the number that fits an unused quota.
     """
-    field = number_of_pods(workload)
-    path = field if workload.target else fit.path
-    edit = Edit(field, fit.starting or fit.fitting)
-    grows_itself = fit.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target
-    if grows_itself or not field or not 0 < (fit.starting or fit.fitting) < fit.pods:
+    path = _MAXIMUM.get((workload.group, workload.kind), "") if workload.target else fit.path
+    if fit.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target:
         return Advice(path)
-    if fit.starting:
-        return Advice(field, together(edit))
-    return Advice(field, together(edit), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
+    if edit := _fewer_edit(fit, workload, now=True):
+        return Advice(edit.path, together(edit))
+    if edit := _fewer_edit(fit, workload, now=False):
+        return Advice(edit.path, together(edit), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
+    return Advice(path)
 
 
 def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tuple[Edits, ...]:
@@ -90,20 +92,15 @@ def _request_part(pods: WorkloadPods, mapping: ResourceMapping, part: Fraction) 
     return located if all(each.path for each in located) else ()
 
 
-def number_of_pods(workload: Workload) -> str:
-    """Return the field with the number of pods; "" without one."""
-    return _NUMBER_OF_PODS.get((workload.group, workload.kind), "")
+def _fewer_edit(fit: FitResult, workload: Workload, *, now: bool) -> Edit | None:
+    """Return the number of pods by which all fit, `now` or in an unused quota; an autoscaler has a field of its own for it."""
+    fewer = ((field, numbers[not now]) for field, numbers in fit.fewer.items() if numbers[not now])
+    field, number = next(fewer, ("", 0))
+    return Edit(_MAXIMUM.get((workload.group, workload.kind), field), number) if number else None
 
 
-_NUMBER_OF_PODS = {
-    ("", "ReplicationController"): "spec.replicas",
-    ("apps", "Deployment"): "spec.replicas",
-    ("apps", "ReplicaSet"): "spec.replicas",
-    ("apps", "StatefulSet"): "spec.replicas",
-    ("argoproj.io", "Rollout"): "spec.replicas",
+_MAXIMUM = {
     ("autoscaling", "HorizontalPodAutoscaler"): "spec.maxReplicas",
-    ("batch", "CronJob"): "spec.jobTemplate.spec.parallelism",
-    ("batch", "Job"): "spec.parallelism",
     ("keda.sh", "ScaledObject"): "spec.maxReplicaCount",
 }
-"""The field with the number of pods, or with their maximum, by kind."""
+"""The field with the maximum of pods, by kind of the autoscaler."""

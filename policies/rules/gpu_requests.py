@@ -65,6 +65,7 @@ from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, readable
+from policies.pods.requests import ways_to_request
 from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use
@@ -291,12 +292,11 @@ def total_findings(
                 yield single.finding(*complaint)
                 continue
             most = complaint.amount
-            lower = [] if most is None else [(each, each.value - int(total) + most) for each in of_resource]
-            choices = tuple(each.set_to(amount) for each, amount in lower if amount > 0)
-            if most is not None and not choices:
-                parts = [(each, each.value * most // int(total)) for each in of_resource]
-                scaled = [edit for each, amount in parts for edit in each.set_to(amount)]
-                choices = together(*scaled) if all(amount for _, amount in parts) else ()
+            amounts = [(each.place, int(each.value)) for each in of_resource]
+            choices = tuple(
+                tuple(edit for index, amount in way.items() for edit in of_resource[index].set_to(amount))
+                for way in (() if most is None else ways_to_request(pod, most, amounts))
+            )
             raised = ContactEdit("GPUPolicy", "spec.rules.gpu-requests.maxPerPod", int(total))
             raising = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else ((raised,),)
             yield Finding(

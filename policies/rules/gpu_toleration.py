@@ -14,6 +14,7 @@ A pod gets nothing if it requests only DRA claims that are not known to be for G
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from math import ceil
 
 from policies.finding import Edit, Edits, Finding, Reason, Severity, flow, plain, together
 from policies.gpus.cards import requested_of_nodes
@@ -28,6 +29,7 @@ from policies.placement.pinning import pinning
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
+from policies.pods.requests import ways_to_request
 from policies.pods.tolerations import (
     covers,
     describe_toleration,
@@ -153,17 +155,23 @@ def _too_few(
     for name, amount in requested.items():
         most = max((dict(state.amounts).get(name, 0) for state in states), default=0)
         if amount > most > 0:
-            requests = [each for each in context.resource_mapping.requests(pod) if each.resource.name == name]
-            paths = {
-                tuple(each.place.amount_paths(name)): each.quantity.value - amount + most for each in requests
-            }
+            requests = [
+                (each.place, ceil(each.quantity.value))
+                for each in context.resource_mapping.requests(pod)
+                if each.resource.name == name
+            ]
+            paths = [place.amount_paths(name) for place, _ in requests]
+            ways = list(ways_to_request(pod, most, requests))
+            is_of_several = any(len(way) > 1 for way in ways)
             yield _warning(
-                path=next(iter(paths))[0] if paths else "spec",
+                path="spec" if is_of_several or not paths else paths[0][0],
                 message=f"no node that the pod selects has {amount} {name}, so the pod stays pending",
                 choices=tuple(
-                    tuple(Edit(path, less) for path in of_one) for of_one, less in paths.items() if less > 0
+                    tuple(Edit(path, less) for index, less in way.items() for path in paths[index])
+                    for way in ways
                 ),
                 is_example=len(requests) > 1,
+                remedy=f"request {name}: {most} or less" if is_of_several else "",
             )
             return
 

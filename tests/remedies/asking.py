@@ -68,9 +68,15 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Cont
             edited = with_edits({"spec": {"rules": situation.rules}}, [(path_parts(path), asked.value)])
             after = replace(situation, rules=edited["spec"]["rules"])
         case "LimitRange", path:
-            taken = TAKEN_OUT.search(finding.ask_contact)
+            taken, named = (
+                TAKEN_OUT.search(finding.ask_contact),
+                re.findall(r"LimitRange (\S+)", finding.ask_contact),
+            )
             resources = taken[1].split(" and ") if taken else []
-            ranges = [_without(each, path, resources) for each in situation.limit_ranges]
+            ranges = [
+                _without(each, path, resources) if each["metadata"]["name"] in named else each
+                for each in situation.limit_ranges
+            ]
             after = replace(situation, limit_ranges=tuple(ranges))
         case _:
             pass

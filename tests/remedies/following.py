@@ -36,10 +36,6 @@ EXCLUDED = {
     DAEMONSET_HOLDS_GPUS.name: "what only monitors GPUs needs the exemption that the sentence asks for, too",
 }
 """Reasons of findings that are not followed."""
-UNCOVERING = {
-    "GPUsByDefault": "without the GPUs that a LimitRange gives, rules read what the pod itself requests",
-}
-"""Reasons of findings after whose `ask` new denials may come."""
 FAILING = 0.005
 """The largest share of findings, or of remedies, that may fail. The aim is 0."""
 AMOUNTS = range(1, 17)
@@ -194,8 +190,7 @@ class Subject:
                 said = " and ".join(f"{edit.path}: {edit.value}" for edit in edits)
                 yield failed("choice", f"{said} → {why}")
         for after, document in granted(self.situation, self.document, finding):
-            why = self.wrong(violation, after, document)
-            if why and not (why.startswith("brings") and finding.reason.name in UNCOVERING):
+            if why := self.wrong(violation, after, document):
                 yield failed("ask", why)
         if finding.awaits is None or is_beside:
             return

@@ -60,7 +60,7 @@ def naming_limit_ranges(
         finding = violation.finding
         is_denied_likewise = (finding.rule, finding.reason) in denied
         removes = not is_denied_likewise if without is not None else None
-        explained = default_gpus.explained(finding, defaults, all_of_pod=all_of_pod, removes=removes)
+        explained = default_gpus.explained(finding, defaults, limits, all_of_pod=all_of_pod, removes=removes)
         return replace(violation, finding=explained)
 
     violations = tuple(map(named, decision.violations))

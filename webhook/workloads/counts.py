@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from policies.pods.field_paths import Parts, field_path
-from policies.pods.workload import PodCount
+from policies.pods.workload import PodCount, PodNumber
 from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import (
     BRANCHES,
     EVERY_ITEM,
     EVERY_KEY,
+    Factor,
     PodForm,
     PodPath,
     WorkloadKind,
@@ -29,10 +32,13 @@ def pod_count(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Par
     scales = pod_path.most and (
         not pod_path.elastic or first_value(data, pod_path, at, pod_path.elastic) is True
     )
+    running = _product(pod_path.replicas, data, pod_path, at)
+    maximum = (_product(pod_path.most, data, pod_path, at) or None) if scales else None
     return PodCount(
-        running=_product(pod_path.replicas, data, pod_path, at),
-        maximum=(_product(pod_path.most, data, pod_path, at) or None) if scales else None,
+        running=running,
+        maximum=maximum,
         gang=_product(pod_path.gang, data, pod_path, at) if pod_path.gang else None,
+        number=_pod_number(running, data, pod_path, at) if running and not maximum else None,
     )
 
 
@@ -77,7 +83,11 @@ def with_gang_sizes(workload_kind: WorkloadKind, data: Any, counts: Sequence[Pod
         return list(counts)
     everyone = sum(each or 0 for each in running)
     return [
-        PodCount(count.running, count.maximum, max(needed - (everyone - (count.running or 0)), 0) or None)
+        replace(
+            count,
+            gang=max(needed - (everyone - (count.running or 0)), 0) or None,
+            number=count.number and replace(count.number, sets_gang=False),
+        )
         for count in counts
     ]
 
@@ -146,24 +156,46 @@ def _stops(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts)
             yield f"{path} is {'set' if stopped == '*' else stopped}"
 
 
+def _pod_number(running: int, data: Any, pod_path: PodPath, at: Parts) -> PodNumber | None:
+    """Return the first field that says there are several, and that is not the size of a group beside its leader."""
+    of_gang = [_written(factor, data, pod_path, at)[0] for factor in factors(pod_path.gang)]
+    for factor in factors(pod_path.replicas):
+        (path, value), pods = _written(factor, data, pod_path, at), _number(factor, data, pod_path, at)
+        if path and isinstance(value, int) and pods and pods > 1 and not factor.less:
+            low = plain_number(first_value(data, pod_path, at, factor.at_least)) if factor.at_least else None
+            return PodNumber(field_path(path), running // pods, low or 1, path in of_gang)
+    return None
+
+
 def _product(texts: tuple[str, ...], data: Any, pod_path: PodPath, at: Parts) -> int | None:
     product: int | None = 1
     for factor in factors(texts):
-        written = (first_value(data, pod_path, at, path) for path in factor.paths)
-        value = next((each for each in written if each is not None), factor.default)
-        number = plain_number(value)
+        number = _number(factor, data, pod_path, at)
         if number is None or product is None:
             return None
-        low, high = (
-            plain_number(first_value(data, pod_path, at, path)) if path else None
-            for path in (factor.at_least, factor.at_most)
-        )
-        number = max(number, low or 0)
-        number = number if high is None else min(number, high)
-        if factor.less and first_value(data, pod_path, at, factor.less) is not None:
-            number = max(number - 1, 0)
         product *= number
     return product
+
+
+def _number(factor: Factor, data: Any, pod_path: PodPath, at: Parts) -> int | None:
+    number = plain_number(_written(factor, data, pod_path, at)[1])
+    if number is None:
+        return None
+    low, high = (
+        plain_number(first_value(data, pod_path, at, path)) if path else None
+        for path in (factor.at_least, factor.at_most)
+    )
+    number = max(number, low or 0)
+    number = number if high is None else min(number, high)
+    if factor.less and first_value(data, pod_path, at, factor.less) is not None:
+        number = max(number - 1, 0)
+    return number
+
+
+def _written(factor: Factor, data: Any, pod_path: PodPath, at: Parts) -> tuple[Parts, Any]:
+    """Return the first value at a path of the factor, with its path in the object; its default without one."""
+    written = (next(values(data, bound(pod_path, at, path)), ((), None)) for path in factor.paths)
+    return next((each for each in written if each[1] is not None), ((), factor.default))
 
 
 def plain_number(value: Any) -> int | None:

@@ -191,7 +191,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
     """Yield the pods of an object that is embedded in another. Skip YAML patches and objects embedded in it."""
     group, kind = str(data.get("apiVersion")).rpartition("/")[0], str(data.get("kind"))
     if (group, kind) == ("", "Pod"):
-        yield _place_without_parameters(PodPlace(at, data, {(): at}, count=_times(outer, PodCount())))
+        yield _place_without_parameters(PodPlace(at, data, {(): at}, count=_times(outer, PodCount(), at)))
         return
     workload_kind = kinds.get((group, kind))
     if workload_kind is None:
@@ -213,7 +213,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
         if owner.deadline_path:
             path = field_path((*at, *path_parts(owner.deadline_path)))
             owner = msgspec.structs.replace(owner, deadline_path=path)
-        count = _times(outer, place.count)
+        count = _times(outer, place.count, at)
         inner_place = msgspec.structs.replace(
             place, at=(*at, *place.at), origins=origins, count=count, owner=owner
         )
@@ -229,8 +229,8 @@ def _place_without_parameters(place: PodPlace) -> PodPlace:
     return msgspec.structs.replace(place, data=data, is_partial=True, count=count)
 
 
-def _times(outer: PodCount, inner: PodCount) -> PodCount:
-    """Return the count of the pods of an inner object, multiplied by the count of the outer object."""
+def _times(outer: PodCount, inner: PodCount, at: Parts) -> PodCount:
+    """Return the count of the pods of an inner object at `at`, multiplied by the count of the outer object."""
     times = outer.running
     if 0 in {times, inner.running}:
         return PodCount(running=0)
@@ -238,7 +238,11 @@ def _times(outer: PodCount, inner: PodCount) -> PodCount:
         None if None in {times, each} else (times or 0) * (each or 0)
         for each in (inner.running, inner.maximum)
     )
-    return PodCount(running, maximum, inner.gang)
+    number = inner.number
+    if number is not None and times:
+        path = field_path((*at, *path_parts(number.path)))
+        number = msgspec.structs.replace(number, path=path, each=number.each * times)
+    return PodCount(running, maximum, inner.gang, number)
 
 
 def _pod_data(pod_path: PodPath, whole: Any, at: Parts, value: Any) -> PodData | None:

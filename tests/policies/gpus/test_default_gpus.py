@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import Finding
+from policies.finding import ContactEdit, Finding
 from policies.gpus.default_gpus import (
     GPUS_BY_DEFAULT,
     explained,
@@ -211,7 +211,7 @@ def test_a_denial_names_the_limit_range(
     limits = namespace_limits([decode_limit_range(json.dumps(GPUS).encode())])
     defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
 
-    found = explained(finding, defaults, all_of_pod=all_of_pod, removes=removes)
+    found = explained(finding, defaults, limits, all_of_pod=all_of_pod, removes=removes)
 
     assert found.sentence() == want
 
@@ -223,13 +223,26 @@ def test_a_denial_of_one_of_two_resources_asks_to_take_that_one() -> None:
     asked = []
     for path in (LIMITS, LIMITS.replace("/gpu", "/gpu.shared"), "spec"):
         finding = replace(QUOTA, path=path)
-        asked.append(explained(finding, defaults, all_of_pod=True, removes=None).ask_contact)
+        asked.append(explained(finding, defaults, limits, all_of_pod=True, removes=None).ask_contact)
 
     assert asked == [
         "to take nvidia.com/gpu out of LimitRange gpus",
         "to take nvidia.com/gpu.shared out of LimitRange gpus",
         "to take nvidia.com/gpu and nvidia.com/gpu.shared out of LimitRange gpus",
     ]
+
+
+def test_whoever_takes_it_out_of_one_takes_it_out_of_all_that_bound_it() -> None:
+    others = limit_range("more", default={GPU: "2"}), limit_range("bounds", type="Pod", min={GPU: "1"}), CPU
+    limits = namespace_limits(decode_limit_range(json.dumps(each).encode()) for each in (GPUS, *others))
+    defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
+
+    found = explained(QUOTA, defaults, limits, all_of_pod=True, removes=None)
+
+    assert found.ask_contact == (
+        "to take nvidia.com/gpu out of LimitRange bounds and LimitRange gpus and LimitRange more"
+    )
+    assert found.contact_choices == ((ContactEdit("LimitRange", "spec.limits[0]"),) * 3,)
 
 
 EACH_GETS_IT = "each container that requests none gets it, also sidecars and init containers"

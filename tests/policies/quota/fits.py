@@ -3,7 +3,9 @@
 from fractions import Fraction
 from typing import Any
 
-from policies.pods.workload import PodCount, Workload, WorkloadPods
+from msgspec.structs import replace
+
+from policies.pods.workload import PodCount, PodNumber, Workload, WorkloadPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode, Phase
@@ -11,6 +13,14 @@ from policies.rules.gpu_quota import GPUQuotaOptions, check_workload, requests_g
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, view
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
+NUMBER = {
+    "apps/Deployment": "spec.replicas",
+    "apps/ReplicaSet": "spec.replicas",
+    "apps/StatefulSet": "spec.replicas",
+    "batch/Job": "spec.parallelism",
+    "batch/CronJob": "spec.jobTemplate.spec.parallelism",
+}
+"""The field with the number of pods, as the table of kinds has it."""
 
 
 def granted(held: dict[str, int] | None, **hard: int) -> QuotaLedger:
@@ -37,8 +47,15 @@ def workload(
     *made: WorkloadPods, kind: str = "apps/Deployment", starts_together: bool = False, **data: Any
 ) -> Workload:
     group, _, name = kind.rpartition("/")
+    made = tuple(_numbered(each, NUMBER.get(kind)) for each in made)
     document = {"metadata": {"name": "chat", **data.pop("metadata", {})}, **data}
     return Workload(group, name, "ml-training", document, made, is_one_gang=starts_together)
+
+
+def _numbered(made: WorkloadPods, field: str | None) -> WorkloadPods:
+    is_stated = field and made.count.number is None and not made.count.maximum
+    number = PodNumber(field) if field and is_stated and (made.count.running or 0) > 1 else made.count.number
+    return replace(made, count=replace(made.count, number=number))
 
 
 def said(

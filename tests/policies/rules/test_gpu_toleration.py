@@ -287,6 +287,24 @@ def having(amount: int) -> NodeState:
         {},
         [f"spec.containers[0].resources.limits[nvidia.com/gpu]: set nvidia.com/gpu: 2; {TOO_FEW}"],
     ),
+    no_node_has_as_many_of_both_containers=(
+        pod(gpu_container("4"), gpu_container("4")),
+        [having(2)],
+        {},
+        [f"spec: request nvidia.com/gpu: 2 or less; {TOO_FEW}"],
+    ),
+    nor_of_an_init_container_and_an_app_container=(
+        pod(gpu_container("8"), initContainers=[gpu_container("8", name="init")]),
+        [having(4)],
+        {},
+        [f"spec: request nvidia.com/gpu: 4 or less; {TOO_FEW}"],
+    ),
+    no_node_has_one_for_each_container=(
+        pod(*[gpu_container("2", name=f"part-{at}") for at in range(4)]),
+        [having(2)],
+        {},
+        [f"spec.containers[0].resources.limits[nvidia.com/gpu]: {TOO_FEW}"],
+    ),
     a_node_has_as_many=(pod(gpu_container("8")), [having(2), having(8)], {}, []),
     it_selects_nodes_without_gpus=(
         gpu_pod(nodeSelector={"zone": "1"}),
