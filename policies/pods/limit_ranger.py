@@ -1,6 +1,6 @@
 """What the API server's plugin LimitRanger does to a new pod: the amounts that it gives, and why it refuses the pod.
 
-After k8s.io/kubernetes v1.36.3, plugin/pkg/admission/limitranger/admission.go; tests compare it with the plugin itself.
+After k8s.io/kubernetes v1.37.2, plugin/pkg/admission/limitranger/admission.go; tests compare it with the plugin itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,6 @@ from functools import partial
 from itertools import islice
 
 import msgspec
-from msgspec.structs import replace
 
 from policies.pods.injected import injected_changes
 from policies.pods.limit_ranges import (
@@ -25,7 +24,7 @@ from policies.pods.limit_ranges import (
 from policies.pods.limits import MAX_AMOUNTS
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
-from policies.pods.quantity import NANO, Quantity, QuantityError, QuantityText, parse_quantity, readable
+from policies.pods.quantity import NANO, Quantity, QuantityText, parse_quantity, readable
 from policies.pods.requests import at_one_time
 
 POD, RATIO = "Pod", "maxLimitRequestRatio"
@@ -78,7 +77,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
     """Return a new pod, as its author wrote it, as webhooks see it: with defaults and the annotation that lists them."""
-    patch, added = PodPatch(_with_requests(pod)), list(islice(_missing(pod, limits), MAX_AMOUNTS))
+    patch, added = PodPatch(pod), list(islice(_missing(pod, limits), MAX_AMOUNTS))
     for each in added:
         patch.set_resource(each.place, each.kind, each.resource, each.amount)
     if added:
@@ -89,20 +88,6 @@ def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
         parts = (", ".join(sorted(names)) + what for what, names in listed.items())
         patch.set_annotation(DEFAULTS_ANNOTATION, PREFIX + "; ".join(parts))
     return patch.pod
-
-
-def _with_requests(pod: Pod) -> Pod:
-    """Return the pod with the requests of `spec.resources` that the API server sets beside limits (`defaultPodRequests`)."""
-    own = pod.spec.resources
-    if own is None or not own.limits:
-        return pod
-    try:
-        summed = {name: text(name, each) for name, each in _at_one_time(pod, "requests").items()}
-    except QuantityError:
-        return pod  # reported where it is written
-    known = {name: {**own.limits, **summed}[name] for name in POD_LEVEL if name in {**own.limits, **summed}}
-    requests = {**known, **(own.requests or {})}
-    return replace(pod, given_spec=replace(pod.spec, resources=replace(own, requests=requests)))
 
 
 def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
@@ -231,9 +216,24 @@ def _at_one_time(pod: Pod, kind: ResourceMap) -> dict[str, Quantity]:
 
 
 def _of_pod(pod: Pod, kind: ResourceMap) -> Amounts:
-    """Return what the pod has at one time, without overhead (`podRequests` and `podLimits` of the plugin)."""
-    own = effective(Container(resources=pod.spec.resources), kind)
-    return _at_one_time(pod, kind) | _read({name: own[name] for name in POD_LEVEL if name in own})
+    """Return what the pod has at one time, without overhead (`podRequests` and `podLimits` of the plugin).
+
+    Before, the API server completes what `spec.resources` has (`DefaultPodLevelResources` in pkg/api/pod): a request by those of
+    the containers, else by its limit; a limit, where each container has one, by the request if that is larger.
+    """
+    own = Container(resources=pod.spec.resources)
+    of_containers = _at_one_time(pod, kind)
+    if kind == "requests":
+        return _of_whole(own.limits) | of_containers | _of_whole(own.requests)
+    if own.requests or own.limits:
+        for name, request in _of_pod(pod, "requests").items():
+            if name in POD_LEVEL and all(name in place.container.limits for place in pod.places):
+                of_containers[name] = max(of_containers[name], request)
+    return of_containers | _of_whole(own.limits)
+
+
+def _of_whole(amounts: ResourceList) -> dict[str, Quantity]:
+    return _read({name: amounts[name] for name in POD_LEVEL if name in amounts})
 
 
 def text(resource: str, quantity: Quantity) -> str:

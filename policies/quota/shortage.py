@@ -42,6 +42,8 @@ MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial, without the names of pod and team and the contact. With them it has some 300."""
+OUTER_LABELS = ("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/name")
+"""By which pods of a Job of a JobSet, and of a StatefulSet of a LeaderWorkerSet, name the JobSet or LeaderWorkerSet."""
 WAIT_UNTIL_FREE = "and wait until that much is free"
 MAX_HOLDERS = 5
 ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
@@ -190,17 +192,29 @@ def _beside_own(request: QuotaRequest, ledger: QuotaLedger, shortfall: Shortfall
 
 
 def _held_by_own(request: QuotaRequest, ledger: QuotaLedger, shortfall: Shortfall) -> Fraction:
-    """Return what pods of the same controller hold. Those that are being created are known by their names."""
-    owner, key = request.controlled_by, shortfall.key
-    if not owner:
+    """Return what pods of the same workload hold. Those that are being created are known by their names."""
+    key = shortfall.key
+    if not request.controlled_by:
         return NOTHING
-    names = f"pods/{owner.partition('/')[2]}-"
+    names = f"pods/{_outer(request) or request.controlled_by.partition('/')[2]}-"
     in_creation = (
         each.demand.get(key, NOTHING) for each in ledger.reservations if each.name.startswith(names)
     )
-    held = (Fraction(each.amount) for each in ledger.holders.get(key, ()) if each.name == owner)
+    held = (Fraction(each.amount) for each in ledger.holders.get(key, ()) if _is_own(request, each))
     # A stored pod may be counted and still have its reservation, which is not in `reserved` then.
     return sum(held, NOTHING) + min(sum(in_creation, NOTHING), shortfall.reserved)
+
+
+def _is_own(request: QuotaRequest, holder: Holder) -> bool:
+    outer = _outer(request)
+    is_made_by_it = bool(outer) and f"{holder.name.partition('/')[2]}-".startswith(f"{outer}-")
+    return is_made_by_it or holder.name == request.controlled_by
+
+
+def _outer(request: QuotaRequest) -> str:
+    """Return the name of the object whose controller made that of the pod, and named it so; "" if the pod names none."""
+    labels = (request.pod and request.pod.metadata and request.pod.metadata.labels) or {}
+    return next((labels[key] for key in OUTER_LABELS if key in labels), "")
 
 
 def _never_end(request: QuotaRequest) -> bool:
@@ -331,8 +345,9 @@ def _who_must_release_what(
     """
     missing = _missing(shortfalls)
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
-    candidates = () if any(shortfall.team for shortfall in shortfalls) else holders.get(scarcest.key, ())
-    names = _covering(candidates, missing[scarcest.key], request.controlled_by, now)
+    candidates = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
+    others = [each for each in candidates if not _is_own(request, each)]
+    names = _covering(others, missing[scarcest.key], now)
     is_one = len(names) == 1 and not own
     who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
     if all(each.denominator == 1 for each in missing.values()):
@@ -347,15 +362,15 @@ def _who_must_release_what(
     return f"{who} all that {'it holds' if is_one else 'they hold'}"
 
 
-def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, now: datetime) -> list[str]:
-    """Return the holders, other than the author's own, that together hold what is missing. Empty if they are too many to name.
+def _covering(holders: Sequence[Holder], missing: Fraction, now: datetime) -> list[str]:
+    """Return the holders that together hold what is missing. Empty if they are too many to name.
 
     Idle holders come before the largest ones; if those are too many, only the largest count.
     """
     for ranked in (idle_first(holders), largest_first(holders)):
         left, names = missing, list[str]()
         for holder in ranked:
-            if left > 0 and holder.name != controlled_by:
+            if left > 0:
                 left -= Fraction(holder.amount)
                 names.append(holder_title(holder, now))
         if left <= 0 and len(names) <= MAX_NAMES_LISTED:
@@ -387,7 +402,7 @@ def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shor
 
 def _replicas(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> int | None:
     """Return how many pods of the controller fit, if its running pods are why no further one fits; else None."""
-    if request.controlled_by.partition("/")[0] not in KEEPING:
+    if request.controlled_by.partition("/")[0] not in KEEPING or _outer(request):
         return None
     replicas = [
         floor(each.maximum_hard / each.requested) for each in shortfalls if _beside_own(request, ledger, each)

@@ -110,7 +110,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
     max_unavailable: int | str | None = None
 
     def keeps_all(self, pods: int) -> bool:
-        """Whether none of these healthy pods may be evicted (pkg/controller/disruption, getExpectedPodCount, v1.36)."""
+        """Whether none of these healthy pods may be evicted (pkg/controller/disruption, getExpectedPodCount, v1.37)."""
         if self.max_unavailable is not None:
             return _of(self.max_unavailable, pods) == 0
         return _of(self.min_available or 0, pods) >= pods

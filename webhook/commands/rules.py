@@ -116,7 +116,7 @@ def _print_rule(screen: Screen, rule: Rule) -> None:
         screen.paragraph(text, hanging=hanging)
     screen.heading("Options")
     rows = [(each["name"], f"{each['type']} (default {as_yaml(each['default'])})") for each in options(rule)]
-    screen.table(rows, indent=2)
+    screen.table(rows)
 
 
 def document(rule: Rule) -> dict[str, Any]:

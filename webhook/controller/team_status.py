@@ -21,7 +21,7 @@ from webhook.controller.quota_status import KEYS_SHOWN, Verdict, exceeded, repla
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.team_sizes import TeamSizes
-from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, UNREADABLE, LimitsStatus, decimals
+from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, STALE, UNREADABLE, LimitsStatus, decimals
 from webhook.quota.ledger_objects import KIND, is_team_object, team_name, team_object_name
 from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
@@ -100,7 +100,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         used = amounts["used"] if counted or not members else None
         verdicts = {
             EXCEEDED: exceeded(amounts["used"], spec.hard, "used by all namespaces is within spec.hard"),
-            "Stale": stale_verdict(self.stale()),
+            STALE: stale_verdict(self.stale()),
             TOO_MANY: _too_many(members),
             TOO_LARGE: _too_large(self._sizes.left_out(record.name, members)),
         }

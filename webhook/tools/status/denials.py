@@ -27,7 +27,7 @@ DENIED = "denied"
 FROM_LOGS = "audit logs"
 FROM_EVENTS = "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
 _OURS, DENIED_MARK = "gpu-admission.dev", " denied the request: "
-"""How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.36):
+"""How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.37):
 `admission webhook "NAME" denied the request: MESSAGE`."""
 _BY_WORDS = {
     " can never fit: ": QUOTA_CAN_NEVER_FIT,

@@ -59,7 +59,7 @@ from webhook.tools.why.explanation import (
     NodeFit,
     PodState,
     QuotaFit,
-    RuleSentence,
+    rule_sentences,
     ways_of,
 )
 from webhook.tools.why.family import read_author, read_family, scaled_by, wanted_pods
@@ -67,12 +67,12 @@ from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
 from webhook.tools.why.now import After, Try, helps, nearest, now
 from webhook.tools.why.quota_fit import idle_owner, quota_fit
-from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
+from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
+from webhook.tools.why.situation import Situation
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
 
 MAX_PODS = 20
-UNREADABLE = "unreadable"
 OUTLOOKS = frozenset({QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT})
 
 
@@ -328,7 +328,7 @@ class _Case:
             summary=summary,
             reasons=reasons,
             policy=self.policy.name if self.policy else "",
-            verdicts=tuple(_sentences(evaluation)),
+            verdicts=tuple(rule_sentences(evaluation)),
             requested=requested,
             classes=classes,
             quota=quota,
@@ -442,11 +442,3 @@ class _Case:
             known_class = self.configuration.classes.get(kind)
             if known_class is not None and class_matches(known_class, allowed):
                 yield kind
-
-
-def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
-    if evaluation is not None and evaluation.unreadable:
-        yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
-    for violation in evaluation.findings() if evaluation else ():
-        outcome, finding = violation.outcome.value, violation.finding
-        yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)
