@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.literals import texts
-from tests.webhook.tools.doctor.test_followed import ROWS
+from tests.webhook.tools.doctor.followed_installation import ALL_FOLLOWED
 
 ROOT = Path(__file__).parents[1]
 WHY = ROOT / "webhook/tools/why"
@@ -144,7 +144,7 @@ def imperatives(*folders: str) -> set[str]:
 def is_followed(text: str) -> bool:
     """Whether a remedy that is followed has the sentence, with anything for what is filled in."""
     said = re.compile(".+?".join(map(re.escape, text.split("{}"))))
-    return any(said.search(row.remedy) for row in ROWS.values())
+    return any(said.search(row.remedy) for row in ALL_FOLLOWED.values())
 
 
 def test_each_sentence_of_doctor_is_followed_or_says_why_not() -> None:

@@ -40,9 +40,7 @@ def kubernetes_version(text: str) -> tuple[int, int]:
     if match is None:
         raise ValueError(f'"{text}" must be a version of Kubernetes such as 1.37')
     if (numbers := (int(match[1]), int(match[2]))) < OLDEST:
-        raise ValueError(
-            f"must be {OLDEST[0]}.{OLDEST[1]} or newer: the policies are not tested with older ones"
-        )
+        raise ValueError(f"must be {OLDEST[0]}.{OLDEST[1]} or newer: older ones are not tested")
     return numbers
 
 

@@ -40,8 +40,7 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
     ),
     export_for_an_old_version=(
         [*EXPORT, "1.34"],
-        "Error: Invalid value for '--kubernetes': "
-        "must be 1.35 or newer: the policies are not tested with older ones.",
+        "Error: Invalid value for '--kubernetes': must be 1.35 or newer: older ones are not tested.",
     ),
     export_for_no_version=(
         [*EXPORT, "new"],

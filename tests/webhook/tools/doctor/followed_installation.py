@@ -1,7 +1,7 @@
 """What checks of the installation see, what doctor says to do then, and what they see once it is done."""
 
 from tests.builders import JSON
-from tests.webhook.tools.doctor.followed import MAPPINGS, Row, document
+from tests.webhook.tools.doctor.followed import FOLLOWED, MAPPINGS, Row, document
 from webhook.tools.doctor.checks.configurations import expected_objects
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -85,3 +85,6 @@ FOLLOWED_INSTALLATION = {
         (called_by("--client-ca=/ca.crt", "--client-name=a"), called_by(ingress=CONTROL_PLANE)),
     ),
 }
+
+ALL_FOLLOWED = {**FOLLOWED, **FOLLOWED_INSTALLATION}
+"""Those of the cluster, too."""

@@ -123,8 +123,7 @@ def endpoint(ready: bool | None, *, of: str = "gpu-admission") -> dict[str, Any]
     too_old=(
         {"major": "1", "minor": "34", "gitVersion": "v1.34.4"},
         [
-            "kubernetes-too-old: API server v1.34.4 must be 1.35 or newer: gpu-admission is not tested with older "
-            "ones\n"
+            "kubernetes-too-old: API server v1.34.4 must be 1.35 or newer: older ones are not tested\n"
             "upgrade Kubernetes to 1.35 or newer"
         ],
     ),

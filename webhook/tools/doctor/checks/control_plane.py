@@ -31,7 +31,7 @@ def _version(cluster: InstalledCluster) -> Iterator[Observation]:
         raise Unknown("the API server reports no version") from None
     if numbers < OLDEST:
         where = f"API server {version.get('gitVersion', '')}"
-        message = "must be 1.35 or newer: gpu-admission is not tested with older ones"
+        message = "must be 1.35 or newer: older ones are not tested"
         yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.35 or newer")
 
 
