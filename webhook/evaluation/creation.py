@@ -14,7 +14,7 @@ from policies.rule import Mode, Phase
 from webhook.evaluation.decision import Decision, Outcome, not_repeated
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.gate import without_line
-from webhook.evaluation.line import line_of
+from webhook.evaluation.queue_gate import line_of
 
 
 def evaluate_creation(

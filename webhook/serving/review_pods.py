@@ -20,8 +20,8 @@ from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.gate import without_line
-from webhook.evaluation.line import keep_gate, line_of, queue
 from webhook.evaluation.owners import owner_of
+from webhook.evaluation.queue_gate import keep_gate, line_of, queue
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
 from webhook.serving.handler import Review, ReviewResult, allow, check_uid_and_name, shown_name
 from webhook.workloads import creators
