@@ -47,9 +47,9 @@ def combined(
 
 
 def ways_to_request(
-    pod: Pod, most: int, requested: Sequence[tuple[ContainerPlace, int]]
+    pod: Pod, less: int, requested: Sequence[tuple[ContainerPlace, int]]
 ) -> Iterator[dict[int, int]]:
-    """Yield the ways to request at most so many of a resource at one time: new amounts, by position in `requested`.
+    """Yield the ways to request so many less of a resource at one time: new amounts, by position in `requested`.
 
     First each container that can do it alone; if none can, all together, in proportion. None if a container would get nothing.
     """
@@ -62,8 +62,8 @@ def ways_to_request(
         }
         return at_one_time(pod, lambda container: own.get(id(container), {}), {}).get("", Fraction(0))
 
-    beyond = int(needed({})) - most
-    alone = [{at: amount - beyond} for at, amount in enumerate(amounts) if amount > beyond]
+    most = int(needed({})) - less
+    alone = [{at: amount - less} for at, amount in enumerate(amounts) if amount > less]
     if enough := [way for way in alone if needed(way) <= most]:
         yield from enough
         return
@@ -73,10 +73,10 @@ def ways_to_request(
         if place.list_name == "initContainers" and not place.is_sidecar
     ]
     way = {at: amount for at, amount in enumerate(amounts) if at not in first}
-    if (beside := sum(way.values())) > most:
+    if way and (beside := sum(way.values())) > most:
         way = {at: max(amount * most // beside, 1) for at, amount in way.items()}
         way[max(way, key=lambda at: way[at])] -= max(sum(way.values()) - most, 0)
     sidecars = sum(amount for at, amount in way.items() if requested[at][0].is_sidecar)
     way |= {at: min(amounts[at], most - sidecars) for at in first}
-    if min(way.values()) > 0:
+    if way and min(way.values()) > 0:
         yield {at: amount for at, amount in way.items() if amount != amounts[at]}

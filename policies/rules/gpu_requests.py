@@ -295,7 +295,7 @@ def total_findings(
             amounts = [(each.place, int(each.value)) for each in of_resource]
             choices = tuple(
                 tuple(edit for index, amount in way.items() for edit in of_resource[index].set_to(amount))
-                for way in (() if most is None else ways_to_request(pod, most, amounts))
+                for way in (() if most is None else ways_to_request(pod, int(total) - most, amounts))
             )
             raised = ContactEdit("GPUPolicy", "spec.rules.gpu-requests.maxPerPod", int(total))
             raising = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else ((raised,),)

@@ -161,7 +161,7 @@ def _too_few(
                 if each.resource.name == name
             ]
             paths = [place.amount_paths(name) for place, _ in requests]
-            ways = list(ways_to_request(pod, most, requests))
+            ways = list(ways_to_request(pod, amount - most, requests))
             is_of_several = any(len(way) > 1 for way in ways)
             yield _warning(
                 path="spec" if is_of_several or not paths else paths[0][0],

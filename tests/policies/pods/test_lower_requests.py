@@ -19,7 +19,8 @@ def made(*apps: int, init: tuple[int, ...] = (), sidecar: int = 0) -> Pod:
 
 def ways(made: Pod, amounts: list[int], most: int) -> list[list[int]]:
     """Return the amounts of all containers, by way."""
-    found = ways_to_request(made, most, list(zip(made.places, amounts, strict=True)))
+    less = int(needed(made, amounts)) - most
+    found = ways_to_request(made, less, list(zip(made.places, amounts, strict=True)))
     return [[way.get(at, amount) for at, amount in enumerate(amounts)] for way in found]
 
 
@@ -48,6 +49,10 @@ def test_ways(
 ) -> None:
     amounts = [*apps, *([sidecar] if sidecar else []), *init]
     assert ways(made(*apps, init=init, sidecar=sidecar), amounts, most) == want
+
+
+def test_nothing_can_be_less_of_what_no_container_requests() -> None:
+    assert list(ways_to_request(made(8), 4, [])) == []
 
 
 def test_each_way_is_enough_and_leaves_each_container_something() -> None:
