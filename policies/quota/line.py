@@ -84,9 +84,9 @@ def line_up(
     """
     usable = [each for each in ledger.credits if queue.prefer_replacements and (each.keeps or not in_team)]
     pods, lifts = tuple(waiters), ledger.reservations.lifts
-    matching = match(tuple(usable), (each for each in pods if each.uid not in lifts), now)
+    matching = match(tuple(usable), (pod for pod in pods if pod.uid not in lifts), now)
     if matching.ends:
-        pods = tuple(replace(each, replaces=True) if each.uid in matching.ends else each for each in pods)
+        pods = tuple(replace(pod, replaces=True) if pod.uid in matching.ends else pod for pod in pods)
     return InLine(pods, gangs, queue, matching.held_for_replacements, matching)
 
 

@@ -149,7 +149,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 path=place.amount_paths(name)[0],
                 container=place.container.name,
                 message=UNMAPPED,
-                ask=MAP_IT(name),
+                ask_contact=MAP_IT(name),
             )
     asked = other_scheduler(pod, context.resource_mapping)
     if asked is not None:
@@ -198,7 +198,7 @@ def variables(pod: Pod, place: ContainerPlace, served: str | None, context: Cont
             is_example=True,
             remedy=NAME_VARIABLES,
         )
-        data = context.config_map(source.config_map_ref.name) if source.config_map_ref else None
+        data = context.config_maps.get(source.config_map_ref.name) if source.config_map_ref else None
         if data is None:
             yield found(severity=Severity.WARNING, message=UNREAD)
         for key, value in (data or {}).items():
@@ -213,13 +213,13 @@ def _shown(
 ) -> Iterator[Finding]:
     name, source, value = place.container.name, source_of(variable), variable.value
     key = source.config_map_key_ref if source else None
-    data = context.config_map(key.name) if key else None
+    data = context.config_maps.get(key.name) if key else None
     if key and data is not None:
         source, value = None, data.get(key.key)
     if source is not None and has_gpus:
         # The schedulers of Ascend's plugin write the devices into an annotation with the name of the resource. Those of
         # fractions write valueFrom, and the pod does not say what they will put there.
-        limits = (each for each in place.container.limits if each not in pod.annotations)
+        limits = (limit for limit in place.container.limits if limit not in pod.annotations)
         is_assigned = any(map(source.is_annotation, limits))
         if context.resource_mapping.container_requests_gpus(place.container) and not is_assigned:
             yield _unread(path=path, container=name, choices=together(Edit(path)), remedy=REMOVE_VARIABLE)
@@ -340,7 +340,7 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
 def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     """Return the index of the first toleration that lets the pod onto GPU nodes."""
     options = context.options_of(gpu_toleration.ID)
-    listed = [each for gpu_class in context.classes for each in gpu_class.tolerations]
+    listed = [toleration for gpu_class in context.classes for toleration in gpu_class.tolerations]
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         listed += options.listed
     cards = context.resource_mapping.whole_cards

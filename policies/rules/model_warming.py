@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from policies.finding import Asked, Edit, Finding, Reason, Severity, together
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together
 from policies.gpus.cards import requested_of_nodes
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.init_container import CACHE, CONTAINER, HF_TOKEN, Warming
@@ -127,7 +127,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         resources=fetch_resources(pod, options),
         run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
         artifact_endpoints=tuple(f"{name}={each.endpoint}" for name, each in stores.items() if each.endpoint),
-        servers=tuple(each.container for each in servers),
+        servers=tuple(server.container for server in servers),
     )
     taken = list(conflicts(pod, warming, servers, path))
     yield from taken
@@ -190,6 +190,7 @@ def _obstacles(request: Request, pod: Pod, source: SourceOptions, context: Conte
         _not_fetched, reason=INEFFECTIVE_ANNOTATION, path=request.where, value=request.uri.shown
     )
     scheme = request.uri.scheme
+    options_path = f"spec.rules.{ID}.sources.{scheme}"
     if pod.is_windows:
         image = "image volumes are Linux only" if scheme == "oci" else "the fetcher is a Linux image"
         yield no_effect(
@@ -199,16 +200,16 @@ def _obstacles(request: Request, pod: Pod, source: SourceOptions, context: Conte
     if scheme == "models" and not (source.endpoint or source.image):
         yield no_effect(
             message="has no effect: the policy names no MLflow server",
-            ask=f"to set endpoint of source {scheme}",
-            asks=((Asked("GPUPolicy", f"spec.rules.{ID}.sources.{scheme}.endpoint"),),),
+            ask_contact=f"to set endpoint of source {scheme}",
+            contact_choices=((ContactEdit("GPUPolicy", f"{options_path}.endpoint"),),),
         )
     requested = requested_of_nodes(pod, context.resource_mapping)
     if scheme == "oci" and not (source.image_volumes or all_mount_images(pod, requested, context.nodes)):
         yield no_effect(
             message="has no effect: not all nodes that can take the pod are known to mount images as volumes (kubelet "
             "1.36 with containerd 2.1 or CRI-O 1.31)",
-            ask=f"to set imageVolumes: true of source {scheme} if they do",
-            asks=((Asked("GPUPolicy", f"spec.rules.{ID}.sources.{scheme}.imageVolumes", True),),),
+            ask_contact=f"to set imageVolumes: true of source {scheme} if they do",
+            contact_choices=((ContactEdit("GPUPolicy", f"{options_path}.imageVolumes", True),),),
         )
 
 
@@ -225,7 +226,7 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     as a whole has resources, only those decide (ComputePodQOS in k8s.io/kubernetes pkg/apis/core/v1/helper/qos).
     """
     containers = [place.container for place in pod.places]
-    written = [amounts for each in containers for amounts in (each.limits, each.requests)]
+    written = [amounts for container in containers for amounts in (container.limits, container.requests)]
     has_compute = any(each.get(name) not in {None, "0", 0} for each in written for name in ("cpu", "memory"))
     if pod.spec.resources is not None or not has_compute:
         return None

@@ -231,9 +231,9 @@ def _grown(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edi
     return tuple(Edit(f"{path}.{field}", replicas) for field in fields)
 
 
-def _have_most(gpus: int, found: Stated) -> bool:
+def _have_most(gpus: int, stated: Stated) -> bool:
     """Whether no pod has more GPUs than these, or states that it has."""
-    return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in found)
+    return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in stated)
 
 
 def _gpus(counted: Sequence[Counted]) -> int:
@@ -395,13 +395,12 @@ def _is_of_server(flag: str) -> bool:
 
 def _multipliers(text: str) -> list[tuple[str, int]]:
     """Return the flags by which each of the processes of one server is several, with the number."""
-    if not _SERVERS.search(text):
+    by_pattern = [list(islice(pattern.finditer(text), 2)) for pattern in (_PIPELINE, _DATA)]
+    if not any(by_pattern) or not _SERVERS.search(text):
         return []
-    patterns = (_PIPELINE, _DATA) if _VLLM.search(text) else (_PIPELINE,)
-    by_pattern = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
     return [
         (matches[0][1], int(matches[0][2]))
-        for matches in by_pattern
+        for matches in (by_pattern if _VLLM.search(text) else by_pattern[:1])
         if len(matches) == 1 and int(matches[0][2])
     ]
 
@@ -417,7 +416,7 @@ def _path(place: ContainerPlace, flag: str) -> str:
 
 
 def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> bool:
-    texts = _command_lines(place.container for each in pods for place in each.pod.places)
+    texts = _command_lines(place.container for pod in pods for place in pod.pod.places)
     return any(map(pattern.search, texts))
 
 

@@ -8,7 +8,7 @@ from tests.cases import cases
 from tests.deploy.manifests import of_kind, rendered, roles
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import plural
-from webhook.workloads.gangs import LINKS, POD_GROUPS, SCHEDULING, runs_together
+from webhook.workloads.gang_sources import LINKS, POD_GROUPS, SCHEDULING, runs_together
 
 pytestmark = pytest.mark.usefixtures("rendering")
 MADE_BY_OTHERS = {
@@ -53,7 +53,7 @@ def test_the_controller_may_read_how_many_pods_a_gang_needs() -> None:
 
     assert gangs >= MADE_BY_OTHERS
     assert not readable & MADE_BY_OTHERS
-    read = gangs - MADE_BY_OTHERS | groups | links | {(SCHEDULING, "podgroups"), (SCHEDULING, "workloads")}
+    read = gangs - MADE_BY_OTHERS | groups | links | {(SCHEDULING, "podgroups")}
     assert not read - readable, "deploy/chart/templates/rbac-controller.yaml must grant them"
 
 

@@ -22,7 +22,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import CountedNode, counted_node_reader
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import STALE_SECONDS, Informer
-from webhook.cluster.nodes import WHOLE_NODES
+from webhook.cluster.node_informer import WHOLE_NODES
 from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.usage_sums import UsageSums
@@ -188,7 +188,7 @@ class UsageCounter:
 
     @property
     def _is_silent(self) -> bool:
-        return any(each.age > STALE_SECONDS for each in self.informers.values())
+        return any(informer.age > STALE_SECONDS for informer in self.informers.values())
 
     def recount(self, namespace: str) -> None:
         """Sum up the namespace from its objects, and log an error if that changes the sums."""

@@ -27,7 +27,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
 from webhook.controller.gangs import AGAIN_SECONDS, Gangs
-from webhook.controller.owners import KEEPING, READING_SECONDS, Owner, Owners
+from webhook.controller.recreating_owners import KEEPING, READING_SECONDS, Owner, Owners
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Holding
 from webhook.controller.waiting_reports import WaitingReports

@@ -30,9 +30,9 @@ from webhook.controller.metrics import (
 )
 from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.owners import Owners
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.recreating_owners import Owners
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.team_reconciler import TeamReconciler
 from webhook.controller.team_sizes import TeamSizes

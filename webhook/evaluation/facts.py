@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
@@ -37,8 +37,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
     referred: Callable[[str, str, str, str], Any] = lambda _namespace, _version, _kind, _name: None
     """The object of an API version and kind that another one names (`refers`), as plain data; None if it cannot be read."""
-    config_map: Callable[[str, str], Mapping[str, str] | None] = lambda _namespace, _name: None
-    """The data of a ConfigMap in a namespace; None if they are not known."""
+    config_maps: Callable[[str], Mapping[str, Mapping[str, str]]] = lambda _namespace: {}
+    """The data of the ConfigMaps in a namespace, by name, as far as they are known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
     has_quota_reserved: Callable[[str, Pod], bool] = lambda _namespace, _pod: False

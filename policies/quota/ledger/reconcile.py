@@ -149,9 +149,9 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(
-        each.id
-        for each in ledger.reservations
-        if each.object_uid not in ledger.marks and _is_confirmed(each, listing.objects)
+        reservation.id
+        for reservation in ledger.reservations
+        if reservation.object_uid not in ledger.marks and _is_confirmed(reservation, listing.objects)
     )
     all_expired = _expired_ids(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *all_expired))
@@ -194,7 +194,7 @@ def _stored_names(
 
     A creation in flight is a reservation of a new object. Names beyond STORED_NAMES_LIMIT are omitted, which is safe.
     """
-    wanted = frozenset(each.name for each in reservations if each.name)
+    wanted = frozenset(reservation.name for reservation in reservations if reservation.name)
     objects = (each for each in listing.objects.values() if each.name in wanted)
     demand_by_name, space = {}, STORED_NAMES_LIMIT
     for stored in sorted(objects, key=attrgetter("name")):

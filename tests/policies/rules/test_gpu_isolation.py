@@ -241,7 +241,11 @@ def test_an_annotation_in_which_a_scheduler_writes_the_devices(document: JSON, w
     assert [each.message for each in findings(document)] == want
 
 
-DATA = {"shown": {"NVIDIA_VISIBLE_DEVICES": "all", "HOME": "/"}, "hidden": {"NVIDIA_VISIBLE_DEVICES": "void"}}
+DATA = {
+    "shown": {"NVIDIA_VISIBLE_DEVICES": "all", "HOME": "/"},
+    "hidden": {"NVIDIA_VISIBLE_DEVICES": "void"},
+    "empty": {},
+}
 
 
 def from_map(name: str, **tweaks: Any) -> JSON:
@@ -272,10 +276,10 @@ def from_key(name: str, *, beside: JSON) -> JSON:
     ),
     one_key_that_hides=(from_key("hidden", beside=gpu_container("1")), []),
     one_key_that_hides_beside_no_request=(from_key("hidden", beside=container()), []),
-    no_such_key=(from_key("none", beside=gpu_container("1")), []),
+    no_such_key=(from_key("empty", beside=gpu_container("1")), []),
 )
 def test_a_config_map_that_is_known(document: JSON, want: list[tuple[str, str, str]]) -> None:
-    found = findings(document, config_map=lambda name: DATA.get(name, {}))
+    found = findings(document, config_maps=DATA)
 
     assert [(each.path, each.remedy, each.message) for each in found] == [
         (path, remedy, f'{VARIABLE} must be "void" or unset {why}') for path, remedy, why in want

@@ -12,11 +12,11 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
 from webhook.configuration.loader import load_directory
-from webhook.controller.owners import Owner
+from webhook.controller.recreating_owners import Owner
 from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.counted_records import PodRecord, RecordReader
-from webhook.workloads.gangs import GangSource
+from webhook.workloads.gang_sources import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.gpus.claims import decode_claim
+from policies.gpus.claimed_devices import decode_claim
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
@@ -165,7 +165,7 @@ class Run:
                 claims=lambda name: claims[name] if name in claims else claim(name),
                 budgets=run_context.budgets_of(manifests, cluster),
                 referred=self._referred,
-                config_map=run_context.config_maps(manifests),
+                config_maps=run_context.config_maps(manifests),
                 limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
         )
@@ -256,7 +256,7 @@ class Run:
             decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
-        found = (each for decision in decisions for each in _as_known(decision, quota).violations)
+        found = (violation for decision in decisions for violation in _as_known(decision, quota).violations)
         is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_context.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
@@ -361,10 +361,12 @@ class Run:
                     )
                 ]
             if not is_reviewed(pod, self._configuration.resource_mapping):
-                decisions = [unreviewed(each, pod) for each in decisions]
-            located = (each.located(place.path_in_object, place.path_of_edit) for each in decisions)
-            decisions = [_as_known(each, quota) for each in located]
-            yield _without_placeholders(manifest, PodResult(place, pod, tuple(decisions)))
+                decisions = [unreviewed(decision, pod) for decision in decisions]
+            located = (
+                _as_known(decision.located(place.path_in_object, place.path_of_edit), quota)
+                for decision in decisions
+            )
+            yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 
 def _findings(decision: Decision) -> Iterator[Finding]:
@@ -423,9 +425,9 @@ def _as_known(decision: Decision, quota: run_context.RunQuota | None) -> Decisio
     if quota is not None and quota.stored.used is not None:
         return decision
     known = (
-        Violation(each.finding, Outcome.WARNED)
-        if each.finding.rule == QUOTA_RULE.id and each.outcome is Outcome.DENIED
-        else each
-        for each in decision.violations
+        Violation(violation.finding, Outcome.WARNED)
+        if violation.finding.rule == QUOTA_RULE.id and violation.outcome is Outcome.DENIED
+        else violation
+        for violation in decision.violations
     )
     return replace(decision, violations=tuple(known))

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import INVALID_DOCUMENT, Finding, Severity
-from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.gpus.resource_mapping import ResourceMapping
@@ -114,16 +114,16 @@ def budgets_of(
     return budgets
 
 
-def config_maps(manifests: Iterable[Manifest]) -> Callable[[str, str], dict[str, str] | None]:
-    """Return a function: of namespace and name, the data of a ConfigMap among the manifests, if they have no placeholders."""
-    known: dict[tuple[str, str], dict[str, str]] = {}
+def config_maps(manifests: Iterable[Manifest]) -> Callable[[str], dict[str, dict[str, str]]]:
+    """Return a function: of a namespace, the data of the ConfigMaps among the manifests, by name, if without placeholders."""
+    known: dict[str, dict[str, dict[str, str]]] = {}
     for manifest in manifests:
         if manifest.group_kind == ("", "ConfigMap"):
             with suppress(msgspec.ValidationError):
                 data = msgspec.convert(manifest.data.get("data") or {}, dict[str, str])
                 if not any(map(is_placeholder, data.values())):
-                    known[manifest.namespace, manifest.name] = data
-    return lambda namespace, name: known.get((namespace, name))
+                    known.setdefault(manifest.namespace, {})[manifest.name] = data
+    return lambda namespace: known.get(namespace, {})
 
 
 def applied_labels(stored: Labels, written: Labels) -> Labels:
@@ -188,7 +188,13 @@ class RunQuota(msgspec.Struct, frozen=True):
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide as serve does; what is allowed counts from now on."""
         ledger = self.ledger()
-        outcome = decide_by_own_catalogue(ledger, quota_request, self.configuration, waiting=ledger.waiting)
+        outcome = decide_by_own_catalogue(
+            ledger,
+            quota_request,
+            self.configuration,
+            waiting=ledger.waiting,
+            is_served=self.has_controller,
+        )
         if outcome.request and outcome.verdict and outcome.verdict.allowed:
             self.count(outcome.request.demand)
         return outcome

@@ -40,9 +40,9 @@ from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.nodes import names_in_words
+from webhook.tools.scan.proposed_teams import HeldGPUs, proposed_teams
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
-from webhook.tools.scan.teams import HeldGPUs, proposed_teams
 
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
 TEAMS = "clustergpuquotas.yaml"
@@ -213,7 +213,7 @@ def write(proposal: Proposal, directory: Path) -> None:
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:
     """Return the taints that neither the rule by itself nor a class of the node tolerates, with the nodes that have them."""
-    cards = [resource_taint(each) for each in configuration.resource_mapping.whole_cards]
+    cards = [resource_taint(card) for card in configuration.resource_mapping.whole_cards]
     untolerated: dict[Toleration, list[str]] = {}
     for node in nodes:
         classes = configuration.classes.named(node.classes)

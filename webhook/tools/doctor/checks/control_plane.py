@@ -14,8 +14,8 @@ from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Per
 from webhook.workloads.autoscalers import SCALED_RESOURCES
 from webhook.workloads.servers import READ_SERVERS
 
-OLDEST = (1, 30)
-"""The first version where matchConditions are GA: without them every pod of the cluster would come to the webhook."""
+OLDEST = (1, 35)
+"""The oldest version with which gpu-admission is tested (`kubeVersion` of the chart)."""
 MAX_RIGHTS = 6
 """Missing permissions that a finding names; without an installation all of some fifty are missing."""
 LATE = 6
@@ -32,8 +32,8 @@ def _version(cluster: InstalledCluster) -> Iterator[Observation]:
         raise Unknown("the API server reports no version") from None
     if numbers < OLDEST:
         where = f"API server {version.get('gitVersion', '')}"
-        message = "must be 1.30 or newer: older ones may ask the webhook about every pod"
-        yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.30 or newer")
+        message = "must be 1.35 or newer: older ones are not tested"
+        yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.35 or newer")
 
 
 @doctor_check("controller", "A controller leads")

@@ -6,7 +6,7 @@ from policies.pods.pod import Pod
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.gangs import GangSource, gang_source, may_be_in_gang
+from webhook.workloads.gang_sources import GangSource, gang_source, may_be_in_gang
 
 KINDS = load_directory(None).workload_kinds
 INDEX = {"batch.kubernetes.io/job-completion-index": "0"}
@@ -39,10 +39,6 @@ def controller(api_version: str, kind: str, part: str = "") -> GangSource:
 @cases(
     ("found", "want"),
     kubernetes=(made({}, schedulingGroup={"podGroupName": "gang"}), group("scheduling.k8s.io")),
-    kubernetes_1_35=(
-        made({}, workloadRef={"name": "gang", "podGroup": "workers", "podGroupReplicaKey": "3"}),
-        GangSource("scheduling.k8s.io", "Workload", "gang", "workers/3"),
-    ),
     volcano=(made({"annotations": {"scheduling.k8s.io/group-name": "gang"}}), group(VOLCANO)),
     volcano_before=(made({"annotations": {"scheduling.volcano.sh/group-name": "gang"}}), group(VOLCANO)),
     coscheduling=(made({"labels": {"scheduling.x-k8s.io/pod-group": "gang"}}), group(COSCHEDULING)),

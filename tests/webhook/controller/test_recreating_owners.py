@@ -7,8 +7,8 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.configuration.loader import load_directory
-from webhook.controller.owners import Owner, Owners
-from webhook.workloads.gangs import GangSource
+from webhook.controller.recreating_owners import Owner, Owners
+from webhook.workloads.gang_sources import GangSource
 
 APPS = "/apis/apps/v1/namespaces/team"
 OLD = GangSource("apps/v1", "ReplicaSet", "app-1", uid="old")

@@ -14,7 +14,7 @@ from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds, plural
-from webhook.workloads.gangs import GangSource
+from webhook.workloads.gang_sources import GangSource
 
 log = logging.getLogger("gpu_admission.controller")
 

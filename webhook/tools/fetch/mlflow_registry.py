@@ -53,10 +53,10 @@ def current_version(uri: ModelURI, endpoint: str | None) -> str:
     """Return the version that an alias or a stage names now. Raises `PermanentError`, and errors of the server."""
     name, alias, stage = uri.host, uri.registered["alias"], uri.registered["stage"]
     if alias:
-        return _ask(endpoint, "registered-models/alias", name=name, alias=alias).model_version.version
+        return _call(endpoint, "registered-models/alias", name=name, alias=alias).model_version.version
     stages = {"stages": stage.capitalize()} if stage else {}
-    found = _ask(endpoint, "registered-models/get-latest-versions", name=name, **stages).model_versions
-    newest = max((int(each.version) for each in found), default=None)
+    versions = _call(endpoint, "registered-models/get-latest-versions", name=name, **stages).model_versions
+    newest = max((int(each.version) for each in versions), default=None)
     if newest is None:
         raise PermanentError("has no version in this stage" if stage else "has no version")
     return str(newest)
@@ -66,24 +66,22 @@ def model_files(uri: ModelURI, endpoints: Mapping[str, str], claim_mount: Path) 
     """Return the files of a model of any source, as `list_files` does. Of a registry: those of a version."""
     if uri.scheme != "models":
         return list_files(uri, endpoints, claim_mount)
-    endpoint, asked = (
-        endpoints.get(uri.scheme),
-        {"name": uri.host, "version": uri.registered["version"] or ""},
-    )
-    status = _ask(endpoint, "model-versions/get", **asked).model_version.status
+    endpoint = endpoints.get(uri.scheme)
+    version = {"name": uri.host, "version": uri.registered["version"] or ""}
+    status = _call(endpoint, "model-versions/get", **version).model_version.status
     if status != "READY":
         raise PermanentError(f"has status {status}, not READY")
-    place = _ask(endpoint, "model-versions/get-download-uri", **asked).artifact_uri
+    place = _call(endpoint, "model-versions/get-download-uri", **version).artifact_uri
     own = f"{(endpoint or '').rstrip('/')}{_ARTIFACTS}"
     host = re.escape(urlsplit(own).netloc)
     if served := re.fullmatch(rf"(?:mlflow-artifacts:(?://{host})?|{re.escape(own)})/(?!/)(.*)", place):
         return list(_served_files(own, served[1].strip("/")))
-    found = parse_model_uri(place)
-    if isinstance(found, BadAnnotation) or found.scheme not in _READABLE:
+    stored_at = parse_model_uri(place)
+    if isinstance(stored_at, BadAnnotation) or stored_at.scheme not in _READABLE:
         readable = ", ".join(_READABLE)
         raise PermanentError(f"is in {shown(place)}, but only {readable} and its own server can be read")
     os.environ.pop("MODEL_HTTP_AUTHORIZATION", None)
-    return list_files(found, endpoints, claim_mount)
+    return list_files(stored_at, endpoints, claim_mount)
 
 
 def _served_files(root: str, path: str) -> Iterator[RemoteFile]:
@@ -92,16 +90,16 @@ def _served_files(root: str, path: str) -> Iterator[RemoteFile]:
     while folders:
         folder = folders.pop()
         listing = f"{root}?{urlencode({'path': f'{path}/{folder}'.strip('/')})}"
-        for each in _read(listing, authorization).files:
-            inside = safe(f"{folder}/{each.path}".strip("/"))
-            if each.is_dir:
+        for file in _read(listing, authorization).files:
+            inside = safe(f"{folder}/{file.path}".strip("/"))
+            if file.is_dir:
                 folders.append(inside)
                 continue
             url = f"{root}/{quote(f'{path}/{inside}'.strip('/'))}"
-            yield RemoteFile(inside, each.file_size, url, partial(pull_url, url, authorization, ""))
+            yield RemoteFile(inside, file.file_size, url, partial(pull_url, url, authorization, ""))
 
 
-def _ask(endpoint: str | None, call: str, **parameters: str) -> _Answer:
+def _call(endpoint: str | None, call: str, **parameters: str) -> _Answer:
     if not endpoint:
         raise PermanentError("needs --endpoint, the MLflow server")
     return _read(f"{endpoint.rstrip('/')}{_REGISTRY}/{call}?{urlencode(parameters)}", _authorization())
