@@ -76,6 +76,7 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cpu: Fraction = NOTHING
     """Allocatable cores, and below bytes of memory."""
     memory: Fraction = NOTHING
+    mounts_images: bool = False
     stands_for: ClassTotals | None = None
     """Not None: it has no name, and stands for `number` nodes with its labels and taints; only labels of `known` are known."""
     number: int = 1
@@ -193,6 +194,7 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode | None:
         weights={each.name: _weight(each, possible or tuple(classes), catalogue) for each in allocatable},
         cpu=Fraction(cpu.nano, NANO) if cpu else NOTHING,
         memory=Fraction(memory.nano, NANO) if memory else NOTHING,
+        mounts_images=node.mounts_images,
     )
 
 

@@ -71,17 +71,19 @@ class StoredNode(PartialObject, frozen=True):
         hard = hard_taints(self.spec.taints)
         lasting = tuple(filter(is_lasting, hard))
         is_usable = self.is_ready and len(lasting) == len(hard)
-        info = self.status.node_info
         return NodeState(
             not self.spec.unschedulable,
             lasting,
             frozenset(has),
             amounts,
             is_usable=is_usable,
-            mounts_images=mounts_images(
-                info.kubelet_version, info.container_runtime_version, info.operating_system
-            ),
+            mounts_images=self.mounts_images,
         )
+
+    @property
+    def mounts_images(self) -> bool:
+        info = self.status.node_info
+        return mounts_images(info.kubelet_version, info.container_runtime_version, info.operating_system)
 
 
 decode_node = msgspec.json.Decoder(StoredNode).decode

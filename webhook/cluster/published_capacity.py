@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.classes import GPUClasses, HostShare
 from policies.placement.named_nodes import Labels, NodeState
@@ -57,6 +58,8 @@ class AlikeNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     taints: tuple[Toleration, ...] = ()
     is_ready: bool = True
     is_schedulable: bool = True
+    mounts_images: bool = False
+    """Whether all of them are known to mount images as volumes."""
     most: dict[str, ResourceCapacity] = {}
 
     @property
@@ -65,7 +68,12 @@ class AlikeNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         lasting = tuple(filter(is_lasting, self.taints))
         is_usable = self.is_ready and len(lasting) == len(self.taints)
         return NodeState(
-            self.is_schedulable, lasting, frozenset(has), tuple(has.items()), is_usable=is_usable
+            self.is_schedulable,
+            lasting,
+            frozenset(has),
+            tuple(has.items()),
+            is_usable=is_usable,
+            mounts_images=self.mounts_images,
         )
 
 
@@ -84,6 +92,10 @@ class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resources: dict[str, ResourceCapacity] = {}
     alike: tuple[AlikeNodes, ...] = ()
     share: HostShare | None = None
+
+    @property
+    def has_all_kinds(self) -> bool:
+        return sum(alike.nodes for alike in self.alike) == self.nodes
 
     @property
     def capacity(self) -> ClassCapacity:
@@ -115,8 +127,15 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
         )
 
     def facts(self, pools: tuple[NodeOffer, ...], classes: GPUClasses) -> NodeFacts:
-        """Return the facts about the nodes by the labels that are published; other labels are not known."""
-        labelled = ((alike.labels, alike.state) for each in self.classes.values() for alike in each.alike)
+        """Return the facts about the nodes by the labels that are published; other labels are not known.
+
+        Of a class of which not all kinds are published, no node is known to mount images.
+        """
+        labelled = (
+            (alike.labels, replace(alike.state, mounts_images=alike.mounts_images and each.has_all_kinds))
+            for each in self.classes.values()
+            for alike in each.alike
+        )
         return node_facts(published_keys(classes), labelled, pools)
 
 
@@ -184,6 +203,7 @@ def _kinds(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNodes, .
             taints=taints,
             is_ready=is_ready,
             is_schedulable=is_schedulable,
+            mounts_images=all(node.mounts_images for node in alike),
             most=_most(alike),
         )
         for (labels, taints, is_ready, is_schedulable), alike in groups.items()

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from policies.placement.image_volumes import all_mount_images
 from policies.pods.tolerations import describe_toleration
-from tests.builders import JSON, view
+from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 from webhook.cluster.capacity import (
     ClassCapacity,
@@ -17,6 +18,7 @@ from webhook.cluster.capacity import (
     share_by_class,
 )
 from webhook.cluster.published_capacity import (
+    MOST_KINDS,
     PublishedCapacity,
     PublishedClass,
     decode,
@@ -39,6 +41,7 @@ def counted(
     used: int = 0,
     ready: str = "True",
     more: JSON | None = None,
+    runtime: str = "",
     **spec: Any,
 ) -> GPUNode:
     document = {
@@ -47,6 +50,11 @@ def counted(
         "status": {
             "allocatable": {"cpu": "64", "memory": "512Gi", GPU: str(gpus), **(more or {})},
             "conditions": [{"type": "Ready", "status": ready}],
+            "nodeInfo": {
+                "kubeletVersion": "v1.36.3",
+                "containerRuntimeVersion": runtime,
+                "operatingSystem": "linux",
+            },
         },
     }
     node = counted_node_reader(CONFIGURATION)(msgspec.Raw(msgspec.json.encode(document)))
@@ -196,3 +204,26 @@ def test_what_cannot_be_read_is_not_known(data: Any) -> None:
 def test_a_class_without_nodes_is_left_out() -> None:
     nothing = PublishedCapacity(NOW, {T4: PublishedClass(pending=Fraction(2))})
     assert nothing.nodes(CONFIGURATION) == ()
+
+
+NEW, OLD_RUNTIME = "containerd://2.1.4", "containerd://1.7.0"
+MANY_KINDS = [
+    counted(f"n{i}", of(A100), runtime=NEW, taints=[{"key": f"k{i}", "effect": "NoSchedule"}])
+    for i in range(MOST_KINDS + 1)
+]
+
+
+@cases(
+    ("nodes", "want"),
+    all_of_the_class=([counted("a", of(A100), runtime=NEW), counted("t", of(T4), runtime=OLD_RUNTIME)], True),
+    one_does_not=([counted(name, of(A100), runtime=each) for name, each in zip("ab", (NEW, OLD_RUNTIME), strict=True)], False),
+    of_several_kinds=(MANY_KINDS[:2], True),
+    kinds_that_are_not_published=(MANY_KINDS, False),
+    written_by_an_older_controller=([counted("a", of(A100))], False),
+)  # fmt: skip
+def test_whether_nodes_mount_images(nodes: list[GPUNode], want: bool) -> None:
+    read = decode(encode(published(*nodes)))
+    assert read is not None
+    asking = view(pod(gpu_container("1"), nodeSelector=of(A100), tolerations=[{"operator": "Exists"}]))
+
+    assert all_mount_images(asking, {GPU: 1}, read.facts((), CLASSES)) is want
