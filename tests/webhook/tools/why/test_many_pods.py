@@ -78,9 +78,9 @@ def quota(hard: int, **holders: int) -> JSON:
         {"replicatedJobs": [{"name": "w", "replicas": 4, "template": {"spec": jobs(1, 8)}}]},
         quota(16, other=12),
         (
-            "replicatedJobs[0]…template: needs 32 GPUs, which can never fit: the GPUQuota of ml grants 16 in all; 0 of 4 pods "
-            "will start [gpu-quota]",
-            "set nvidia.com/gpu: 1, or ask the platform team to raise spec.hard.gpus",
+            "spec.replicatedJobs[0].replicas: needs 32 GPUs, which can never fit: the GPUQuota of ml grants 16 in all; 0 of 4 "
+            "pods will start [gpu-quota]",
+            "set replicas: 2 or less, and wait until that much is free, or ask the platform team to raise spec.hard.gpus",
         ),
     ),
     one_pod=(
