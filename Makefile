@@ -35,7 +35,7 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 
 .PHONY: test-all
 test-all: $(READY) control-plane oracle helm ## run all tests, with those that are slow by their nature (some 17 minutes)
-	$(PYTEST) 6 -m "not long" --hypothesis-profile all
+	$(PYTEST) 4 -m "not long" --hypothesis-profile all
 
 .PHONY: test-neighbours
 test-neighbours: $(READY) control-plane neighbours ## run beside the controllers of JobSet and KubeRay

@@ -196,7 +196,7 @@ def test_kubectl_shows_used_hard_namespaces_and_status(teams: ControlPlane) -> N
     )
     client.delete(team_path(NAME))
 
-    assert shown[0].split() == ["NAME", "USED", "HARD", "NAMESPACES", "STATUS", "AGE"]
+    assert shown[0].split() == ["NAME", "USED", "HARD", "NAMESPACES", "STATUS", "COUNTED", "AGE"]
     assert shown[1].split()[:5] == [NAME, "13.14", "64", "11", "Ready"]
     assert wide[1].split()[5:8] == ["2", "6", "120"]
     assert "#crd-leads" in wide[1]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Self
 
 import urllib3
@@ -169,18 +170,19 @@ class ControlPlane:
     def _kubeconfig(self, user: str, token: str) -> Path:
         path = self.processes.folder / f"{user.replace(':', '-')}.kubeconfig"
         cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
-        path.write_text(
-            json.dumps(  # JSON is YAML
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "clusters": [{"name": "test", "cluster": cluster}],
-                    "users": [{"name": user, "user": {"token": token}}],
-                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
-                    "current-context": "test",
-                }
-            )
+        text = json.dumps(  # JSON is YAML
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "test", "cluster": cluster}],
+                "users": [{"name": user, "user": {"token": token}}],
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+                "current-context": "test",
+            }
         )
+        with NamedTemporaryFile("w", dir=path.parent, delete=False) as written:
+            written.write(text)
+        Path(written.name).replace(path)  # another thread may read it meanwhile
         return path
 
     def kubectl(
