@@ -22,7 +22,7 @@ HARD = 300
 PER_SECOND, LIFETIME_SECONDS = 30, 2.0
 """Of the crowd: some 60 GPUs are used."""
 LEFT_FREE = 12
-"""By the large pod. What ended within the last 0.4 s may not be given back yet."""
+"""By the large pod, for what is created meanwhile: that of 0.4 s."""
 ATTEMPTS = 30 if ALL_FAULTS else 12
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0b5f9a1e", "controller": True}
 
@@ -69,7 +69,9 @@ def crowd(team: Namespace) -> Iterator[None]:
 def ask(team: Namespace, number: int) -> bool:
     """Create a pod of a controller for all that is free but LEFT_FREE; delete it again. Return whether it was admitted."""
     stored = team.client.get(team.path("pods"))[1]["items"]
-    large = gpu_pod(f"large-{number}", HARD - len(stored) - LEFT_FREE)
+    # On a busy machine what has ended is given back late.
+    held = max(len(stored), int(team.ledger_object().held.get(GPUS, 0)))
+    large = gpu_pod(f"large-{number}", HARD - held - LEFT_FREE)
     large["metadata"]["ownerReferences"] = [OWNER]
     status, answer = team.create(large)
     assert status in {201, 403}, answer
@@ -92,5 +94,5 @@ def test_a_controllers_large_pod_is_admitted_beside_a_crowd(team: Namespace) -> 
             admitted.append(ask(team, number))
             time.sleep(0.5)
 
-    # On a busy machine more is on its way back than LEFT_FREE, now and then; the controller would ask again.
+    # On a busy machine more than LEFT_FREE is created meanwhile, now and then; the controller would ask again.
     assert sum(admitted) >= ATTEMPTS / 2, admitted
