@@ -24,8 +24,6 @@ REMEMBERED = 4096
 READING_SECONDS = 2.0
 """Seconds for the reads of the owners of one namespace in one turn."""
 REPLICA_SET, DEPLOYMENT = ("apps", "ReplicaSet"), ("apps", "Deployment")
-KEEPING = frozenset({REPLICA_SET, DEPLOYMENT, ("apps", "StatefulSet"), ("", "ReplicationController")})
-"""Controllers that replace each pod that ends."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -34,10 +32,6 @@ class Owner(msgspec.Struct, frozen=True):
     group: str
     kind: str
     uid: str
-
-    @property
-    def keeps(self) -> bool:
-        return (self.group, self.kind) in KEEPING
 
 
 class Owners:

@@ -13,6 +13,7 @@ from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
 from webhook.configuration.loader import load_directory
 from webhook.controller.owners import Owner
+from webhook.controller.replacements import Replacements
 from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.counted_records import PodRecord, RecordReader
@@ -24,6 +25,7 @@ OWNERS: Any = SimpleNamespace(
     of=lambda _namespace, reference, _late: Owner(reference.group, reference.kind, reference.uid)
 )
 """All owners exist."""
+NO_KEEPERS: Any = SimpleNamespace(of=lambda *_: None)
 
 
 def member(
@@ -53,9 +55,12 @@ def owned(uid: str, kind: str, *, waits: bool = False, of: str = "1") -> PodReco
 GPU = {"gpus": Fraction(1)}
 
 
-def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = True) -> WaitingLine:
+def a_line(
+    cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = True, keepers: Any = None
+) -> WaitingLine:
     counter: Any = SimpleNamespace(
-        synced=True, sums=SimpleNamespace(waiting=lambda _: [], demand_if_started=lambda *_: GPU)
+        synced=True,
+        sums=SimpleNamespace(waiting=lambda _: [], pods=lambda _: [], demand_if_started=lambda *_: GPU),
     )
     found: Any = cache or SimpleNamespace(
         own_counter=counter, waiting=counter.sums.waiting, of=lambda _: counter, events=UsageEvents()
@@ -63,13 +68,6 @@ def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = 
     nothing: Any = SimpleNamespace(
         find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
     )
-    return WaitingLine(
-        nothing,
-        found,
-        nothing,
-        OWNERS,
-        nothing,
-        lambda _: queue or QueueSpec(),
-        lambda _: queues,
-        lambda *_: None,
-    )
+    given: Any = (lambda _: queue or QueueSpec(), lambda _: queues, lambda *_: None)
+    replacements = Replacements(found, OWNERS, keepers or NO_KEEPERS, *given)
+    return WaitingLine(nothing, found, nothing, replacements, nothing, *given)
