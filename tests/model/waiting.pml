@@ -346,7 +346,7 @@ inline written() {           /* the ledger */
 /* ---- What tests/test_model.py replays; spin's verifier prints nothing */
 
 inline print_ledger() {
-  printf(" ledger hard=%d gang=%d revision=%d kept=%d pods=", hard, GANG, counted_revision, kept);
+  printf(" ledger hard=%d gang=%d revision=%d replaces=%d kept=%d pods=", hard, GANG, counted_revision, REPLACES, kept);
   i = 0;
   do
   :: i < PODS -> printf("%d/%d/%d/%d/%d/%d/%d/%d/%d,", used[i], waiting[i], creation[i], held[i], begun[i], changed[i], begun_version[i], own_version[i], begun_again[i]); i++

@@ -26,6 +26,7 @@ OWNERS: Any = SimpleNamespace(
 )
 """All owners exist."""
 NO_KEEPERS: Any = SimpleNamespace(of=lambda *_: None)
+NO_REPLACEMENTS: Any = SimpleNamespace(credited=None)
 
 
 def member(
