@@ -76,7 +76,7 @@ class WaitingLine:
         reconcile_later: Callable[[str, float], object],
     ) -> None:
         self._api, self._usage_cache, self._gangs = api, usage_cache, gangs
-        self._replacements, self.credited = replacements, replacements.credited
+        self.replacements, self.credited = replacements, replacements.credited
         self._reports, self._line_spec_of, self._lets_wait = reports, line_spec_of, lets_wait
         self._reconcile_later = reconcile_later
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
@@ -131,9 +131,9 @@ class WaitingLine:
         if demand_of is None:
             return None
         demands = {pod.uid: demand_of(pod) for pod in pods}
-        owner_of = self._replacements.credited_owner(namespace, ledger)
+        owner_of = self.replacements.credited_owner(namespace, ledger)
         keepers = ledger.keepers if ledger.reservations.keeps else ()
-        keeper_of = self._replacements.keeper_of(namespace, keepers)
+        keeper_of = self.replacements.keeper_of(namespace, keepers)
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
             self._reconcile_later(namespace, AGAIN_SECONDS)

@@ -1,21 +1,14 @@
 """Removals of the gates of pods that wait in line, when the API server refuses them, and gangs that have started."""
 
-from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from policies.quota.ledger.credits import Credit, owner_key
-from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.team import Team
-from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, Standing
 from policies.quota.waiting import GATE, QueueSpec
 from tests import builders
-from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
 from tests.webhook.controller.lines import NO_REPLACEMENTS, member
