@@ -1,23 +1,16 @@
-"""What is running keeps its quota while its pods are replaced, on a real API server. The test is the operator that replaces them."""
+"""What runs keeps its quota while its pods are replaced, on a real API server. The tests are the operator that replaces them."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
-
-import pytest
+from collections.abc import Callable
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.cluster.controllers import Running, eventually
+from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.gangs import TEMPLATE, create, job, jobset, made, member, reference
-from tests.cluster.waiting.line import Line, account_api
+from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
-from tests.controlplane.webhook import Webhook
-from webhook.cluster.objects import CONTROLLER
-from webhook.configuration.loader import load_directory
 
 GONE_SECONDS = 5.0
 """Longer than the quota of any ended pod stayed free before it stood in the ledger."""
@@ -224,18 +217,15 @@ def test_the_last_pod_of_a_long_deletion_leaves_what_is_missing_only(line: Line,
     assert line.starts("other", seconds=SOON)
 
 
-def config_map(line: Line, plane: ControlPlane) -> JSON:
-    return _of_core(line, "v1", "ConfigMap", {"metadata": {"name": "owner"}})
+def config_map(line: Line, _plane: ControlPlane) -> JSON:
+    made = accepted(line.client.post(line.path("configmaps"), {"metadata": {"name": "owner"}}))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]}
 
 
 def cron_job(line: Line, plane: ControlPlane) -> JSON:
     spec = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": TEMPLATE}}}
-    return create(plane, line, made("batch/v1", "CronJob", spec))
-
-
-def _of_core(line: Line, version: str, kind: str, document: JSON) -> JSON:
-    path = f"/api/{version}/namespaces/{line.name}/{kind.lower()}s"
-    return {"apiVersion": version, "kind": kind, **accepted(line.client.post(path, document))}
+    found: JSON = create(plane, line, made("batch/v1", "CronJob", spec))
+    return found
 
 
 @cases("owner", a_configmap=config_map, a_cronjob=cron_job)
@@ -248,34 +238,3 @@ def test_an_owner_that_replaces_no_pods_keeps_nothing(
     assert line.is_counted()
     line.delete_pod("first")
     assert line.starts("other", seconds=SOON)
-
-
-@pytest.fixture
-def started(plane: ControlPlane, webhook: Webhook) -> Iterator[Callable[[], Running]]:
-    with ExitStack() as stack:
-
-        def start() -> Running:
-            configuration: Any = load_directory(webhook.config)
-            return stack.enter_context(
-                Running(plane, lease=CONTROLLER, api=account_api(plane), configuration=configuration)
-            )
-
-        yield start
-
-
-def test_a_controller_that_has_just_started_keeps_it(
-    plane: ControlPlane, started: Callable[[], Running]
-) -> None:
-    one, line = started(), Line(plane)
-    in_force(line, {"gpus": "8"})
-    operator = Operator(line, plane, ray_cluster())
-    other_waits(line)
-    line.delete_pod(operator.names[0])
-    assert eventually(lambda: line.ledger_object().reservations.keeps)
-    one.stop()
-    started()
-    time.sleep(GONE_SECONDS)
-    assert line.waits("other")
-    operator.make("again")
-    assert line.starts("again")
-    assert line.waits("other")
