@@ -53,7 +53,8 @@ def _compare(facts: Facts, write: Write, name: str, row: Row, seen: Amounts) -> 
 def _over(write: Write, name: str, before: Row, row: Row) -> Iterator[str]:
     """Yield what this write reserves for the first time, beyond what is left."""
     known = {(entry.uid, entry.lift != "") for entry in before.entries}
-    new = [entry for entry in row.entries if entry.gpus and (entry.uid, entry.lift != "") not in known]
+    grown = (entry for entry in row.entries if entry.gpus and entry.lift != "kept")  # that was used before
+    new = [entry for entry in grown if (entry.uid, entry.lift != "") not in known]
     if not new:
         return
     held = row.used + row.reserved()
