@@ -22,12 +22,11 @@ from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Metadata, OwnerReference, Pod, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.limit_ranges import LONGEST_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.controller.owners import object_path
+from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds, plural
 from webhook.workloads.counts import is_staged
 from webhook.workloads.gangs import SCHEDULING, GangSource, may_lead_to_gang, starts_together
 from webhook.workloads.places import PodPlace, workload_pods
@@ -275,3 +274,10 @@ def _last(source: GangSource, known: _Known | None) -> KnownGang | None:
 
 def _key(source: GangSource) -> str:
     return f"{source.kind}/{source.name}/{source.part}".rstrip("/")
+
+
+def object_path(kinds: WorkloadKinds, namespace: str, api_version: str, kind: str, name: str) -> str:
+    """Return the path of an object by its apiVersion. The API server takes any text as that of an owner: `v1?watch=true&`."""
+    group, _, version = api_version.rpartition("/")
+    above, row = ("/apis", group, version) if group else ("/api", version), kinds.get((group, kind))
+    return api_path(*above, "namespaces", namespace, row.plural if row else plural(kind), name)

@@ -17,10 +17,10 @@ from policies.quota.ledger.keepers import Keeper
 from policies.quota.ledger.keeps import Room
 from webhook.cluster import errors
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind, steps
+from webhook.configuration.workload_kinds import steps
 from webhook.controller.gangs import MAX_OWNERS, Gangs, Workload
 from webhook.workloads.counts import values
-from webhook.workloads.gangs import LINKS, GangSource, runs_together
+from webhook.workloads.gangs import LINKS, GangSource
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -28,21 +28,10 @@ REMEMBERED_SECONDS, UNREAD_SECONDS = 600.0, 60.0
 """How long the object above a controller is remembered after its last pod, which may be the last to go; and a failed read."""
 REMEMBERED = 16_384
 STARTING = frozenset(
-    {
-        ("batch", "CronJob"),
-        ("batch.volcano.sh", "CronJob"),
-        ("ray.io", "RayCronJob"),
-        ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
-        ("kubeflow.org", "Experiment"),
-        ("argoproj.io", "Experiment"),
-        ("argoproj.io", "Workflow"),
-        ("argoproj.io", "CronWorkflow"),
-        ("argoproj.io", "AnalysisRun"),
-        ("tekton.dev", "TaskRun"),
-        ("tekton.dev", "PipelineRun"),
-    }
+    {"CronJob", "CronWorkflow", "RayCronJob", "ScheduledSparkApplication", "Experiment", "Workflow"}
+    | {"AnalysisRun", "TaskRun", "PipelineRun"}
 )
-"""Kinds that start pods, and replace none."""
+"""Kinds, of any group, that start pods, and replace none."""
 ENDED = frozenset({"complete", "completed", "succeeded", "failed", "terminated", "aborted"})
 """States, in small letters, of kinds that have no conditions."""
 STATES = ("status.phase", "status.state.phase", "status.applicationState.state", "status.jobStatus")
@@ -58,7 +47,10 @@ class Keepers:
         self._known: dict[tuple[str, GangSource], tuple[Keeper | None, float]] = {}
 
     def of(self, namespace: str, reference: GangSource | None, late: float) -> Keeper | None:
-        """Return the object that keeps quota for the pods of a controller. None if none does, or after `late` (monotonic)."""
+        """Return the object that keeps quota for the pods of a controller, or the controller, which keeps nothing.
+
+        None if it does not exist, or was not read before `late` (monotonic).
+        """
         if reference is None or not reference.uid:
             return None
         key, now = (namespace, reference), monotonic()
@@ -69,7 +61,7 @@ class Keepers:
             keeper, until = self._found(namespace, reference), now + UNREAD_SECONDS
         if len(self._known) >= REMEMBERED:
             self._known = {}
-        self._known[key] = keeper, now + REMEMBERED_SECONDS if keeper else until
+        self._known[key] = keeper, now + REMEMBERED_SECONDS if keeper and keeper.through else until
         return keeper
 
     def room(self, namespace: str, keeper: Keeper, live: Iterable[Fraction]) -> Room | None:
@@ -90,29 +82,33 @@ class Keepers:
         return Room(sum(number for number, _ in asked) - pods, wanted - gpus)
 
     def _found(self, namespace: str, reference: GangSource) -> Keeper | None:
-        """Follow the controllers up. What is read first stays, if one above it cannot be read."""
+        """Follow the controllers up. What was read stays, if one above it cannot be read."""
         found: tuple[GangSource, Workload] | None = None
-        at = reference
+        at, exists = reference, False
         try:
             for _ in range(MAX_OWNERS):
                 workload = self._gangs.workload(namespace, at)
-                if workload.metadata.uid != at.uid or at.type in STARTING:
+                if workload.metadata.uid != at.uid:
+                    break
+                exists |= at is reference and not workload.metadata.deletion_timestamp
+                if at.kind in STARTING:
                     break
                 if _asked(workload) and (found is None or _keeps_instead(workload, found[1])):
                     found = at, workload
                 if (above := workload.controller) is None:
                     break
                 at = GangSource(above.api_version, above.kind, above.name, uid=above.uid)
-                row = self._configuration().workload_kinds.get(at.type)
-                if row is None and at.type not in LINKS:
-                    break
-                if found is not None and not _may_keep_instead(at, row, found[1]):
+                if at.type not in {*self._configuration().workload_kinds, *LINKS}:
                     break
         except (errors.ApiError, msgspec.MsgspecError) as error:
             if not isinstance(error, errors.NotFound):
-                log.warning("%s: the owner %s %s: %s", namespace, at.kind, at.name, error)
+                log.info("%s: the owner %s %s: %s", namespace, at.kind, at.name, error)
         if found is None:
-            return None
+            return (
+                Keeper(reference.api_version, reference.kind, reference.name, reference.uid)
+                if exists
+                else None
+            )
         source, _ = found
         return Keeper(source.api_version, source.kind, source.name, source.uid, reference.kind)
 
@@ -135,15 +131,6 @@ def _keeps_instead(above: Workload, below: Workload) -> bool:
         return False
     is_same = row.key != other.key and row.pods == other.pods
     return is_same or row.starts_together or (_is_gang(above) and not _is_gang(below))
-
-
-def _may_keep_instead(at: GangSource, row: WorkloadKind | None, below: Workload) -> bool:
-    """Whether an object of that kind may, or one above it."""
-    if row is not None and (
-        row.starts_together or row.pods == (below.workload_kind and below.workload_kind.pods)
-    ):
-        return True
-    return not _is_gang(below) and (at.type in LINKS or (row is not None and runs_together(row)))
 
 
 def _is_over(workload: Workload) -> bool:

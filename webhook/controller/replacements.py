@@ -21,8 +21,8 @@ from policies.quota.ledger.keeps import Ended, Room, with_keeps
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import QueueSpec
 from webhook.cluster import errors
+from webhook.controller.gangs import READING_SECONDS
 from webhook.controller.keepers import Keepers
-from webhook.controller.owners import READING_SECONDS, Owner, Owners
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Holding
 from webhook.quota.counted_records import CountedRecord, PodRecord
@@ -56,13 +56,12 @@ class Replacements:
     def __init__(
         self,
         usage_cache: UsageCache,
-        owners: Owners,
         keepers: Keepers,
         line_spec_of: Callable[[str], QueueSpec],
         lets_wait: Callable[[str], bool],
         reconcile_later: Callable[[str, float], object],
     ) -> None:
-        self._usage_cache, self._owners, self._keepers = usage_cache, owners, keepers
+        self._usage_cache, self._keepers = usage_cache, keepers
         self._line_spec_of, self._lets_wait = line_spec_of, lets_wait
         self._reconcile_later = reconcile_later
         self._lock = threading.Lock()
@@ -109,13 +108,12 @@ class Replacements:
         demand_of = demand_reader(self._usage_cache, counted)
         if demand_of is None:
             return with_keeps(counted, (), {}, now_ms())
-        late, owner_of = monotonic() + READING_SECONDS, self._owners_of(namespace)
-        left, added = list[Ended](), list[Credit]()
+        late, left, added = monotonic() + READING_SECONDS, list[Ended](), list[Credit]()
         for each in ended:
-            keeper = None if each.has_succeeded else self._keepers.of(namespace, each.pod.owner, late)
-            if keeper is not None:
-                left.append(Ended(each.pod.uid, demand_of(each.pod), keeper))
-            elif not in_team and (owner := owner_of(each.pod)) is not None:
+            owner = self._keepers.of(namespace, each.pod.owner, late)
+            if owner is not None and owner.through and not each.has_succeeded:
+                left.append(Ended(each.pod.uid, demand_of(each.pod), owner))
+            elif owner is not None and not in_team:
                 added.append(Credit(owner_key(each.pod.holder, owner.uid), demand_of(each.pod), (each.at,)))
         if added:
             counted = replace(counted, credits=credited(counted.credits, added, 1))
@@ -190,21 +188,14 @@ class Replacements:
                 self._ended[namespace] = deque(ended, MAX_ENDED)
         return [each for each in ended if counted_before and each.after < counted.revisions.pods]
 
-    def _owners_of(self, namespace: str) -> Callable[[PodRecord], Owner | None]:
-        late = monotonic() + READING_SECONDS
-
-        def owner_of(pod: PodRecord) -> Owner | None:
-            return self._owners.of(namespace, pod.owner, late)
-
-        return owner_of
-
     def credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[PodRecord], str]:
         """Return a function: of a pod, the owner of its credits, "" without one. Others are not read."""
         holders = {each.holder for each in ledger.credits}
-        owner_of = self._owners_of(namespace)
+        late = monotonic() + READING_SECONDS
 
         def credited_owner(pod: PodRecord) -> str:
-            owner = owner_of(pod) if holders and holder_key(pod.holder) in holders else None
+            may_have = bool(holders) and holder_key(pod.holder) in holders
+            owner = self._keepers.of(namespace, pod.owner, late) if may_have else None
             return owner_key(pod.holder, owner.uid) if owner else ""
 
         return credited_owner

@@ -31,7 +31,6 @@ from webhook.controller.metrics import (
 )
 from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.owners import Owners
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.replacements import Replacements
@@ -168,7 +167,6 @@ def _add_reconcilers(
     gangs = Gangs(api, configuration)
     replacements = Replacements(
         usage_cache,
-        Owners(api, configuration),
         Keepers(gangs, configuration, usage_cache.gpus_of_new),
         line_spec_of=informers.line_spec,
         lets_wait=enforcement.lets_wait,

@@ -9,7 +9,7 @@ _MINUTE = 60_000
 
 
 class Keeper(msgspec.Struct, frozen=True, array_like=True):
-    """An object that keeps quota. `through`: the kind of the controllers of its pods, its own if it has them itself.
+    """An object that keeps quota. `through`: the kind of the controllers of its pods, its own if it has them itself; without it, it keeps nothing.
 
     `spent`: for how long it kept quota, in ms by minute since 1970, counted up to `at`, in ms since 1970.
     """
@@ -18,7 +18,7 @@ class Keeper(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     name: str
     uid: str
-    through: str
+    through: str = ""
     at: int = 0
     spent: tuple[tuple[int, int], ...] = ()
 

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.keepers import Keeper
 from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
 from webhook.configuration.loader import load_directory
-from webhook.controller.owners import Owner
 from webhook.controller.replacements import Replacements
 from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import WaitingLine
@@ -21,11 +21,12 @@ from webhook.workloads.gangs import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
 
-OWNERS: Any = SimpleNamespace(
-    of=lambda _namespace, reference, _late: Owner(reference.group, reference.kind, reference.uid)
+NO_KEEPERS: Any = SimpleNamespace(
+    of=lambda _namespace, reference, _late: Keeper(
+        reference.api_version, reference.kind, reference.name, reference.uid
+    )
 )
-"""All owners exist."""
-NO_KEEPERS: Any = SimpleNamespace(of=lambda *_: None)
+"""All owners exist, and keep nothing."""
 NO_REPLACEMENTS: Any = SimpleNamespace(credited=None)
 
 
@@ -70,5 +71,5 @@ def a_line(
         find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
     )
     given: Any = (lambda _: queue or QueueSpec(), lambda _: queues, lambda *_: None)
-    replacements = Replacements(found, OWNERS, keepers or NO_KEEPERS, *given)
+    replacements = Replacements(found, keepers or NO_KEEPERS, *given)
     return WaitingLine(nothing, found, nothing, replacements, nothing, *given)

@@ -18,7 +18,7 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.waiting import QueueSpec
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.webhook.controller.lines import BY, GPU, OWNERS, a_line, owned
+from tests.webhook.controller.lines import BY, GPU, NO_KEEPERS, a_line, owned
 from webhook.cluster import errors
 from webhook.controller.replacements import now_ms
 from webhook.controller.usage_counter import Holding, UsageEvents
@@ -40,8 +40,9 @@ class Objects:
     def __init__(self, room: Room | errors.ApiError | None = ROOM) -> None:
         self._room, self.live = room, list[Fraction]()
 
-    def of(self, _namespace: str, reference: Any, _late: float) -> Keeper | None:
-        return APP if reference is not None and reference.kind == "Deployment" else None
+    def of(self, namespace: str, reference: Any, late: float) -> Keeper | None:
+        is_kept = reference is not None and reference.kind == "Deployment"
+        return APP if is_kept else NO_KEEPERS.of(namespace, reference, late)
 
     def room(self, _namespace: str, _keeper: Keeper, live: Iterable[Fraction]) -> Room | None:
         self.live += live
@@ -117,7 +118,7 @@ def test_what_an_end_leaves(
     found = line.credited("team", FORMER, counted)
     assert list(found.reservations.keeps) == ([KEEP] if want == "keep" else [])
     assert [(each.owner, each.demand) for each in found.credits] == (
-        [(owner_key(f"{kind}/app", "1"), GPU)] if want == "credit" else []
+        [(owner_key(f"{kind}/app", "app" if succeeded else "1"), GPU)] if want == "credit" else []
     )
 
 
@@ -154,7 +155,7 @@ def test_the_live_pods_of_an_object_are_those_that_hold_quota() -> None:
 
 
 def test_an_owner_that_is_gone_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OWNERS, "of", lambda *_: None)
+    monkeypatch.setattr(NO_KEEPERS, "of", lambda *_: None)
     line = line_of()
     end(line, "Job")
     assert not line.credited("team", FORMER, COUNTED).credits
