@@ -173,7 +173,7 @@ class Wait(msgspec.Struct, frozen=True):
     seconds: float = 0
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ContactEdit(msgspec.Struct, frozen=True):
     """A change that the contact can make: the field of an object of this kind gets the value. Without a path: a new object."""
 
     kind: str
@@ -181,7 +181,7 @@ class Asked(msgspec.Struct, frozen=True):
     value: Value = None
 
 
-Change = tuple[Asked | Edit, ...]
+Change = tuple[ContactEdit | Edit, ...]
 """What the contact changes together, and what the author then edits."""
 
 
@@ -194,8 +194,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     choices: alternatives. Each is a set of edits that removes the finding by itself, and causes no other one. is_example: only
       the author knows the right value, so nothing may write it unasked.
     awaits: what removes the finding if it is awaited.
-    remedy: choices and wait in words; "" if the edits say it. ask: what the people who run the cluster can do, as an infinitive
-      ("to raise spec.hard.gpus"); asks: the same as data, each change of which removes the finding alone.
+    remedy: choices and wait in words; "" if the edits say it. ask_contact: what to ask the contact, after "ask NAME"
+      ("to raise spec.hard.gpus"); contact_choices: the same as data. Each change of it removes the finding by itself.
     rule: its id. The evaluation fills in `rule` and `contact` if they are not set.
     details: further facts, for lines of their own in a denial.
     """
@@ -212,22 +212,22 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_example: bool = False
     awaits: Wait | None = None
     remedy: str = ""
-    ask: str = ""
-    asks: tuple[Change, ...] = ()
+    ask_contact: str = ""
+    contact_choices: tuple[Change, ...] = ()
     details: tuple[str, ...] = ()
     contact: str = PLATFORM_TEAM
 
     @property
     def escalation(self) -> str:
-        """In words, e.g. `ask the platform team for nodes of nvidia-l4, then set a: b`; empty without `ask`."""
-        edits = (tuple(each for each in change if isinstance(each, Edit)) for change in self.asks)
+        """In words, e.g. `ask the platform team for nodes of nvidia-l4, then set a: b`; empty without `ask_contact`."""
+        edits = (tuple(each for each in change if isinstance(each, Edit)) for change in self.contact_choices)
         then = in_words(filter(None, edits))
-        return f"ask {self.contact} {self.ask}{then and f', then {then}'}" if self.ask else ""
+        return f"ask {self.contact} {self.ask_contact}{then and f', then {then}'}" if self.ask_contact else ""
 
     def of(self, rule: str, contact: str) -> "Finding":
         """Return the finding with this rule and contact, where it names none of its own."""
         rule = self.rule or rule
-        contact = contact if self.ask and self.contact == PLATFORM_TEAM else self.contact
+        contact = contact if self.ask_contact and self.contact == PLATFORM_TEAM else self.contact
         is_complete = rule == self.rule and contact == self.contact
         return self if is_complete else replace(self, rule=rule, contact=contact)
 
@@ -238,11 +238,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return Edit(path_of(edit.path), edit.value)
 
         choices = tuple(tuple(map(located, edits)) for edits in self.choices)
-        asks = tuple(
+        changes = tuple(
             tuple(located(each) if isinstance(each, Edit) else each for each in change)
-            for change in self.asks
+            for change in self.contact_choices
         )
-        return replace(self, path=path_of(self.path), choices=choices, asks=asks)
+        return replace(self, path=path_of(self.path), choices=choices, contact_choices=changes)
 
     @property
     def fix(self) -> Edits:
@@ -266,7 +266,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             text = f"{advice} The value {text}" if is_predicate else f"{advice} {text[:1].upper()}{text[1:]}"
         elif advice:
             text = f"{advice}; {text}"
-        if self.ask:
+        if self.ask_contact:
             text += f"; {'or ' if advice else ''}{self.escalation}"
         return self._line(text)
 

@@ -11,7 +11,7 @@ Deployment. Their findings are warnings in every mode. No rule asks the quota: t
 A rule declares in its own file its id, its reasons, and what it needs. No finding names its rule: the evaluation fills it in.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding, Reason
-from policies.gpus.claims import ResourceClaimTemplate
+from policies.gpus.claimed_devices import ResourceClaimTemplate
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
@@ -95,7 +95,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     classes: GPUClasses
     resource_mapping: ResourceMapping
     claimed: tuple[str, ...] = ()
-    """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claims` removes other claims from the pod."""
+    """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claimed_devices` removes other claims."""
     made_by_daemonset: bool = False
     """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
     owner: Owner = NO_OWNER
@@ -112,6 +112,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Whether new pods that exceed the quota of this ledger wait in line now."""
     budgets: tuple[LabelSelector, ...] | None = None
     """The selectors of the namespace's PodDisruptionBudgets. None if no rule needs them, or they cannot be read."""
+    config_maps: Mapping[str, Mapping[str, str]] = {}
+    """The data of ConfigMaps of the namespace, by name, as far as they are known: none in a review."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule, None if it is disabled. Some rules depend on others."""
 

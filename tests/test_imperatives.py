@@ -67,7 +67,7 @@ def sentences(source: str) -> Iterator[Sentence]:
                 for keyword in call.keywords
             }
             names = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
-            made |= {ASKS for each in ("Asked", "way_of") if each in names}
+            made |= {ASKS for each in ("ContactEdit", "way_of") if each in names}
             for text in texts(part):
                 if TELLS.search(text):
                     yield Sentence(text, frozenset(made))

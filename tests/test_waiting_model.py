@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, positive_difference
 from policies.quota.ledger.decide import Line, ReservationRequest, decide
-from policies.quota.ledger.keepers import KEPT_MS, Keeper
+from policies.quota.ledger.keeping_objects import KEPT_MS, Keeper
 from policies.quota.ledger.keeps import Ended, Room, Rooms, with_keeps
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, StoredObject, reconcile

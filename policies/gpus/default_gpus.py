@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from policies.finding import (
     LIMIT_RANGE_REFUSES,
-    Asked,
+    ContactEdit,
     Edit,
     Edits,
     Finding,
@@ -96,7 +96,7 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
         path, container, value = last.path, last.place.container.name, str(last.amount)
         finding = _warning(path=path, container=container, value=value, message=_origin(defaults))
         if without_gpus(pod, defaults, limits) is None:
-            yield _asking(finding, [last])
+            yield _with_contact_edits(finding, [last])
         else:
             edits = _edits(defaults)
             yield replace(
@@ -117,8 +117,8 @@ def explained(
         return finding
     finding = replace(finding, message=f"{finding.message}; {_origin(defaults)}")
     if not removes:
-        is_asked = removes is None and all_of_pod and not finding.ask
-        return _asking(finding, own or defaults) if is_asked else finding
+        is_for_contact = removes is None and all_of_pod and not finding.ask_contact
+        return _with_contact_edits(finding, own or defaults) if is_for_contact else finding
     edits = _edits(defaults)
     words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
@@ -144,14 +144,15 @@ def _origin(defaults: Sequence[Default]) -> str:
     )
 
 
-def _asking(finding: Finding, defaults: Sequence[Default]) -> Finding:
+def _with_contact_edits(finding: Finding, defaults: Sequence[Default]) -> Finding:
     """Return the finding with the question to take all that one LimitRange gave out of it."""
     first = defaults[0]
     given = [each for each in defaults if each.limit_range == first.limit_range]
     resources = " and ".join(sorted({each.resource for each in given}))
     items = dict.fromkeys(each.item for each in given)
-    asked = tuple(Asked(LIMIT_RANGE, f"spec.limits[{item}]") for item in items)
-    return replace(finding, ask=f"to take {resources} out of LimitRange {first.limit_range}", asks=(asked,))
+    edits = tuple(ContactEdit(LIMIT_RANGE, f"spec.limits[{item}]") for item in items)
+    words = f"to take {resources} out of LimitRange {first.limit_range}"
+    return replace(finding, ask_contact=words, contact_choices=(edits,))
 
 
 # ---- what refuses it
@@ -182,8 +183,8 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
         container=place.container.name if place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
         choices=together(*edits),
-        ask=f"to remove {field} from LimitRange {refusal.limit_range}",
-        asks=((Asked(LIMIT_RANGE, field),),),
+        ask_contact=f"to remove {field} from LimitRange {refusal.limit_range}",
+        contact_choices=((ContactEdit(LIMIT_RANGE, field),),),
     )
 
 

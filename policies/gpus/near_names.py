@@ -40,12 +40,12 @@ class FullNames:
 
     def __init__(self, names: Collection[str], whole: Iterable[str]) -> None:
         self.names = frozenset(names)
-        self.by_part: dict[str, list[_Parted]] = defaultdict(list)
-        """By the domain, and by the rest."""
+        self.by_part: dict[tuple[str, str], list[_Parted]] = defaultdict(list)
+        """By the domain or the rest, and the first letter of the other one."""
         for each in names:
             domain, _, rest = each.lower().partition("/")
-            for part in (domain, rest):
-                self.by_part[part].append((each, domain, rest))
+            for part, other in ((domain, rest), (rest, domain)):
+                self.by_part[part, other[:1]].append((each, domain, rest))
         self.by_words: dict[str, str] = {}
         """By their words, because people often write them without the domain."""
         for each in whole:
@@ -66,7 +66,8 @@ def meant(name: str, full: FullNames, is_gpu: Callable[[str], bool]) -> str | No
         words = _words(plain)
         return full.by_words.get(words) or full.by_words.get(words.removesuffix("s"))
     domain, _, rest = name.lower().partition("/")
-    alike: list[_Parted] = [*full.by_part.get(domain, ()), *full.by_part.get(rest, ())]
+    parts = ((domain, rest[:1]), (rest, domain[:1]))
+    alike: list[_Parted] = [each for part in parts for each in full.by_part.get(part, ())]
     for each, other_domain, other in alike:
         if rest == other and (other_domain.startswith(f"{domain}.") or _is_one_slip(domain, other_domain)):
             return each
@@ -81,11 +82,11 @@ def _words(name: str) -> str:
 
 
 def _is_one_slip(written: str, meant: str) -> bool:
-    """Whether the texts are equal, or differ in one letter or separator, or by two swapped letters.
+    """Whether texts with the same first letter are equal, or differ in one letter or separator, or by two swapped letters.
 
-    The first letter must be the same, and digits, too: nvidia.com/pgpu and nvidia.com/gpu2 are other names.
+    Digits must be the same: nvidia.com/gpu2 is another name. So is nvidia.com/pgpu.
     """
-    if written[:1] != meant[:1] or abs(len(written) - len(meant)) > 1:
+    if abs(len(written) - len(meant)) > 1:
         return False
     start = len(commonprefix([written, meant]))
     one, other = written[start:], meant[start:]

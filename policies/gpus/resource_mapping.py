@@ -55,7 +55,7 @@ class Measure(Enum):
 
     __hash__ = object.__hash__  # the members are single, and an Enum's own hash takes ten times as long
 
-    @property
+    @cached_property
     def is_count(self) -> bool:
         """Whether it is a number of devices, cores, shares or slices. Other measures are memory, percentages and fractions."""
         return self in _COUNTS
@@ -234,6 +234,7 @@ class ResourceMapping:
         }
         """By DeviceClass: its extended resource name, "" if it has none. DeviceClasses are left out if that is not known."""
         # Tenants choose the names, so the caches are bounded.
+        self._first = lru_cache(maxsize=1024)(self._first_pattern)
         self.resource = lru_cache(maxsize=1024)(self._resource)
         self.stated_device_class = lru_cache(maxsize=1024)(self._stated_device_class)
         self.misspelt = lru_cache(maxsize=1024)(self._misspelt)
@@ -295,7 +296,7 @@ class ResourceMapping:
         whole = (name for name, measure in full.items() if measure is Measure.DEVICES)
         return near_names.FullNames(full, whole)
 
-    def _first(self, name: str) -> tuple[ResourcePattern | None, str | None]:
+    def _first_pattern(self, name: str) -> tuple[ResourcePattern | None, str | None]:
         patterns = self._by_domain.get(name.partition("/")[0])
         return (None, None) if patterns is None else patterns.first(name)
 

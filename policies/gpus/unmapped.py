@@ -66,6 +66,6 @@ def other_scheduler(pod: Pod) -> tuple[str, str] | None:
 def gets_other_gpus(pod: Pod) -> bool:
     """Whether another scheduler gives the pod its GPUs, or a virtual node runs it. A nodeName passes schedulers by."""
     key, value = VIRTUAL_NODE
-    asked = other_scheduler(pod)
-    is_served = asked is not None and asked[1] == pod.spec.scheduler_name and not pod.spec.node_name
+    scheduler = other_scheduler(pod)
+    is_served = scheduler is not None and scheduler[1] == pod.spec.scheduler_name and not pod.spec.node_name
     return is_served or (pod.spec.node_selector or {}).get(key) == value

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from policies.finding import Asked, Change, Edits, Finding, Reason, Severity
+from policies.finding import Change, ContactEdit, Edits, Finding, Reason, Severity
 from policies.gpus.classes import GPUClasses
 from policies.placement.class_use import admits
 from policies.pods.annotations import GPU_CLASS
@@ -24,8 +24,8 @@ class ClassAdvice(NamedTuple):
 
     choices: tuple[Edits, ...] = ()
     remedy: str = ""
-    ask: str = ""
-    asks: tuple[Change, ...] = ()
+    ask_contact: str = ""
+    contact_choices: tuple[Change, ...] = ()
 
 
 def or_autoscaled(classes: str) -> str:
@@ -35,39 +35,40 @@ def or_autoscaled(classes: str) -> str:
 
 def nodes_of(classes: Iterable[str]) -> tuple[Change, ...]:
     """Return what asking for nodes of one of the classes asks for."""
-    return tuple((Asked("Node", value=name),) for name in classes)
+    return tuple((ContactEdit("Node", value=name),) for name in classes)
 
 
-def asking_for_nodes(pod: Pod, classes: Sequence[str], key: str, known: GPUClasses) -> ClassAdvice:
+def ask_for_nodes(pod: Pod, classes: Sequence[str], key: str, known: GPUClasses) -> ClassAdvice:
     """Return the advice to ask for nodes of the classes that would match the pod; empty if none would.
 
     `key`: of the label that pins pods to classes. Without `classes`, any node with GPUs is asked for.
     """
     value = pod.node_selector.get(key, "")
     if value not in classes and known.of_family(value):
-        return ClassAdvice(ask=f"for nodes with {key}={value}", asks=nodes_of([value]))
+        return ClassAdvice(ask_contact=f"for nodes with {key}={value}", contact_choices=nodes_of([value]))
     admitted = [each.name for each in known.named(classes) if admits(pod, each)]
-    asks = nodes_of(admitted) if classes else ((Asked("Node"),),)
-    return ClassAdvice(ask=f"for nodes{or_autoscaled(' or '.join(admitted))}" if asks else "", asks=asks)
+    changes = nodes_of(admitted) if classes else ((ContactEdit("Node"),),)
+    words = f"for nodes{or_autoscaled(' or '.join(admitted))}" if changes else ""
+    return ClassAdvice(ask_contact=words, contact_choices=changes)
 
 
-def asking_for_classes(
+def ask_for_classes(
     edits: Mapping[str, Edits], namespace: str, *, is_allowed: bool, needs_nodes: bool
 ) -> ClassAdvice:
     """Return whom to ask for one of these classes, and the edits of the pod that follow. Empty without classes."""
     classes = alternatives_in_words([*edits])
-    ask = f"for nodes of {classes}"
+    words = f"for nodes of {classes}"
     if not is_allowed:
-        ask = f"to allow {classes} in namespace {namespace}{', and for nodes of it' if needs_nodes else ''}"
+        words = f"to allow {classes} in namespace {namespace}{', and for nodes of it' if needs_nodes else ''}"
     changes = (
         (
-            *(() if is_allowed else (Asked("GPUPolicy", ALLOWED_PATH, name),)),
-            *((Asked("Node", value=name),) if is_allowed or needs_nodes else ()),
+            *(() if is_allowed else (ContactEdit("GPUPolicy", ALLOWED_PATH, name),)),
+            *((ContactEdit("Node", value=name),) if is_allowed or needs_nodes else ()),
             *of_pod,
         )
         for name, of_pod in listed([*edits.items()])
     )
-    return ClassAdvice(ask=ask, asks=tuple(changes)) if edits else ClassAdvice()
+    return ClassAdvice(ask_contact=words, contact_choices=tuple(changes)) if edits else ClassAdvice()
 
 
 def listed(names: Sequence[T]) -> Sequence[T]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from policies.finding import Asked, Edit, Edits, Finding, Severity, either, together
+from policies.finding import ContactEdit, Edit, Edits, Finding, Severity, either, together
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
@@ -116,8 +116,8 @@ class ClassCase:
         )
         if known_otherwise:
             known, label = known_otherwise[0]
-            ask = f"to set label {key}={label} on nodes with {known}"
-            return ClassAdvice(ask=ask, asks=((Asked("Node", f"metadata.labels[{key}]", label),),))
+            edit = ContactEdit("Node", f"metadata.labels[{key}]", label)
+            return ClassAdvice((), "", f"to set label {key}={label} on nodes with {known}", ((edit,),))
         selection, usable, need = self.selection, self.selection.usable(), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.label_with_nodes(each, holding) for each in holding):
@@ -131,10 +131,11 @@ class ClassCase:
             (each for each in values if each not in pinned and gpu_classes.of_family(each)), None
         ):
             # Nodes may have the names of classes, which its pin does not match.
-            return ClassAdvice(ask=f"for nodes of {names} with {key}={family}", asks=nodes_of([family]))
-        ask = f"for nodes of {names}{or_autoscaled(names)}"
-        autoscaled = ((Asked("GPUPolicy", AUTOSCALED_PATH, name),) for name in able)
-        return ClassAdvice(ask=ask, asks=(*nodes_of(able), *autoscaled))
+            words = f"for nodes of {names} with {key}={family}"
+            return ClassAdvice(ask_contact=words, contact_choices=nodes_of([family]))
+        words = f"for nodes of {names}{or_autoscaled(names)}"
+        autoscaled = ((ContactEdit("GPUPolicy", AUTOSCALED_PATH, name),) for name in able)
+        return ClassAdvice(ask_contact=words, contact_choices=(*nodes_of(able), *autoscaled))
 
     def _takes_then(self, gpu_class: GPUClass, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
         """Whether one of the nodes, with the class now, takes the pod with these values of the label, were its GPUs free."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from policies.finding import Asked, Edit, Finding, Reason, Severity, together
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together
 from policies.gpus.classes import GPUClass
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
 from policies.placement.class_advice import (
@@ -91,8 +91,8 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         message=f"must fit on a class that the pod may use: {need.weights_words}{but}",
         choices=choices,
         remedy=f"request {enough}" if choices else "",
-        ask="" if choices else "for larger cards",
-        asks=() if choices else ((Asked("Node"),),),
+        ask_contact="" if choices else "for larger cards",
+        contact_choices=() if choices else ((ContactEdit("Node"),),),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policies.finding import Asked, Finding
+from policies.finding import ContactEdit, Finding
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import alternatives_in_words
 from policies.placement.class_case import DAEMONSET, NODE_NAME, ClassCase
@@ -79,6 +79,6 @@ def _not_schedulable(
         yield warning(
             reason=NO_NODE,
             message=f"class {requested}: {has}, so the pod stays pending",
-            ask=f"to uncordon one of them with {resources}" if helps else "",
-            asks=((Asked("Node", "spec.unschedulable"),),) if helps else (),
+            ask_contact=f"to uncordon one of them with {resources}" if helps else "",
+            contact_choices=((ContactEdit("Node", "spec.unschedulable"),),) if helps else (),
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Edits, either
+from policies.finding import ContactEdit, Edit, Edits, either
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
@@ -15,7 +15,7 @@ from policies.placement.class_advice import (
     ANNOTATION_PATH,
     ClassAdvice,
     alternatives_in_words,
-    asking_for_classes,
+    ask_for_classes,
     listed,
 )
 from policies.placement.class_use import ClassUse, offers
@@ -192,14 +192,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         choices = tuple(self._edits_to_resource(name) for name in listed(sorted(alternatives)))
         if not offering:
             label = f" and node label {self.label_key}" if having else ""
-            ask = f"for a GPUClass with {self.requested_words}{label}"
-            return ClassAdvice(choices, remedy, ask, ((Asked("GPUClass"),),))
+            words = f"for a GPUClass with {self.requested_words}{label}"
+            return ClassAdvice(choices, remedy, words, ((ContactEdit("GPUClass"),),))
         large_enough = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
         permitted = self.allowed_of(large_enough)
         taking = () if permitted else tuple(c for c in large_enough if self.label_with_nodes(c, (c,)))
         with_nodes = tuple(filter(self._surely_has_nodes, permitted or large_enough))
         wanted = taking or with_nodes or permitted or large_enough
-        return asking_for_classes(
+        return ask_for_classes(
             {each.name: self._edits_to_get(each) for each in wanted},
             self.namespace,
             is_allowed=bool(permitted),
@@ -235,10 +235,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             for each in unwanted
             for path in place.amount_paths(each)
         ]
-        asking = {id(place): place for place, _ in places}.values()
+        containers = {id(place): place for place, _ in places}.values()
         return (
             *(Edit(path) for _, path in places),
-            *(Edit(f"{place.path}.resources.limits[{name}]", 1) for place in asking),
+            *(Edit(f"{place.path}.resources.limits[{name}]", 1) for place in containers),
         )
 
     def meant(self, word: str) -> str:

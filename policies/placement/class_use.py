@@ -73,9 +73,9 @@ def admits(pod: Pod, gpu_class: GPUClass) -> bool:
 
 def _has_value(requirements: Sequence[LabelRequirement], key: str, values: Iterable[str]) -> bool:
     """Whether one of the values of the label meets all requirements on it."""
-    asked = [(operator, wanted) for each, operator, wanted in requirements if each == key]
-    return not asked or any(
-        all(meets(frozenset((value,)), operator, wanted) for operator, wanted in asked) for value in values
+    required = [(operator, wanted) for each, operator, wanted in requirements if each == key]
+    return not required or any(
+        all(meets(frozenset((value,)), operator, wanted) for operator, wanted in required) for value in values
     )
 
 

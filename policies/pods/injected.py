@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -43,14 +44,16 @@ _TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExec
 def as_submitted(pod: Pod, *, author_set_node: bool = False, injected: ChangeTexts | None = None) -> Pod:
     """Return the pod as submitted, without uid and status, and with nodeName only if `author_set_node`.
 
+    An annotation with the name of a resource is a scheduler's, which writes the assigned devices there.
     Remove the fields that match one of the changes `injected` (None: those of the pod's annotation). Also remove raised values (a
     delay or grace period), because the original value is not known.
     """
+    written = {INJECTED, *chain.from_iterable(place.container.limits for place in pod.places)}
     metadata = pod.metadata and replace(
         pod.metadata,
         uid=None,
         resource_version=None,
-        annotations={key: value for key, value in pod.annotations.items() if key != INJECTED} or None,
+        annotations={key: value for key, value in pod.annotations.items() if key not in written} or None,
     )
     spec = replace(pod.spec, ephemeral_containers=None)
     if not author_set_node:

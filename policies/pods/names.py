@@ -10,6 +10,8 @@ from collections.abc import Callable
 _LABEL_LENGTH = 63
 _SUBDOMAIN_LENGTH = 253
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?"
 
 
 def _syntax(pattern: str, longest: int = _SUBDOMAIN_LENGTH) -> Callable[[str], bool]:
@@ -19,11 +21,11 @@ def _syntax(pattern: str, longest: int = _SUBDOMAIN_LENGTH) -> Callable[[str], b
 
 is_dns_label = _syntax(_DNS_LABEL, _LABEL_LENGTH)
 """Whether this can be the name of a Namespace or a Service (`IsDNS1123Label`)."""
-is_dns_subdomain = _syntax(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
+is_dns_subdomain = _syntax(_SUBDOMAIN)
 """Whether this can be the name of most objects, such as a Secret or a DeviceClass (`IsDNS1123Subdomain`)."""
-is_class_name = _syntax(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", _LABEL_LENGTH)
+is_class_name = _syntax(_SUBDOMAIN, _LABEL_LENGTH)
 """Whether this can be the name of a GPUClass or a family: the name of an object and the value of a node label."""
-is_label_value = _syntax(r"([A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?", _LABEL_LENGTH)
+is_label_value = _syntax(rf"({_NAME})?", _LABEL_LENGTH)
 """Whether this can be the value of a label, which may be empty (`IsValidLabelValue`)."""
 is_uid = _syntax(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """Whether this is a UUID (RFC 4122). The API server gives one to every object and review."""
@@ -33,10 +35,11 @@ is_data_key = _syntax(r"(?!\.\.?$)[-._a-zA-Z0-9]+")
 """Whether this can be a key of a Secret or a ConfigMap (`IsConfigMapKey`)."""
 
 
-def is_qualified_name(key: str) -> bool:
-    """Whether this can be the key of a label, taint or annotation: `[DNS subdomain/]name` (`IsQualifiedName`)."""
-    prefix, slash, name = key.rpartition("/")
-    return (not slash or is_dns_subdomain(prefix)) and bool(name) and is_label_value(name)
+is_qualified_name = _syntax(
+    rf"((?=.{{1,{_SUBDOMAIN_LENGTH}}}/){_SUBDOMAIN}/)?(?=.{{1,{_LABEL_LENGTH}}}$){_NAME}",
+    _SUBDOMAIN_LENGTH + len("/") + _LABEL_LENGTH,
+)
+"""Whether this can be the key of a label, taint or annotation: `[DNS subdomain/]name` (`IsQualifiedName`)."""
 
 
 def is_resource_name(name: str) -> bool:

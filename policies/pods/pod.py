@@ -106,6 +106,7 @@ class SecretReference(View, frozen=True):
 
 class EnvFromSource(View, frozen=True):
     prefix: str | None = None
+    config_map_ref: Named | None = None
     secret_ref: SecretReference | None = None
 
 

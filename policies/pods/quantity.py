@@ -13,7 +13,7 @@ A JSON number arrives as a Python float, so digits after the 17th are lost.
 
 import math
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -41,17 +41,17 @@ class QuantityError(ValueError):
     """The text is not a quantity. The message quotes it."""
 
 
-class Quantity(msgspec.Struct, frozen=True, order=True):
+class Quantity(msgspec.Struct, frozen=True, order=True, dict=True):
     """An exact amount in units of 1e-9, the smallest unit of Kubernetes."""
 
     nano: int
 
-    @property
+    @cached_property
     def value(self) -> int:
         """Whole units, rounded away from zero (`Value()`)."""
         return _divide_away_from_zero(self.nano, NANO)
 
-    @property
+    @cached_property
     def milli_value(self) -> int:
         """Thousandths of a unit, rounded away from zero (`MilliValue()`)."""
         return _divide_away_from_zero(self.nano, NANO // 1000)

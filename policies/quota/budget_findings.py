@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import partial
 
-from policies.finding import Asked, Finding, Reason, Severity, Wait
+from policies.finding import ContactEdit, Finding, Reason, Severity, Wait
 from policies.pods.workload import Workload
 from policies.quota.amounts import GPUS, Vector, format_amount, key_order, total, unit
 from policies.quota.budget import (
@@ -103,8 +103,8 @@ def _spent(
     facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
     field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
-    asks = (tuple(Asked("GPUQuota", budget_field(key)) for key in spent),)
-    finding = partial(Finding, reason=BUDGET_SPENT, ask=f"to raise {field}", asks=asks)
+    raised = (tuple(ContactEdit("GPUQuota", budget_field(key)) for key in spent),)
+    finding = partial(Finding, reason=BUDGET_SPENT, ask_contact=f"to raise {field}", contact_choices=raised)
     if path:
         message = f"its pods will be denied, the budget is spent: {facts}"
         return finding(path=path, severity=Severity.WARNING, message=message)

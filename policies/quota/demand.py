@@ -271,7 +271,7 @@ def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterat
             reason=UNCOUNTABLE_DEVICES,
             message=f"must not ask for devices of DeviceClass {device_class}: nothing says whether they are GPUs",
             remedy="use another DeviceClass",
-            ask="to name this one in deviceClasses of a GPUResourceMapping",
+            ask_contact="to name this one in deviceClasses of a GPUResourceMapping",
         )
 
 

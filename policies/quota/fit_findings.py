@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from policies.finding import Asked, Edit, Finding, Severity, Wait, either, in_words
+from policies.finding import ContactEdit, Edit, Finding, Severity, Wait, either, in_words
 from policies.pods.workload import Workload
 from policies.quota.amounts import NOTHING, format_amount, texts, unit
 from policies.quota.demand import Catalogue
@@ -39,9 +39,9 @@ def fit_warning(
     _, granted, _ = _limits_in_words(fit, namespace)
     never_fits = f"{_amount(fit)}, which can never fit: {granted}"
     keys, team = [fit.key], fit.team_state.team if fit.team_state else None
-    ask, contact = escalation([] if team else keys, keys if team else [], team)
+    to_raise, contact = escalation([] if team else keys, keys if team else [], team)
     kind = "ClusterGPUQuota" if fit.team_state else "GPUQuota"
-    asks = ((Asked(kind, hard_field(fit.key), str(fit.needed)),),)
+    raised = ((ContactEdit(kind, hard_field(fit.key), str(fit.needed)),),)
     warning = partial(
         Finding,
         reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[will_queue],
@@ -62,8 +62,8 @@ def fit_warning(
                 awaits=Wait(beside_choice=True, amounts=((fit.key, str(fit.held)),)) if is_beside else None,
                 is_example=bool(spread),
                 remedy=f"{spread or in_words(choices)}, {WAIT_UNTIL_FREE}" if is_beside else spread,
-                ask=ask,
-                asks=asks,
+                ask_contact=to_raise,
+                contact_choices=raised,
             )
         case FitFailure.NO_SURGE:
             facts, remedy = _no_surge(fit, namespace, will_queue=will_queue)
@@ -89,8 +89,8 @@ def fit_warning(
                 choices=choices or smaller,
                 awaits=awaits,
                 remedy=remedy or ", or ".join(filter(None, (in_words(smaller), wait))),
-                ask=ask if is_impossible else "",
-                asks=asks if is_impossible else (),
+                ask_contact=to_raise if is_impossible else "",
+                contact_choices=raised if is_impossible else (),
                 details=_largest_namespaces(fit),
             )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 
-from policies.finding import Asked, Edit, Finding, Reason, Severity, Wait, together
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, together
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
@@ -59,14 +59,14 @@ def in_line(
     if reason is VerdictReason.QUEUE_FULL:
         # Also in a team, each namespace has a line of its own. Without a GPUQuota it has the default of `maxWaiting`.
         new = "to create a GPUQuota with a larger spec.queue.maxWaiting"
-        ask = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
+        to_raise = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
         return Finding(
             reason=QUEUE_FULL,
             message=f"the line for {quota} is full: {how_many(waiting)} in it",
             remedy="create it again when some of them have started",
             awaits=TURN,
-            ask=ask,
-            asks=((Asked("GPUQuota", "spec.queue.maxWaiting", waiting + 1),),),
+            ask_contact=to_raise,
+            contact_choices=((ContactEdit("GPUQuota", "spec.queue.maxWaiting", waiting + 1),),),
         )
     if reason is VerdictReason.NOT_HELD:
         message = f"too little of {quota} is held for the pod to remove its scheduling gate"
@@ -81,7 +81,8 @@ def in_line(
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     if has_no_gate:
         remedy = "try again within a minute, and again until its turn comes: it has a place in line"
-    return Finding(reason=OTHERS_WAIT, message=message, remedy=remedy, awaits=TURN, ask="if it persists")
+    blocked = partial(Finding, reason=OTHERS_WAIT, message=message, awaits=TURN)
+    return blocked(remedy=remedy, ask_contact="if it persists")
 
 
 def how_many(number: int) -> str:

@@ -12,14 +12,14 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.cards import container_amounts, is_shared
-from policies.gpus.claims import ResourceClaim
+from policies.gpus.claimed_devices import ResourceClaim
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
+from policies.quota.claim_demand import SCHEDULER, claim_demand, marked_for, uncovered
 from policies.quota.demand import (
     UNCOUNTABLE_DEVICES,
     Catalogue,
@@ -63,7 +63,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     """Demands computed so far."""
 
     @property
-    def asks_for_gpus(self) -> bool:
+    def requests_gpus(self) -> bool:
         """Whether the request has any demand, or denials, by our own catalogue. Used in namespaces without a quota."""
         return bool(self.demand.vector or self.demand.denials)
 

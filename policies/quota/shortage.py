@@ -11,7 +11,7 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Edits, Finding, Reason, Wait, in_words, together
+from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Wait, in_words, together
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -104,7 +104,7 @@ def exceeded(
     own, of_team = (
         [each.key for each in shortfalls if bool(each.team) is is_team] for is_team in (False, True)
     )
-    ask, contact = escalation(own, of_team, ledger.team_state.team if ledger.team_state else None)
+    to_raise, contact = escalation(own, of_team, ledger.team_state.team if ledger.team_state else None)
     lengths = (
         (MAX_NAMES_LISTED, named),
         (MAX_NAMES_LISTED, unnamed),
@@ -120,7 +120,7 @@ def exceeded(
     ]
     before = "exceeded quota: " if shortfalls[0].team else f"exceeded quota: {namespace}/{NAME}, "
     longest = LONGEST + 2 * max(len(team_title(each.team)) if each.team else 0 for each in shortfalls)
-    short = (each for each in shown_texts if len(before) + sum(map(len, each)) + len(ask) <= longest)
+    short = (each for each in shown_texts if len(before) + sum(map(len, each)) + len(to_raise) <= longest)
     facts, remedy = next(short, shown_texts[-1])
     said = facts.partition(_LARGEST)[2]
     return Finding(
@@ -130,8 +130,8 @@ def exceeded(
         is_example=not fix and not has_one_request,
         awaits=awaits,
         remedy=remedy,
-        ask=ask,
-        asks=(tuple(_raised(shortfalls)),),
+        ask_contact=to_raise,
+        contact_choices=(tuple(_raised(shortfalls)),),
         contact=contact,
         details=tuple(_details(ledger, shortfalls, said, class_reason, now)),
     )
@@ -209,12 +209,12 @@ def _never_end(request: QuotaRequest) -> bool:
     return restarts or request.controlled_by.partition("/")[0] in {*KEEPING, "DaemonSet"}
 
 
-def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[Asked]:
+def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[ContactEdit]:
     """Yield what the quotas must grant for the request to fit beside all that is used."""
     for each in shortfalls:
         kind = "ClusterGPUQuota" if each.team else "GPUQuota"
         needed = each.used + each.reserved + each.requested
-        yield Asked(kind, hard_field(each.key), str(needed))
+        yield ContactEdit(kind, hard_field(each.key), str(needed))
 
 
 _LARGEST = "; largest: "

@@ -50,10 +50,10 @@ def escalation(
     team_contact = team.contact if team else ""
     if team and of_team and not own:
         return f"to raise {_fields(of_team)} of {team_title(team.name)}", team_contact or contact
-    ask = f"to raise {_fields(own)}"
+    to_raise = f"to raise {_fields(own)}"
     if of_team:
-        ask += f", and {team_contact} to raise the team's" if team_contact else ", and the team's"
-    return ask, contact
+        to_raise += f", and {team_contact} to raise the team's" if team_contact else ", and the team's"
+    return to_raise, contact
 
 
 def _fields(keys: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from itertools import islice
 
 import msgspec
 
-from policies.finding import Asked, Finding, Reason, Severity, truncate
+from policies.finding import ContactEdit, Finding, Reason, Severity, truncate
 from policies.gpus.cards import domain
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import CUDA, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, BadAnnotation
@@ -200,12 +200,12 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
         major, minor = offers.newest
         newest = f"{major}.{minor if requested.is_exact else 'x'}"
         reason, message = DRIVER_TOO_OLD, f"should be at most {newest}, the newest CUDA of {nodes}"
-        remedy, ask = "use an image with an older CUDA", "for newer drivers"
+        remedy, request = "use an image with an older CUDA", "for newer drivers"
     elif requested.container is None:
         where = f"node pool {offers.unlabelled[0]}" if offers.unlabelled else nodes
         reason = INEFFECTIVE_ANNOTATION
         message = f"has no effect: label {FULL} is missing on {where}"
-        ask = "for the label, which GPU Feature Discovery sets"
+        request = "for the label, which GPU Feature Discovery sets"
     else:
         return  # nobody wrote an annotation that could have no effect
     yield Finding(
@@ -216,8 +216,8 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
         value=truncate(requested.text),
         message=message,
         remedy=remedy,
-        ask=ask,
-        asks=((Asked("Node"),),),
+        ask_contact=request,
+        contact_choices=((ContactEdit("Node"),),),
     )
 
 

@@ -18,7 +18,7 @@ requests devices of another vendor.
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from policies.finding import Asked, Edit, Edits, Finding, Reason, Severity, either, together
+from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Severity, either, together
 from policies.gpus.cards import domain, requested_of_nodes
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
@@ -299,10 +299,10 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
             message=f"{choice.in_words} ({choice.because}) must have node label {key} in its GPUClass to pin a pod",
-            ask=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
-            asks=(
-                (Asked("GPUClass", "spec.nodeLabels[-]", key),),
-                (Asked("GPUPolicy", f"spec.rules.{ID}.labelKey"),),
+            ask_contact=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
+            contact_choices=(
+                (ContactEdit("GPUClass", "spec.nodeLabels[-]", key),),
+                (ContactEdit("GPUPolicy", f"spec.rules.{ID}.labelKey"),),
             ),
         )
         return
@@ -329,7 +329,7 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
         enough, words = enough_in_words(need, classes), need.words
         ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
-        ask = "" if ways else "for larger cards"
+        request = "" if ways else "for larger cards"
         if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words
         elif not need.estimate.knows_kv_cache:
@@ -342,8 +342,8 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
             message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}): {words}",
             choices=(*more_cards, *to_name.choices),
             remedy=", or ".join(ways),
-            ask=ask,
-            asks=((Asked("Node"),),) if ask else (),
+            ask_contact=request,
+            contact_choices=((ContactEdit("Node"),),) if request else (),
         )
 
 

@@ -21,8 +21,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import msgspec
-
 from policies.finding import Edit, Edits, Finding, Reason, Severity, together
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
@@ -40,6 +38,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
 from policies.pods.tolerations import overlaps
+from policies.pods.variables import source_of
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from policies.rules import gpu_toleration
 
@@ -82,10 +81,8 @@ VIEW = (
 UNMAPPED = "should be in a GPUResourceMapping: it is an accelerator by its name, and no quota counts it"
 OTHER_GPUS = "gets GPUs from {}: no quota counts them, and no rule but this one reads them".format
 MAP_IT = "to add {{pattern: {}, measure: devices}} to its spec.resources (measure: nothing if it is not one)".format
-PRIVILEGED = (
-    "should be false: a privileged container sees every device of the node, also the GPUs of other pods"
-)
-REMOVE_PRIVILEGED = "remove it; CUDA and ROCm need no privileges"
+PRIVILEGED = "should be false: a privileged container sees every device of the node, also those of other pods"
+REMOVE_PRIVILEGED = "remove it; GPUs need no privileges, and TPUs only in old versions of GKE"
 TOLERATED = (
     "should not let the pod onto GPU nodes: it requests no GPU, and takes CPU and memory from pods that do"
 )
@@ -135,7 +132,7 @@ def unmapped(
 def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
     served = fraction_container(pod, context.resource_mapping)
     for place in pod.places:
-        yield from variables(place, served, context)
+        yield from variables(pod, place, served, context)
     yield from mounts(pod, context)
     for key, value in pod.annotations.items():
         if exposure.names_devices(key):
@@ -154,12 +151,12 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 path=place.amount_paths(name)[0],
                 container=place.container.name,
                 message=UNMAPPED,
-                ask=MAP_IT(name),
+                ask_contact=MAP_IT(name),
             )
-    asked = other_scheduler(pod)
-    if asked is not None:
-        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
-    requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
+    other = other_scheduler(pod)
+    if other is not None:
+        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(other[0]), message=OTHER_GPUS(other[1]))
+    requests_gpu = bool(other or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
@@ -175,51 +172,74 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
         )
 
 
-def variables(place: ContainerPlace, served: str | None, context: Context) -> Iterator[Finding]:
+def variables(pod: Pod, place: ContainerPlace, served: str | None, context: Context) -> Iterator[Finding]:
     """Yield the problems of variables by which container runtimes show devices."""
     container = place.container
     requests = context.resource_mapping.container_requests_gpus(container)
     has_gpus = requests or container.name == served
     for index, variable in enumerate(container.env or ()):
         if exposure.shows_devices(variable.name):
-            yield from _shown(f"{place.path}.env[{index}]", place, variable, requests, has_gpus)
+            path = f"{place.path}.env[{index}]"
+            yield from _shown(path, pod, place, variable, context, has_gpus=has_gpus)
     # What env sets, as KAI's webhook does before validation, comes before envFrom.
-    is_set = any(variable.name == VARIABLE for variable in container.env or ())
-    is_unread = requests or (container.name == served and not is_set and context.phase is not Phase.TEMPLATE)
+    in_env = {variable.name for variable in container.env or ()}
+    is_unread = requests or (
+        container.name == served and VARIABLE not in in_env and context.phase is not Phase.TEMPLATE
+    )
     for index, source in enumerate(container.env_from or ()) if is_unread else ():
-        if exposure.may_set_devices(source.prefix or ""):
-            path = f"{place.path}.envFrom[{index}]"
-            prefix = Edit(f"{path}.prefix", "APP_")
-            yield _unread(
-                path=path,
-                container=container.name,
-                choices=together(prefix),
-                is_example=True,
-                remedy=NAME_VARIABLES,
-            )
+        prefix = source.prefix or ""
+        if not exposure.may_set_devices(prefix):
+            continue
+        path = f"{place.path}.envFrom[{index}]"
+        found = partial(
+            _exposed,
+            reason=DEVICE_VARIABLE,
+            path=path,
+            container=container.name,
+            choices=together(Edit(f"{path}.prefix", "APP_")),
+            is_example=True,
+            remedy=NAME_VARIABLES,
+        )
+        data = context.config_maps.get(source.config_map_ref.name) if source.config_map_ref else None
+        if data is None:
+            yield found(severity=Severity.WARNING, message=UNREAD)
+        for key, value in (data or {}).items():
+            name = prefix + key
+            is_shown = exposure.shows_devices(name) and value not in exposure.hiding_values(name)
+            if is_shown and name not in in_env:
+                yield found(message=_must_hide(name, REPLACED))
 
 
 def _shown(
-    path: str, place: ContainerPlace, variable: EnvVar, requests: bool, has_gpus: bool
+    path: str, pod: Pod, place: ContainerPlace, variable: EnvVar, context: Context, *, has_gpus: bool
 ) -> Iterator[Finding]:
-    # Fraction schedulers write valueFrom, and the pod does not say what they will put there.
-    elsewhere = isinstance(variable.value_from, msgspec.Raw) and bytes(variable.value_from) != b"null"
-    hiding = exposure.hiding_values(variable.name)
-    name = place.container.name
-    if elsewhere and has_gpus:
-        if requests:
+    name, source, value = place.container.name, source_of(variable), variable.value
+    key = source.config_map_key_ref if source else None
+    data = context.config_maps.get(key.name) if key else None
+    if key and data is not None:
+        source, value = None, data.get(key.key)
+    if source is not None and has_gpus:
+        # The schedulers of Ascend's plugin write the devices into an annotation with the name of the resource. Those of
+        # fractions write valueFrom, and the pod does not say what they will put there.
+        limits = (each for each in place.container.limits if each not in pod.annotations)
+        is_assigned = any(map(source.is_annotation, limits))
+        if context.resource_mapping.container_requests_gpus(place.container) and not is_assigned:
             yield _unread(path=path, container=name, choices=together(Edit(path)), remedy=REMOVE_VARIABLE)
-    elif elsewhere or (variable.value or "") not in hiding:
-        before, after = REPLACED if has_gpus else EXPOSED
+    elif source is not None or (value or "") not in exposure.hiding_values(variable.name):
         yield _exposed(
             reason=DEVICE_VARIABLE if has_gpus else EXPOSED_GPUS,
             path=path,
             container=name,
             value=variable.value or None,
-            message=f'{variable.name}{before}"{hiding[-1]}"{after}',
+            message=_must_hide(variable.name, REPLACED if has_gpus else EXPOSED),
             choices=((Edit(path),),) if has_gpus else ((*_requesting(place), Edit(path)), (Edit(path),)),
             remedy=REMOVE_VARIABLE if has_gpus else EXPOSED_REMEDY,
         )
+
+
+def _must_hide(variable: str, texts: tuple[str, str]) -> str:
+    before, after = texts
+    return f'{variable}{before}"{exposure.hiding_values(variable)[-1]}"{after}'
 
 
 def mounts(pod: Pod, context: Context) -> Iterator[Finding]:

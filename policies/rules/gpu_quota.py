@@ -20,9 +20,9 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Finding, Reason, Severity, Wait, either
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, either
 from policies.gpus.amount import INVALID_QUANTITY
-from policies.gpus.claims import ResourceClaim, ResourceClaimTemplate
+from policies.gpus.claimed_devices import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_advice import ANNOTATION_PATH, MAX_NAMES_LISTED
 from policies.pods.annotations import INVALID_ANNOTATION
@@ -30,7 +30,7 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.amounts import exceeds, format_amount
 from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
-from policies.quota.claims import PROTECTED_CLAIM, claim_demand
+from policies.quota.claim_demand import PROTECTED_CLAIM, claim_demand
 from policies.quota.demand import UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
 from policies.quota.fit import FitResult, fit_result
 from policies.quota.fit_findings import fit_warning
@@ -123,14 +123,14 @@ def check_reservation(
         else:
             message = f"the quota could not be checked: {outcome}"
             again = Wait(seconds=TRY_AGAIN_SECONDS)
-            yield failure(message=message, remedy="try again", awaits=again, ask="if it persists")
+            yield failure(message=message, remedy="try again", awaits=again, ask_contact="if it persists")
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
-        if options.required and request.asks_for_gpus:
+        if options.required and request.requests_gpus:
             message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
-            ask = f"for a GPUQuota named {NAME}"
-            yield Finding(reason=QUOTA_MISSING, message=message, ask=ask, asks=((Asked("GPUQuota"),),))
+            words, new = f"for a GPUQuota named {NAME}", ((ContactEdit("GPUQuota"),),)
+            yield Finding(reason=QUOTA_MISSING, message=message, ask_contact=words, contact_choices=new)
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from reservation_findings(namespace, outcome, now)
     elif verdict.reason is VerdictReason.REFUSED:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Finding, Reason, Severity, together, truncate
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
@@ -297,8 +297,8 @@ def total_findings(
                 parts = [(each, each.value * most // int(total)) for each in of_resource]
                 scaled = [edit for each, amount in parts for edit in each.set_to(amount)]
                 choices = together(*scaled) if all(amount for _, amount in parts) else ()
-            raised = Asked("GPUPolicy", "spec.rules.gpu-requests.maxPerPod", int(total))
-            asks = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else ((raised,),)
+            raised = ContactEdit("GPUPolicy", "spec.rules.gpu-requests.maxPerPod", int(total))
+            raising = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else ((raised,),)
             yield Finding(
                 reason=complaint.reason,
                 severity=complaint.severity,
@@ -306,9 +306,9 @@ def total_findings(
                 message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
                 choices=choices,
                 is_example=True,
-                remedy="" if asks else complaint.remedy.replace(NAME, resource.name),
-                ask="to raise gpu-requests.maxPerPod" if asks else "",
-                asks=asks,
+                remedy="" if raising else complaint.remedy.replace(NAME, resource.name),
+                ask_contact="to raise gpu-requests.maxPerPod" if raising else "",
+                contact_choices=raising,
             )
 
 
@@ -411,8 +411,8 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
                 ),
                 is_example=True,
                 remedy="remove the request if it only monitors GPUs",
-                ask="to exempt its namespace in the GPUPolicy",
-                asks=((Asked("GPUPolicy", "spec.exempt"),),),
+                ask_contact="to exempt its namespace in the GPUPolicy",
+                contact_choices=((ContactEdit("GPUPolicy", "spec.exempt"),),),
             )
 
 

@@ -153,9 +153,9 @@ def _too_few(
     for name, amount in requested.items():
         most = max((dict(state.amounts).get(name, 0) for state in states), default=0)
         if amount > most > 0:
-            asking = [each for each in context.resource_mapping.requests(pod) if each.resource.name == name]
+            requests = [each for each in context.resource_mapping.requests(pod) if each.resource.name == name]
             paths = {
-                tuple(each.place.amount_paths(name)): each.quantity.value - amount + most for each in asking
+                tuple(each.place.amount_paths(name)): each.quantity.value - amount + most for each in requests
             }
             yield _warning(
                 path=next(iter(paths))[0] if paths else "spec",
@@ -163,7 +163,7 @@ def _too_few(
                 choices=tuple(
                     tuple(Edit(path, less) for path in of_one) for of_one, less in paths.items() if less > 0
                 ),
-                is_example=len(asking) > 1,
+                is_example=len(requests) > 1,
             )
             return
 

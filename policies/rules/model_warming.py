@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from policies.finding import Asked, Edit, Finding, Reason, Severity, together
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together
 from policies.gpus.cards import requested_of_nodes
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.init_container import CACHE, CONTAINER, HF_TOKEN, Warming
@@ -190,6 +190,7 @@ def _obstacles(request: Request, pod: Pod, source: SourceOptions, context: Conte
         _not_fetched, reason=INEFFECTIVE_ANNOTATION, path=request.where, value=request.uri.shown
     )
     scheme = request.uri.scheme
+    options_path = f"spec.rules.{ID}.sources.{scheme}"
     if pod.is_windows:
         image = "image volumes are Linux only" if scheme == "oci" else "the fetcher is a Linux image"
         yield no_effect(
@@ -199,16 +200,16 @@ def _obstacles(request: Request, pod: Pod, source: SourceOptions, context: Conte
     if scheme == "models" and not (source.endpoint or source.image):
         yield no_effect(
             message="has no effect: the policy names no MLflow server",
-            ask=f"to set endpoint of source {scheme}",
-            asks=((Asked("GPUPolicy", f"spec.rules.{ID}.sources.{scheme}.endpoint"),),),
+            ask_contact=f"to set endpoint of source {scheme}",
+            contact_choices=((ContactEdit("GPUPolicy", f"{options_path}.endpoint"),),),
         )
     requested = requested_of_nodes(pod, context.resource_mapping)
     if scheme == "oci" and not (source.image_volumes or all_mount_images(pod, requested, context.nodes)):
         yield no_effect(
             message="has no effect: not all nodes that can take the pod are known to mount images as volumes (kubelet "
             "1.36 with containerd 2.1 or CRI-O 1.31)",
-            ask=f"to set imageVolumes: true of source {scheme} if they do",
-            asks=((Asked("GPUPolicy", f"spec.rules.{ID}.sources.{scheme}.imageVolumes", True),),),
+            ask_contact=f"to set imageVolumes: true of source {scheme} if they do",
+            contact_choices=((ContactEdit("GPUPolicy", f"{options_path}.imageVolumes", True),),),
         )
 
 

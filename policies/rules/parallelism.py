@@ -394,13 +394,12 @@ def _is_of_server(flag: str) -> bool:
 
 def _multipliers(text: str) -> list[tuple[str, int]]:
     """Return the flags by which each of the processes of one server is several, with the number."""
-    if not _SERVERS.search(text):
+    by_pattern = [list(islice(pattern.finditer(text), 2)) for pattern in (_PIPELINE, _DATA)]
+    if not any(by_pattern) or not _SERVERS.search(text):
         return []
-    patterns = (_PIPELINE, _DATA) if _VLLM.search(text) else (_PIPELINE,)
-    by_pattern = [list(islice(pattern.finditer(text), 2)) for pattern in patterns]
     return [
         (matches[0][1], int(matches[0][2]))
-        for matches in by_pattern
+        for matches in (by_pattern if _VLLM.search(text) else by_pattern[:1])
         if len(matches) == 1 and int(matches[0][2])
     ]
 

@@ -126,11 +126,11 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     is_hpa, spec = workload.kind == "HorizontalPodAutoscaler", value_at(workload.data, ("spec",)) or {}
     field, most = ("minReplicas", "maxReplicas") if is_hpa else ("minReplicaCount", "maxReplicaCount")
     least = spec.get(field, 1 if is_hpa else 0)
-    asking = [
+    gpu_pods = [
         each.pod for each in workload.target.pods if context.resource_mapping.pod_requests_gpus(each.pod)
     ]
-    load = max((_slowness(pod, options, context) for pod in asking), default=0)
-    containers = (place.container for pod in asking for place in gpu_places(pod, context))
+    load = max((_slowness(pod, options, context) for pod in gpu_pods), default=0)
+    containers = (place.container for pod in gpu_pods for place in gpu_places(pod, context))
     # A worker of a queue has no port, and its queue keeps the requests.
     if least == 0 and is_hpa and (load or any(each.ports for each in containers)):
         seconds = f", some {load} s" if load else ""

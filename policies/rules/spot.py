@@ -19,7 +19,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Asked, Edit, Finding, Severity, either, together
+from policies.finding import ContactEdit, Edit, Finding, Severity, either, together
 from policies.models.shapes import ModelPhase
 from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.pods.annotations import (
@@ -119,8 +119,8 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
             choices=together(Edit(annotation_path(MODEL_PHASE), "training")),
             is_example=True,
             remedy=f'declare {MODEL_PHASE}: "training" where it does not serve',
-            ask="for serving: true",
-            asks=((Asked("GPUPolicy", f"spec.rules.{ID}.serving", True),),),
+            ask_contact="for serving: true",
+            contact_choices=((ContactEdit("GPUPolicy", f"spec.rules.{ID}.serving", True),),),
         )
     selected = pod.node_selector
     constrained = {each.key for term in pod.required_terms for each in term.match_expressions or ()}
@@ -137,11 +137,12 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
             if not context.nodes.could_take(pool, "", ()):
                 labels = ", ".join(f"{key}={value}" for key, value in options.node_selector.items())
                 message = f"has no effect: no node has the labels of the spot pool ({labels})"
-                nodes = (
-                    Asked("Node", f"metadata.labels[{key}]", value)
+                labelled = tuple(
+                    ContactEdit("Node", f"metadata.labels[{key}]", value)
                     for key, value in options.node_selector.items()
                 )
-                return _ineffective(message=message, ask="for nodes with these labels", asks=(tuple(nodes),))
+                words = "for nodes with these labels"
+                return _ineffective(message=message, ask_contact=words, contact_choices=(labelled,))
             own = [Edit(f"spec.nodeSelector[{key}]") for key in selected if key not in options.node_selector]
             choices = either(*own, *((Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()))
             message = "has no effect: no node of the spot pool meets the pod's own constraints"

@@ -1,9 +1,11 @@
-"""The processor's time of single reviews, quotas included: hostile bodies, and objects at every limit and far beyond."""
+"""CPU time of single reviews, quotas included: hostile bodies, objects at every limit and far beyond, known nodes."""
 
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
+from math import inf
 from pathlib import Path
 
 from tests.bench.figures import Progress
@@ -11,10 +13,13 @@ from tests.webhook.app_client import AppClient
 from tests.webhook.serving.hostile_bodies import bodies
 from tests.webhook.serving.hostile_program import POLICY, client_with_quotas
 from tests.webhook.serving.long_objects import long_reviews
+from tests.webhook.serving.reviews_with_nodes import client_with_nodes, reviews_with_nodes
 
 BODIES, SEED = 20_000, 7
 MAX_MILLISECONDS = 50
 """What a review may take on an idle machine: with 8 tenants who send nothing else, another one waits for two of these."""
+NODES, VALUES = 500, 8
+"""Nodes, and values of each label by which classes select them."""
 SHOWN = 5
 
 
@@ -44,15 +49,28 @@ def long(client: AppClient) -> Iterator[tuple[float, str]]:
                 yield milliseconds(client, endpoint, body, 3), f"{name} to {endpoint}, {namespace}"
 
 
+def with_nodes(client: AppClient) -> Iterator[tuple[float, str]]:
+    """Yield the reviews on known nodes. Each is another one, because decisions on equal pods are kept."""
+    least: dict[str, float] = defaultdict(lambda: inf)
+    for mark in "warm up", "once", "twice", "thrice":
+        for name, endpoint, body in reviews_with_nodes(mark):
+            title = f"{name} to {endpoint}"
+            least[title] = min(least[title], milliseconds(client, endpoint, body, 1))
+    yield from ((took, title) for title, took in least.items())
+
+
 def compare(progress: Progress) -> Iterator[str]:
     """Yield the slowest reviews of each kind, the slowest first."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "policy.yaml").write_text(POLICY)
         client, _ = client_with_quotas(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        on_nodes = client_with_nodes(Path(folder), nodes=NODES, values=VALUES)
     yield f"Milliseconds of the processor for one review; at most {MAX_MILLISECONDS} on an idle machine"
     for title, reviews in (
         (f"{BODIES} hostile bodies", hostile(client)),
         ("objects at and above limits", long(client)),
+        (f"pods and templates where {NODES} nodes are known", with_nodes(on_nodes)),
     ):
         progress(f"work: {title}")
         yield f"  {title}, the slowest:"

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from policies.gpus.claims import decode_claim
+from policies.gpus.claimed_devices import decode_claim
 from policies.pods.pod import decode_pod
 from policies.pods.quantity import NANO, parse_quantity
 from policies.quota.amounts import RESOURCES
-from policies.quota.claims import claim_demand
+from policies.quota.claim_demand import claim_demand
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from tests.builders import JSON, container
 from tests.controlplane import Client, ControlPlane, claims_api, minor_version

@@ -201,7 +201,7 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
 
     for reported in (
         'spec.containers[0].env[0] (container "a") = "all": request nvidia.com/gpu: 1 in',
-        'spec.containers[0].securityContext.privileged (container "a") = "true": remove it; CUDA and ROCm need',
+        'spec.containers[0].securityContext.privileged (container "a") = "true": remove it; GPUs need no',
         "spec.tolerations[0]: remove the toleration or request a GPU; should not let the pod onto GPU nodes",
         (
             'spec.containers[0].env[0] (container "main"): remove the variable; can replace the GPUs that the node '

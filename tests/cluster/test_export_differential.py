@@ -174,6 +174,10 @@ def pods(count: int) -> Iterator[JSON]:
 
 KAI: JSON = {"annotations": {"gpu-fraction": "0.01"}, "schedulerName": "kai-scheduler"}
 FROM_KAI = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
+ASSIGNED = {
+    "name": "ASCEND_VISIBLE_DEVICES",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['nvidia.com/gpu']"}},
+}
 OTHERS: JSON = {
     "annotations": {"tensor-fusion.ai/gpu-count": "1"},
     "schedulerName": "tensor-fusion-scheduler",
@@ -186,9 +190,11 @@ NEVER_GENERATED = [
     *VALIDATORS.values(),
     pod(container("c0"), **KAI, nodeName="node-1"),
     pod(container("c0", env=[FROM_KAI]), **KAI),
+    pod(gpu_container(env=[ASSIGNED])),
+    pod(gpu_container(env=[ASSIGNED]), annotations={"nvidia.com/gpu": "0"}),
     pod(container("c0", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}])),
 ]
-"""GPUs of other schedulers, GPU stacks, a fraction without its scheduler, the variable as KAI writes it, and `none`."""
+"""GPUs of other schedulers, GPU stacks, a fraction without its scheduler, the variable as KAI and Ascend write it, and `none`."""
 
 
 def without_claims(document: JSON) -> JSON:

@@ -42,7 +42,8 @@ def build(folder: Path) -> Path:
         # Unpacked, with its metadata: the environment has our package editable, of which no wheel could be copied.
         sources = Path(scratch) / "sources"
         shutil.unpack_archive(wheel, sources, "zip")
-        environment = ("--venv-repository", sys.prefix, "--no-pypi")
+        # Without the cache, which may have files of another environment under the same names and versions.
+        environment = ("--venv-repository", sys.prefix, "--no-pypi", "--disable-cache")
         entry = ("-D", str(sources), "-e", "webhook.commands:run")
         shebang = ("--python-shebang", f"/usr/bin/env python{PYTHON}")
         _run("pex", *_project()["dependencies"], *environment, *entry, *shebang, "-o", str(path))

@@ -8,7 +8,7 @@ from tests.cases import cases
 from tests.deploy.manifests import of_kind, rendered, roles
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import plural
-from webhook.workloads.gangs import LINKS, POD_GROUPS, SCHEDULING, runs_together
+from webhook.workloads.gang_sources import LINKS, POD_GROUPS, SCHEDULING, runs_together
 
 pytestmark = pytest.mark.usefixtures("rendering")
 MADE_BY_OTHERS = {

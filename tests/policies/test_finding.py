@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from policies.finding import (
     REASONS_OF_NO_RULE,
     TOO_LARGE,
-    Asked,
+    ContactEdit,
     Edit,
     Finding,
     Reason,
@@ -107,15 +107,17 @@ def test_a_long_value_is_cut() -> None:
         'set args: ["--tp", "8", "x y"]; must hold [r]',
     ),
     a_question=({"remedy": "did you mean a?"}, "did you mean a? The value must hold [r]"),
-    whom_to_ask=({"ask": "for more"}, "must hold; ask the platform team for more [r]"),
+    whom_to_ask=({"ask_contact": "for more"}, "must hold; ask the platform team for more [r]"),
     what_why_whom=(
-        {"remedy": "set a: 1", "ask": "for more"},
+        {"remedy": "set a: 1", "ask_contact": "for more"},
         "set a: 1; must hold; or ask the platform team for more [r]",
     ),
     whom_to_ask_and_what_to_write_then=(
         {
-            "ask": "for c or d",
-            "asks": tuple((Asked("Node", value=name), Edit("spec.a", name)) for name in ("c", "d")),
+            "ask_contact": "for c or d",
+            "contact_choices": tuple(
+                (ContactEdit("Node", value=name), Edit("spec.a", name)) for name in ("c", "d")
+            ),
         },
         "must hold; ask the platform team for c or d, then set a: c or d [r]",
     ),
@@ -129,19 +131,19 @@ def test_a_sentence_says_what_to_write_then_why_then_escalation(parts: dict[str,
 
 
 def test_a_finding_of_a_template_is_fixed_in_the_template() -> None:
-    nodes = Asked("Node", "metadata.labels[a]", 1)
+    nodes = ContactEdit("Node", "metadata.labels[a]", 1)
     found = Finding(
         rule="r",
         reason=TOO_LARGE,
         message="m",
         path="spec",
         choices=together(Edit("spec.a", 1)),
-        asks=((nodes, Edit("spec.b", 2)),),
+        contact_choices=((nodes, Edit("spec.b", 2)),),
     )
 
     located = found.at("spec.template.{}".format)
 
-    assert (located.path, located.choices, located.asks) == (
+    assert (located.path, located.choices, located.contact_choices) == (
         "spec.template.spec",
         together(Edit("spec.template.spec.a", 1)),
         ((nodes, Edit("spec.template.spec.b", 2)),),
@@ -206,5 +208,5 @@ def test_a_policy_says_escalation(contact: str, want: str) -> None:
         "ml"
     )
 
-    finding = Finding(rule="r", reason=TOO_LARGE, message="must hold", ask="for more")
+    finding = Finding(rule="r", reason=TOO_LARGE, message="must hold", ask_contact="for more")
     assert finding.of("r", policy.contact).escalation == want

@@ -127,7 +127,7 @@ def test_findings_say_what_where_and_what_to_do(document: JSON) -> None:
             assert not finding.rule, "the evaluation fills it in"
             assert finding.container is None or finding.container in names
             assert finding.message
-            assert finding.advice or finding.ask or finding.severity is Severity.WARNING
+            assert finding.advice or finding.ask_contact or finding.severity is Severity.WARNING
             assert finding.sentence().isprintable()
 
 

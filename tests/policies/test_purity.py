@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from policies.finding import Finding
-from policies.gpus.claims import decode_claim_template
+from policies.gpus.claimed_devices import decode_claim_template
 from policies.pods.patch import PodPatch
 from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
 from policies.registry import RULES

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.finding import Asked, Change, Edit, Finding, plain
+from policies.finding import Change, ContactEdit, Edit, Finding, plain
 from policies.gpus.classes import GPUClasses
 from policies.pods.field_paths import Parts, path_parts, value_at, with_edits
 from policies.quota.amounts import GPUS
@@ -29,7 +29,7 @@ def granted(situation: Situation, document: JSON, finding: Finding) -> Iterator[
     Not followed: a value that people must choose, such as `larger cards`; and quotas of workloads, for which one thing is asked
     at a time: what stands in its way first.
     """
-    for change in finding.asks:
+    for change in finding.contact_choices:
         after = _after(situation, document, finding, change)
         if after is not None:
             edits = [(path_parts(each.path), plain(each.value)) for each in change if isinstance(each, Edit)]
@@ -39,12 +39,12 @@ def granted(situation: Situation, document: JSON, finding: Finding) -> Iterator[
 def _after(situation: Situation, document: JSON, finding: Finding, change: Change) -> Situation | None:
     after: Situation | None = situation
     for each in change:
-        if isinstance(each, Asked) and after is not None:
+        if isinstance(each, ContactEdit) and after is not None:
             after = _changed(after, document, finding, each)
     return after
 
 
-def _changed(situation: Situation, document: JSON, finding: Finding, asked: Asked) -> Situation | None:
+def _changed(situation: Situation, document: JSON, finding: Finding, asked: ContactEdit) -> Situation | None:
     """Return the situation after one change; None if it is not followed."""
     nodes, after = situation.nodes, None
     match asked.kind, asked.path:
@@ -58,15 +58,17 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Aske
             if new is not None and nodes is not None:
                 after = replace(situation, nodes=(*nodes, new))
         case "Node", "spec.unschedulable":
-            after = _with_nodes(situation, lambda node: _uncordoned(node, finding.ask))
+            after = _with_nodes(situation, lambda node: _uncordoned(node, finding.ask_contact))
         case "Node", path:
             key = str(path_parts(path)[-1])
-            after = _with_nodes(situation, lambda node: _labelled(node, key, asked.value, finding.ask))
+            after = _with_nodes(
+                situation, lambda node: _labelled(node, key, asked.value, finding.ask_contact)
+            )
         case "GPUPolicy", path if asked.value is not None:
             edited = with_edits({"spec": {"rules": situation.rules}}, [(path_parts(path), asked.value)])
             after = replace(situation, rules=edited["spec"]["rules"])
         case "LimitRange", path:
-            taken = TAKEN_OUT.search(finding.ask)
+            taken = TAKEN_OUT.search(finding.ask_contact)
             resources = taken[1].split(" and ") if taken else []
             ranges = [_without(each, path, resources) for each in situation.limit_ranges]
             after = replace(situation, limit_ranges=tuple(ranges))
@@ -75,9 +77,9 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Aske
     return after
 
 
-def with_quotas(situation: Situation, asks: Iterable[Asked]) -> Situation | None:
+def with_quotas(situation: Situation, edits: Iterable[ContactEdit]) -> Situation | None:
     """Return the situation with all changes of quotas; None if nothing is asked of a quota that exists."""
-    quota, asked = situation.quota, [each for each in asks if each.kind in QUOTAS and each.path]
+    quota, asked = situation.quota, [each for each in edits if each.kind in QUOTAS and each.path]
     if quota is None or not asked:
         return None
     for each in asked:
@@ -85,7 +87,7 @@ def with_quotas(situation: Situation, asks: Iterable[Asked]) -> Situation | None
     return replace(situation, quota=quota)
 
 
-def _raised(quota: Quota, asked: Asked) -> Quota:
+def _raised(quota: Quota, asked: ContactEdit) -> Quota:
     if asked.path.startswith("spec.budget."):
         return replace(quota, spent=0.1)
     if asked.path == "spec.queue.maxWaiting":

@@ -185,8 +185,8 @@ class Subject:
 
         if finding.advice and not (finding.choices or finding.awaits) and IMPERATIVE.search(finding.advice):
             yield failed("words without data", finding.advice)
-        if finding.ask and not finding.asks:
-            yield failed("asks without data", finding.ask)
+        if finding.ask_contact and not finding.contact_choices:
+            yield failed("asks without data", finding.ask_contact)
         is_beside = finding.awaits is not None and finding.awaits.beside_choice
         for edits in finding.choices:
             where = awaited(self.situation, self.document, finding) if is_beside else self.situation

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import Asked
+from policies.finding import ContactEdit
 from policies.pods.field_paths import value_at
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import RULES_BY_REASON
@@ -106,19 +106,24 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
         ]
         amounts = {QUOTA_EXCEEDED.name, QUOTA_CAN_NEVER_FIT.name}
         same = amounts if reason.reason == QUOTA_EXCEEDED.name else {reason.reason}
-        asked = {(each.kind, each.path) for each in way.asks}
+        asked = {(each.kind, each.path) for each in way.contact_edits}
         still = [
             each.sentence()
             for each in found
             if each.reason.name in same
             and (
                 not asked
-                or {(ask.kind, ask.path) for change in each.asks for ask in change if isinstance(ask, Asked)}
+                or {
+                    (edit.kind, edit.path)
+                    for change in each.contact_choices
+                    for edit in change
+                    if isinstance(edit, ContactEdit)
+                }
                 <= asked
             )
         ]
         return f"the quota denies it: {still[0]}" if still else ""
-    if way.asks or way.quota or reason.source is not Source.POLICY:
+    if way.contact_edits or way.quota or reason.source is not Source.POLICY:
         return ""
     after = gone(case, [(reason, way)])
     before = denials(case.cluster, case.document)
@@ -159,7 +164,7 @@ def wrong_once(case: Case, ways: list[tuple[Cause, Way]]) -> str:
     if after is None:
         return ""
     cluster, document = after
-    if any(each.asks for _, each in ways):  # that takes its time
+    if any(each.contact_edits for _, each in ways):  # that takes its time
         for awaited in (Awaited.READY, Awaited.TAINT_GONE, Awaited.ROOM):
             cluster = come(cluster, awaited, document)
     if denied := denials(cluster, document):
@@ -179,8 +184,8 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
             cluster = come(cluster, awaited, document)
         if way.quota is not None:
             cluster = released_quota(cluster, way)
-        for asked in way.asks:
-            situation = with_quotas(cluster.situation, way.asks) if asked.kind in QUOTAS else None
+        for asked in way.contact_edits:
+            situation = with_quotas(cluster.situation, way.contact_edits) if asked.kind in QUOTAS else None
             if situation is not None:
                 cluster = replace(cluster, situation=situation)
             elif asked.kind == "Node" and asked.path == "spec.unschedulable":

@@ -22,7 +22,7 @@ from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogue
-from webhook.cluster.nodes import StoredNode, decode_node, node_reader
+from webhook.cluster.node_informer import StoredNode, decode_node, node_reader
 from webhook.cluster.taints import hard_taints
 
 log = logging.getLogger("gpu_admission.cluster")

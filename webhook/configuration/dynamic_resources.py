@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.gpus.resource_mapping import ResourceMapping
 from webhook.cluster import errors
@@ -21,7 +21,7 @@ from webhook.threads import thread
 
 DRA_GROUP = "resource.k8s.io"
 DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""The versions that `policies.quota.claims` and `policies.gpus.device_classes` read, newest first."""
+"""The versions that `policies.quota.claim_demand` and `policies.gpus.device_classes` read, newest first."""
 START_SECONDS = 8.0
 """How long a start waits for the first list of DeviceClasses. It is less than the 10 s for documents: a process that may not read
 DeviceClasses still starts with the stored documents, and not with the built-in ones."""

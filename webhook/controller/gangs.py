@@ -1,6 +1,6 @@
 """Gangs: pods that must run together, by their PodGroup or by the object that makes them.
 
-A pod says in its metadata where its gang is looked up (`webhook.workloads.gangs`). A gang by PodGroup needs the smallest
+A pod says in its metadata where its gang is looked up (`webhook.workloads.gang_sources`). A gang by PodGroup needs the smallest
 number of members of the PodGroup. Otherwise, the controllers above the pod are read, one after another. The first whose pods
 run together by section `workloadKinds` of a GPUResourceMapping makes the gang, or one above it that starts all of its pods
 together: a JobSet. Pods of kinds that start in stages form no gang.
@@ -23,12 +23,12 @@ from policies.pods.pod import Metadata, OwnerReference, Pod, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.limit_ranges import LONGEST_SECONDS, read_limits
+from webhook.cluster.limit_range_informer import LONGEST_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds, plural
 from webhook.workloads.counts import is_staged
-from webhook.workloads.gangs import SCHEDULING, GangSource, may_lead_to_gang, starts_together
+from webhook.workloads.gang_sources import SCHEDULING, GangSource, may_lead_to_gang, starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 
 log = logging.getLogger("gpu_admission.controller")

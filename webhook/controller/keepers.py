@@ -13,14 +13,14 @@ import msgspec
 
 from policies.pods.conditions import has_ended, true_condition
 from policies.pods.pod import Pod
-from policies.quota.ledger.keepers import Keeper
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.keeps import Room
 from webhook.cluster import errors
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import steps
 from webhook.controller.gangs import MAX_OWNERS, Gangs, Workload
 from webhook.workloads.counts import values
-from webhook.workloads.gangs import LINKS, GangSource
+from webhook.workloads.gang_sources import LINKS, GangSource
 
 log = logging.getLogger("gpu_admission.controller")
 

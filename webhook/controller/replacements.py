@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from policies.quota.amounts import GPUS, NOTHING, Vector, maximum
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.credits import REPLACED_MS, Credit, credited, holder_key, owner_key
-from policies.quota.ledger.keepers import Keeper
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.keeps import Ended, Room, with_keeps
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import QueueSpec
@@ -26,7 +26,7 @@ from webhook.controller.keepers import Keepers
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Holding
 from webhook.quota.counted_records import CountedRecord, PodRecord
-from webhook.workloads.gangs import GangSource
+from webhook.workloads.gang_sources import GangSource
 
 log = logging.getLogger("gpu_admission.controller")
 

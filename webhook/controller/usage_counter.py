@@ -22,7 +22,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import CountedNode, counted_node_reader
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import STALE_SECONDS, Informer
-from webhook.cluster.nodes import WHOLE_NODES
+from webhook.cluster.node_informer import WHOLE_NODES
 from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.usage_sums import UsageSums

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policies.finding import Edits
 from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import (
+from policies.gpus.claimed_devices import (
     DeviceClassNames,
     decode_claim_template,
     device_classes_by_claim,
@@ -52,13 +52,13 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.gate import gated
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
-from webhook.evaluation.limit_ranges import limits_needed, naming_limit_ranges, refusals
+from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
 from webhook.evaluation.usage_now import may_exceed, with_choices_that_fit
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
-from webhook.workloads.gangs import may_be_in_gang
+from webhook.workloads.gang_sources import may_be_in_gang
 
 MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
@@ -138,6 +138,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             ledger=ledger,
             lets_wait=ledger is not None and self._waits_now(policy),
             budgets=budgets,
+            config_maps=self.facts.config_maps(policy.namespace),
             options_of=policy.options_of,
         )
         return RulePass(policy, context, seen, self.deadline)
@@ -365,8 +366,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         held = policy.in_force(QUOTA_RULE.id, self.now)
         options: Any = held[0].options if held else None
         may_be_kueues = options and options.trust_kueue and names_kueue(pod)
-        is_asked = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
-        by_kueue = bool(is_asked) and self.facts.has_quota_reserved(policy.namespace, pod)
+        may_be_reserved = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
+        by_kueue = bool(may_be_reserved) and self.facts.has_quota_reserved(policy.namespace, pod)
         reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
         return Line.NEVER_WAITS if reason else Line.BEHIND
 

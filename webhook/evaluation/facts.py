@@ -1,10 +1,10 @@
 """The facts about a cluster that decisions depend on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from policies.gpus.claims import ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
@@ -34,6 +34,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     owner_deadline: OwnerLookup | None = None
     budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
+    config_maps: Callable[[str], Mapping[str, Mapping[str, str]]] = lambda _namespace: {}
+    """The data of the ConfigMaps in a namespace, by name, as far as they are known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
     has_quota_reserved: Callable[[str, Pod], bool] = lambda _namespace, _pod: False

@@ -10,7 +10,7 @@ from math import inf
 from msgspec.structs import replace
 
 from policies.finding import Finding, Reason, Severity
-from policies.gpus.claims import ResourceClaimTemplate
+from policies.gpus.claimed_devices import ResourceClaimTemplate
 from policies.placement.availability import NO_NODE
 from policies.pods.annotations import INJECTED
 from policies.pods.injected import INJECTION_MISSING, WOULD_INJECT

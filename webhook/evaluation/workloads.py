@@ -29,7 +29,7 @@ from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.tried_choices import MOST_BYTES
 from webhook.workloads.autoscalers import ScaleTarget
-from webhook.workloads.gangs import starts_together
+from webhook.workloads.gang_sources import starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.serve_config import serve_config
 from webhook.workloads.unread import quota_findings, unread_gpus

@@ -11,16 +11,16 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.gpus.claims import ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import ResourceClaim, decode_claim
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.claims import beyond_pod, claim_demand, marked_for
+from policies.quota.claim_demand import beyond_pod, claim_demand, marked_for
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, waits
 from webhook.cluster.informer import Resource
-from webhook.workloads.gangs import GangSource, gang_source, owner_source
+from webhook.workloads.gang_sources import GangSource, gang_source, owner_source
 
 LONG_PENDING_SECONDS = 600.0
 """A pod that holds quota without a node for this time is shown to administrators: new nodes take a few minutes."""

@@ -242,7 +242,7 @@ def decided(
 
 def _forbidden(denials: list[Finding], subject: str, contact: str) -> Status:
     causes = [(finding, finding.sentence()) for finding in denials]
-    contact = "" if denials[0].ask else contact  # the first line says whom to ask
+    contact = "" if denials[0].ask_contact else contact  # the first line says whom to ask
     details = [detail for finding in denials for detail in finding.details]
     message = denial_message([sentence for _, sentence in causes], subject, contact, details)
     shown = (Cause(each.path, _printable(text), each.reason.name) for each, text in causes[:MESSAGE_FINDINGS])

@@ -12,7 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.gpus.claims import ClaimName, ClaimRecord, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import ClaimName, ClaimRecord, DeviceClassNames, claim_record
 from policies.pods.names import is_dns_subdomain
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient

@@ -1,8 +1,8 @@
 """The review of ResourceClaims."""
 
 from policies.finding import Finding
-from policies.gpus.claims import decode_claim
-from policies.quota.claims import forged_mark, lost_protection
+from policies.gpus.claimed_devices import decode_claim
+from policies.quota.claim_demand import forged_mark, lost_protection
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from webhook.evaluation.decision import Decision

@@ -8,7 +8,17 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import UNREAD_GPUS, Asked, Edit, Finding, Json, Severity, short_path, together, truncate
+from policies.finding import (
+    UNREAD_GPUS,
+    ContactEdit,
+    Edit,
+    Finding,
+    Json,
+    Severity,
+    short_path,
+    together,
+    truncate,
+)
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.limits import LONGEST_NAME
@@ -72,23 +82,16 @@ def unread_gpus(
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
+    unread = partial(_warning, rule=ID, reason=UNREAD_GPUS)
     near = [] if row else get_close_matches(kind.lower()[:LONGEST_NAME], alike, n=1, cutoff=_ALIKE)
     if near:
-        return [
-            _warning(
-                rule=ID,
-                reason=UNREAD_GPUS,
-                path="kind",
-                value=kind,
-                message="no kind of this name is read, and the object contains GPU resources",
-                choices=together(Edit("kind", alike[near[0]])),
-                remedy=f"did you mean {alike[near[0]]}?",
-            )
-        ]
+        message, meant = "no kind of this name is read, and the object contains GPU resources", alike[near[0]]
+        remedy, choices = f"did you mean {meant}?", together(Edit("kind", meant))
+        return [unread(path="kind", value=kind, message=message, choices=choices, remedy=remedy)]
     named = ", ".join(truncate(field_path(at)) for at in found[:MAX_NAMED])  # whole: it is what to write
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
-    warning = partial(_warning, rule=ID, reason=UNREAD_GPUS, path=field_path(found[0]))
+    warning = partial(unread, path=field_path(found[0]))
     if row is None and kind in _OF_CHARTS:
         return [warning(message=message, remedy="render the chart, and check what it makes")]
     if row is not None and any(found[0] == at for path in row.unread for at, _ in values(data, steps(path))):
@@ -101,8 +104,8 @@ def unread_gpus(
         warning(
             message=message,
             remedy=f"write them into {nearest.path}" if nearest else "",
-            ask="to name their paths in workloadKinds of a GPUResourceMapping",
-            asks=((Asked("GPUResourceMapping", "spec.workloadKinds"),),),
+            ask_contact="to name their paths in workloadKinds of a GPUResourceMapping",
+            contact_choices=((ContactEdit("GPUResourceMapping", "spec.workloadKinds"),),),
         )
     ]
 

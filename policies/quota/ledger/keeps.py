@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policies.quota.amounts import GPUS, NOTHING, Vector, positive_difference, total
 from policies.quota.budget import Spending, with_held
 from policies.quota.ledger.credits import MAX_CHARACTERS
-from policies.quota.ledger.keepers import Keeper
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations, keep_id
 

@@ -186,7 +186,7 @@ TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
     without_them_it_is_denied_likewise=(QUOTA, True, False, f"{LIMITS}: {ORIGIN}"),
     limit_ranges_refuse_it_without_them=(QUOTA, True, None, f"{LIMITS}: {ORIGIN}; {TO_TAKE}"),
     the_denial_asks_already=(
-        replace(QUOTA, ask="to grant one"),
+        replace(QUOTA, ask_contact="to grant one"),
         True,
         None,
         f"{LIMITS}: {ORIGIN}; ask the platform team to grant one",
@@ -223,7 +223,7 @@ def test_a_denial_of_one_of_two_resources_asks_to_take_that_one() -> None:
     asked = []
     for path in (LIMITS, LIMITS.replace("/gpu", "/gpu.shared"), "spec"):
         finding = replace(QUOTA, path=path)
-        asked.append(explained(finding, defaults, all_of_pod=True, removes=None).ask)
+        asked.append(explained(finding, defaults, all_of_pod=True, removes=None).ask_contact)
 
     assert asked == [
         "to take nvidia.com/gpu out of LimitRange gpus",

@@ -1,7 +1,7 @@
 """For which nodes a pod without one asks."""
 
-from policies.finding import Asked
-from policies.placement.class_advice import asking_for_nodes
+from policies.finding import ContactEdit
+from policies.placement.class_advice import ask_for_nodes
 from tests.builders import CLASSES, JSON, gpu_container, pod, view
 from tests.cases import cases
 
@@ -24,6 +24,12 @@ def required(*terms: JSON) -> JSON:
     ("spec", "classes", "want", "nodes"),
     of_any_class=({}, [], "for nodes", [None]),
     of_its_class=({"nodeSelector": {"accelerator": "nvidia-t4"}}, T4, OF_T4, T4),
+    of_two_classes=(
+        {},
+        ["nvidia-a100-80gb", "nvidia-t4"],
+        "for nodes, or to name nvidia-a100-80gb or nvidia-t4 in gpu-class.autoscaledClasses if an autoscaler adds them",
+        ["nvidia-a100-80gb", "nvidia-t4"],
+    ),
     by_the_label_of_its_family=(
         {"nodeSelector": {"accelerator": "nvidia-a100"}},
         OF_FAMILY,
@@ -48,6 +54,9 @@ def required(*terms: JSON) -> JSON:
 def test_only_nodes_that_would_match(
     spec: JSON, classes: list[str], want: str, nodes: list[str | None]
 ) -> None:
-    advice = asking_for_nodes(view(pod(gpu_container("1"), **spec)), classes, "accelerator", CLASSES)
+    advice = ask_for_nodes(view(pod(gpu_container("1"), **spec)), classes, "accelerator", CLASSES)
 
-    assert (advice.ask, advice.asks) == (want, tuple((Asked("Node", value=each),) for each in nodes))
+    assert (advice.ask_contact, advice.contact_choices) == (
+        want,
+        tuple((ContactEdit("Node", value=each),) for each in nodes),
+    )

@@ -108,6 +108,15 @@ ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
             "stays pending"
         ],
     ),
+    an_autoscaler_makes_another=(
+        ON_L4,
+        [],
+        GPUClassOptions(autoscaled_classes=("nvidia-t4",)),
+        [
+            f"{SET} nvidia-t4, of which an autoscaler makes nodes; class nvidia-l4: no node matches accelerator=nvidia-l4, "
+            "so the pod stays pending"
+        ],
+    ),
     nothing_is_there=(
         ON_L4,
         [],
@@ -353,7 +362,12 @@ def pinning_to_small(**labels: str) -> JSON:
     return {"nodeSelector": {"accelerator": "small", **labels}}
 
 
-def case(document: JSON, resource: str = "nvidia.com/gpu", placed_by: Placer | None = None) -> ClassCase:
+def case(
+    document: JSON,
+    resource: str = "nvidia.com/gpu",
+    placed_by: Placer | None = None,
+    label_key: str = "accelerator",
+) -> ClassCase:
     gpu = RESOURCE_MAPPING.resource(resource)
     selection = ClassSelection(
         pod=view(document),
@@ -361,7 +375,7 @@ def case(document: JSON, resource: str = "nvidia.com/gpu", placed_by: Placer | N
         namespace="team",
         allowed=(EVERY_CLASS,),
         default=None,
-        label_key="accelerator",
+        label_key=label_key,
         resources=(gpu,) if gpu else (),
         hardware=LabelKeys(frozenset()),
     )
@@ -393,7 +407,13 @@ def test_what_puts_a_pod_on_a_class(spec: JSON, placed_by: Placer | None, want: 
 def test_what_puts_a_pod_on_a_usable_class(resource: str, want: tuple[str, str]) -> None:
     found = case(pod(gpu_container()), resource).with_usable_class()
 
-    assert (found.remedy, found.ask) == want
+    assert (found.remedy, found.ask_contact) == want
+
+
+def test_no_class_has_the_label_that_pins_pods() -> None:
+    advice = case(pod(gpu_container()), label_key=ZONE).selection.without_usable_class()
+
+    assert advice.ask_contact == f"for a GPUClass with nvidia.com/gpu and node label {ZONE}"
 
 
 def test_labels_of_a_class_are_compared_one_by_one() -> None:

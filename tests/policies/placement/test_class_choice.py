@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.finding import Asked, Change, Edit
+from policies.finding import Change, ContactEdit, Edit
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import model_need
@@ -182,17 +182,17 @@ def test_without_a_usable_class(
 
     advice = found.without_usable_class()
 
-    assert (found.none_usable_message, advice.remedy, advice.ask) == want
+    assert (found.none_usable_message, advice.remedy, advice.ask_contact) == want
 
 
 AMD = "amd-mi300x"
-NODES = Asked("Node", value=AMD)
+NODES = ContactEdit("Node", value=AMD)
 NAMED = Edit(ANNOTATION_PATH, AMD)
 T4 = {"accelerator": "nvidia-t4"}
 WITHOUT_T4 = Edit("spec.nodeSelector[accelerator]")
 NOT_AMD = affinity("accelerator", "NotIn", AMD)
 ALLOWED = "to allow amd-mi300x in namespace team, and for nodes of it"
-MAY_USE = Asked("GPUPolicy", "spec.rules.gpu-class.allowed[-]", AMD)
+MAY_USE = ContactEdit("GPUPolicy", "spec.rules.gpu-class.allowed[-]", AMD)
 SELECTED = Edit("spec.nodeSelector[accelerator]", AMD)
 WITHOUT_AFFINITY = Edit(REQUIRED_AFFINITY)
 
@@ -228,7 +228,7 @@ def test_what_is_asked_for_and_what_the_pod_needs_then(
     advice = found.without_usable_class()
 
     words, change = want
-    assert (advice.ask, advice.asks) == (words or f"for nodes of {AMD}", (change,))
+    assert (advice.ask_contact, advice.contact_choices) == (words or f"for nodes of {AMD}", (change,))
 
 
 def test_nodes_of_a_class_with_fewer_cards_than_the_pod_requests_are_not_asked_for() -> None:
@@ -238,7 +238,7 @@ def test_nodes_of_a_class_with_fewer_cards_than_the_pod_requests_are_not_asked_f
     asked = [
         replace(found, gpu_classes=GPUClasses((of_8,)), amounts={"amd.com/gpu": count})
         .without_usable_class()
-        .asks
+        .contact_choices
         for count in (8, 9)
     ]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from policies.gpus.claims import decode_claim
+from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.classes import GPUClasses, NodeLabel
 from policies.gpus.resource_mapping import (
     AnnotationKey,
@@ -16,7 +16,7 @@ from policies.gpus.resource_mapping import (
 )
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.quota.catalogue import PublishedCatalogue
-from policies.quota.claims import claim_demand
+from policies.quota.claim_demand import claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests import builders
 from tests.builders import JSON, gpu_class, view

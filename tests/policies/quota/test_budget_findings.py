@@ -77,7 +77,7 @@ def test_a_denial(
     limits: Budget, found: Spending, demand: Vector, message: str, remedy: str, ask: str
 ) -> None:
     (denial,) = said(limits, found, demand)
-    assert (denial.message, denial.remedy, denial.ask) == (message, remedy, ask)
+    assert (denial.message, denial.remedy, denial.ask_contact) == (message, remedy, ask)
     assert (denial.reason.name, denial.severity) == ("BudgetSpent", Severity.DENIAL)
 
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from policies.gpus.cards import MAX_RESOURCES
-from policies.gpus.claims import decode_claim
+from policies.gpus.claimed_devices import decode_claim
 from policies.pods.pod import Pod
 from policies.quota.catalogue import PublishedCatalogue
-from policies.quota.claims import claim_demand
+from policies.quota.claim_demand import claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases

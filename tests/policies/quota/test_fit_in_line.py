@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claims import ResourceClaim, decode_claim_template
+from policies.gpus.claimed_devices import ResourceClaim, decode_claim_template
 from policies.pods.workload import Workload
 from policies.quota.ledger.decide import Line, ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.quota_request import (

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.gpus.claims import decode_claim
+from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.pods.fingerprint import Fingerprints

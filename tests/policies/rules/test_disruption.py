@@ -191,6 +191,15 @@ def test_budgets_that_block_drains(spec: JSON, least: int | None, want: list[str
     assert said({"selector": CHAT, **spec}, chat) == want
 
 
+def test_a_budget_of_two_servers() -> None:
+    both = [Server(workload({**server(3), "metadata": {"name": name}})) for name in ("chat", "code")]
+
+    assert said({"selector": CHAT, "maxUnavailable": 0}, *both) == [
+        'spec.maxUnavailable = "0": set maxUnavailable: 1; a drain of a node never ends: no pod of Deployment chat and '
+        "Deployment code may be evicted (6 in all) [disruption]"
+    ]
+
+
 OTHER_LABELS = [
     "spec.selector: set the labels of the pods; selects no pod, so it protects none: Deployment chat has other labels "
     "[disruption]"

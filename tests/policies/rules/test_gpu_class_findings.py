@@ -395,7 +395,7 @@ def test_nodes_of_the_class(
 
     found = list(check(final, options, context(nodes=nodes)))
 
-    assert [each.message + (f" ({each.ask})" if each.ask else "") for each in found] == want
+    assert [each.message + (f" ({each.ask_contact})" if each.ask_contact else "") for each in found] == want
     assert all(each.severity is Severity.WARNING for each in found)
 
 

@@ -215,6 +215,78 @@ def test_values_from_elsewhere_beside_a_gpu(document: JSON, want: list[tuple[str
     assert all(each.severity is Severity.WARNING for each in found)
 
 
+def assigned(key: str) -> JSON:
+    """Return the variable as the documentation of Ascend's device plugin has it, of the annotation with that key."""
+    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}}
+    return {"name": "ASCEND_VISIBLE_DEVICES", "valueFrom": field}
+
+
+@cases(
+    ("document", "want"),
+    of_its_resource=(pod(gpu_container(env=[assigned("nvidia.com/gpu")])), []),
+    of_its_resource_by_the_author=(
+        pod(gpu_container(env=[assigned("nvidia.com/gpu")]), annotations={"nvidia.com/gpu": "0,1"}),
+        [UNREAD],
+    ),
+    of_another_name=(pod(gpu_container(env=[assigned("example.com/devices")])), [UNREAD]),
+    beside_no_request=(
+        pod(container(env=[assigned("nvidia.com/gpu")])),
+        [
+            'ASCEND_VISIBLE_DEVICES must be "void" or unset in a container that requests no GPU: the GPUs that it sees '
+            "belong to other pods"
+        ],
+    ),
+)
+def test_an_annotation_in_which_a_scheduler_writes_the_devices(document: JSON, want: list[str]) -> None:
+    assert [each.message for each in findings(document)] == want
+
+
+DATA = {
+    "shown": {"NVIDIA_VISIBLE_DEVICES": "all", "HOME": "/"},
+    "hidden": {"NVIDIA_VISIBLE_DEVICES": "void"},
+    "empty": {},
+}
+
+
+def from_map(name: str, **tweaks: Any) -> JSON:
+    return pod(gpu_container("1", envFrom=[{"configMapRef": {"name": name}}], **tweaks))
+
+
+def from_key(name: str, *, beside: JSON) -> JSON:
+    source = {"configMapKeyRef": {"name": name, "key": VARIABLE}}
+    return pod({**beside, "env": [{"name": VARIABLE, "valueFrom": source}]})
+
+
+@cases(
+    ("document", "want"),
+    which_shows=(
+        from_map("shown"),
+        [("spec.containers[0].envFrom[0]", "set a prefix, or name the variables in env", REPLACED)],
+    ),
+    which_hides=(from_map("hidden"), []),
+    which_has_others=(from_map("hidden", env=[VOID]), []),
+    below_a_prefix=(
+        pod(gpu_container("1", envFrom=[{"prefix": "A_", "configMapRef": {"name": "shown"}}])),
+        [],
+    ),
+    overridden=(from_map("shown", env=[VOID]), []),
+    one_key=(
+        from_key("shown", beside=gpu_container("1")),
+        [("spec.containers[0].env[0]", "remove the variable", REPLACED)],
+    ),
+    one_key_that_hides=(from_key("hidden", beside=gpu_container("1")), []),
+    one_key_that_hides_beside_no_request=(from_key("hidden", beside=container()), []),
+    no_such_key=(from_key("empty", beside=gpu_container("1")), []),
+)
+def test_a_config_map_that_is_known(document: JSON, want: list[tuple[str, str, str]]) -> None:
+    found = findings(document, config_maps=DATA)
+
+    assert [(each.path, each.remedy, each.message) for each in found] == [
+        (path, remedy, f'{VARIABLE} must be "void" or unset {why}') for path, remedy, why in want
+    ]
+    assert all(each.severity is Severity.DENIAL for each in found)
+
+
 def test_a_null_is_not_a_value_from_elsewhere() -> None:
     variable = {"name": VARIABLE, "value": "all", "valueFrom": None}
 
@@ -307,8 +379,8 @@ def test_privileged_containers(document: JSON, want: list[int]) -> None:
     ]
     assert said <= {
         (
-            "should be false: a privileged container sees every device of the node, also the GPUs of other pods",
-            "remove it; CUDA and ROCm need no privileges",
+            "should be false: a privileged container sees every device of the node, also those of other pods",
+            "remove it; GPUs need no privileges, and TPUs only in old versions of GKE",
         )
     }
 

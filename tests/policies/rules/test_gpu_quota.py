@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
-from policies.gpus.claims import decode_claim_template
+from policies.gpus.claimed_devices import decode_claim_template
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UNCLASSIFIED_POD
@@ -350,6 +350,17 @@ def test_a_pod_of_two_containers_that_exceeds_the_quota() -> None:
     assert said(workload(WorkloadPods("spec.template", made, PodCount(running=1), made)), ledger) == [
         "spec.template: request 4 GPUs or fewer; a pod needs 6 GPUs, which can never fit: the GPUQuota of ml-training grants "
         "4 in all; or ask the platform team to raise spec.hard.gpus"
+    ]
+
+
+def test_pods_of_two_containers_of_which_one_fits() -> None:
+    made = view(pod(gpu_container(3, name="a"), gpu_container(3, name="b")))
+    job = workload(WorkloadPods("spec.template", made, PodCount(running=4), made), kind="batch/Job")
+    ledger = quota_ledger(hard={"gpus": Fraction(4)}, used=None)
+
+    assert said(job, ledger) == [
+        "spec.template: request 4 GPUs or fewer and set parallelism: 1; a pod needs 6 GPUs, which can never fit: the GPUQuota of "
+        "ml-training grants 4 in all; or ask the platform team to raise spec.hard.gpus"
     ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.finding import Asked, Edit, Finding, Severity
+from policies.finding import ContactEdit, Edit, Finding, Severity
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeFacts, node_facts
 from policies.pods.patch import PodPatch
@@ -81,7 +81,9 @@ def test_without_a_server_of_the_policy_no_registry_is_asked() -> None:
         f'{FIELD} = "models:/chat/7": has no effect: the policy names no MLflow server; ask the platform team to set '
         "endpoint of source models"
     )
-    assert finding.asks == ((Asked("GPUPolicy", "spec.rules.model-warming.sources.models.endpoint"),),)
+    assert finding.contact_choices == (
+        (ContactEdit("GPUPolicy", "spec.rules.model-warming.sources.models.endpoint"),),
+    )
 
 
 def test_a_stage_is_fetched_with_a_warning() -> None:
@@ -157,7 +159,9 @@ def test_an_image_needs_nodes_that_mount_it_or_the_word_of_the_policy(
 def test_the_word_of_the_policy_is_asked_for() -> None:
     _, (finding,) = run(pod(gpu_container(), annotations={URI: IMAGE}))
 
-    assert finding.asks == ((Asked("GPUPolicy", "spec.rules.model-warming.sources.oci.imageVolumes", True),),)
+    assert finding.contact_choices == (
+        (ContactEdit("GPUPolicy", "spec.rules.model-warming.sources.oci.imageVolumes", True),),
+    )
     assert finding.severity is Severity.WARNING
 
 

@@ -225,6 +225,10 @@ def test_a_watch_that_breaks_off(tmp_path: Path) -> None:
     assert str(caught.value) == "GET /api/v1/pods: the API server did not answer in time"
 
 
+def test_what_is_said_of_an_answer_that_cannot_be_read() -> None:
+    assert errors.UNREADABLE == "the API server sent an answer that cannot be read"
+
+
 POOL = urllib3.HTTPSConnectionPool("10.0.0.1", 6443)
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 

@@ -19,6 +19,7 @@ from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import cluster
 from webhook.commands import main, output
 from webhook.commands.output import Screen, echo, print_value, progress
+from webhook.tools.doctor.checks import CHECKS
 
 ROOT = Path(__file__).parents[3]
 HOSTILE = "x\x9b2J\u202e\u2066\x7f\x85y"
@@ -32,6 +33,12 @@ POD = {
     "spec": {
         "containers": [{"name": HOSTILE, "resources": {"limits": {"nvidia.com/gpu": HOSTILE, HOSTILE: "1"}}}]
     },
+}
+
+ANSWERS = {
+    **cluster(),
+    "/api/v1/namespaces/ml/pods": [],
+    "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.3"},
 }
 
 
@@ -144,6 +151,10 @@ def test_a_terminal_shows_within_two_seconds_what_is_being_done(terminal: io.Str
     ("arguments", "want"),
     files=(("check", "-f", "pod.json"), "checking manifests"),
     logs=(("usage", "pod.json"), "reading audit logs"),
+    an_installation=(
+        ("doctor", "--kubeconfig", "kubeconfig"),
+        f"check {len(CHECKS)}/{len(CHECKS)} {CHECKS[-1].title}",
+    ),
     a_cluster=(("classes", "-n", "ml", "--kubeconfig", "kubeconfig"), "reading the cluster"),
     what_is_written_to_it=(
         ("release", "-n", "ml", "--kubeconfig", "kubeconfig"),
@@ -154,7 +165,7 @@ def test_what_commands_say_that_they_do(
     terminal: io.StringIO, tmp_path: Path, arguments: tuple[str, ...], want: str
 ) -> None:
     (tmp_path / "pod.json").write_text(json.dumps(POD))
-    with ApiServer(tmp_path, answering({**cluster(), "/api/v1/namespaces/ml/pods": []})) as server:
+    with ApiServer(tmp_path, answering(ANSWERS)) as server:
         files = {"pod.json": str(tmp_path / "pod.json"), "kubeconfig": str(server.kubeconfig())}
         CliRunner().invoke(main, [files.get(each, each) for each in arguments])
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.keepers import Keeper
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
 from webhook.configuration.loader import load_directory
@@ -17,7 +17,7 @@ from webhook.controller.replacements import Replacements
 from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.counted_records import PodRecord, RecordReader
-from webhook.workloads.gangs import GangSource
+from webhook.workloads.gang_sources import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
 

@@ -22,7 +22,7 @@ from webhook.controller.gangs import (
     Gangs,
     KnownGang,
 )
-from webhook.workloads.gangs import GangSource
+from webhook.workloads.gang_sources import GangSource
 
 GPU: JSON = {"spec": {"containers": [gpu_container("1")]}}
 CPU: JSON = {"spec": {"containers": [{"name": "main", "image": "x"}]}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policies.quota.ledger.keepers import Keeper
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.keeps import Room
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
@@ -18,7 +18,7 @@ from webhook.cluster import errors
 from webhook.configuration.loader import load_directory
 from webhook.controller.gangs import Gangs
 from webhook.controller.keepers import STARTING, Keepers
-from webhook.workloads.gangs import GangSource
+from webhook.workloads.gang_sources import GangSource
 
 ONE, TWO = Fraction(1), Fraction(2)
 

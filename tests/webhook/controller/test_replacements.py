@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.quota.ledger.credits import owner_key
-from policies.quota.ledger.keepers import Keeper
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.keeps import Room
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations, keep_id, lift_id

@@ -26,6 +26,7 @@ from tests.webhook.serving.hostile_bodies import Body, bodies
 from tests.webhook.serving.hostile_bodies import review as review_of
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision_cache import DecisionCache
+from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
@@ -66,6 +67,7 @@ spec:
 """
 """Beside the defaults: everything on, so that every rule has something to do, and a quota in each namespace."""
 
+NO_FACTS = Facts()
 SETTLED = 10_000
 """Bodies after which caches are full and memory should no longer grow; half of fewer."""
 SLOW = 2_500
@@ -76,7 +78,7 @@ REPORTED = 20
 """Broken promises in full."""
 
 
-def client_with_quotas(config: Path) -> tuple[AppClient, MemoryStore]:
+def client_with_quotas(config: Path, facts: Facts = NO_FACTS) -> tuple[AppClient, MemoryStore]:
     """Return a client of the app with the documents of a directory, and the ledgers of their quotas."""
     registry = CollectorRegistry()
     metrics, quota_metrics = Metrics(registry), QuotaMetrics(registry)
@@ -85,7 +87,8 @@ def client_with_quotas(config: Path) -> tuple[AppClient, MemoryStore]:
     audit.start()
     store = MemoryStore(lambda: cache.configuration)
     batcher = ReservationBatcher(store, quota_metrics)
-    cluster = ClusterState(quota=QuotaEnforcer(batcher, release=store.release))
+    quota = QuotaEnforcer(batcher, release=store.release)
+    cluster = ClusterState(facts=lambda _deadline: facts, quota=quota)
     admission = Admission(lambda: cache, Recorder(metrics, audit), cluster)
     return AppClient(create_app(admission, metrics, lambda: (True, {}))), store
 

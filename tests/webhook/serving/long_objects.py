@@ -5,7 +5,7 @@ from typing import Any
 
 from policies.gpus.cards import MAX_RESOURCES
 from policies.pods import annotations, limits
-from policies.quota.claims import MAX_ALTERNATIVES, MAX_REQUESTS
+from policies.quota.claim_demand import MAX_ALTERNATIVES, MAX_REQUESTS
 from tests.builders import JSON, container, gpu_container, pod
 from tests.policies.gpus.slices import slices
 from tests.webhook.serving.hostile_bodies import review, workload

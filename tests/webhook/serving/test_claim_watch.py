@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
 from policies.rule import Phase
 from tests.builders import JSON, NOW, container, gpu_container, pod, view
 from tests.cases import cases

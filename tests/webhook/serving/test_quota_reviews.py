@@ -151,7 +151,7 @@ WHEREVER = {
 
 @cases(("mode", "namespace"), WHEREVER)
 def test_marks_and_finalizers_of_claims_are_kept_from_tenants(mode: str, namespace: str) -> None:
-    """Which changes are refused: tests/policies/quota/test_claims.py."""
+    """Which changes are refused: tests/policies/quota/test_claim_demand.py."""
     served = Served(mode)
     kept, gone = claim("claim1", finalizers=["resource.kubernetes.io/delete-protection"]), claim("claim1")
     kept["status"] = gone["status"] = {"allocation": {"devices": {}}}

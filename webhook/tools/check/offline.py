@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.gpus.claims import decode_claim
+from policies.gpus.claimed_devices import decode_claim
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
@@ -161,6 +161,7 @@ class Run:
                 named_nodes=lambda: index,
                 claims=lambda name: claims[name] if name in claims else claim(name),
                 budgets=run_context.budgets_of(manifests, cluster),
+                config_maps=run_context.config_maps(manifests),
                 limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
         )

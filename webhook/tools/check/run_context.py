@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import INVALID_DOCUMENT, Finding, Severity
-from policies.gpus.claims import ClaimName, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import ClaimName, DeviceClassNames, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.gpus.resource_mapping import ResourceMapping
@@ -112,6 +112,18 @@ def budgets_of(
         return None if stored is None else (*written.get(namespace, ()), *stored)
 
     return budgets
+
+
+def config_maps(manifests: Iterable[Manifest]) -> Callable[[str], dict[str, dict[str, str]]]:
+    """Return a function: of a namespace, the data of the ConfigMaps among the manifests, by name, if without placeholders."""
+    known: dict[str, dict[str, dict[str, str]]] = {}
+    for manifest in manifests:
+        if manifest.group_kind == ("", "ConfigMap"):
+            with suppress(msgspec.ValidationError):
+                data = msgspec.convert(manifest.data.get("data") or {}, dict[str, str])
+                if not any(map(is_placeholder, data.values())):
+                    known.setdefault(manifest.namespace, {})[manifest.name] = data
+    return lambda namespace: known.get(namespace, {})
 
 
 def applied_labels(stored: Labels, written: Labels) -> Labels:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.gpus.claims import (
+from policies.gpus.claimed_devices import (
     ClaimName,
     DeviceClassNames,
     device_classes_by_claim,
@@ -23,7 +23,7 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from webhook.cluster import errors, objects
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.nodes import StoredNode, decode_node
+from webhook.cluster.node_informer import StoredNode, decode_node
 from webhook.cluster.objects import ObjectMeta, decode_metadata
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem

@@ -318,7 +318,9 @@ def _value_from_warnings(containers: str) -> str:
     findings = f"""\
 (c.?env.orValue([]).transformList(j, e,
     c.name in variables.requesting && e.?valueFrom.hasValue() &&
-      (e.name in variables.visibleDevices || e.name.startsWith({prefix})),
+      (e.name in variables.visibleDevices || e.name.startsWith({prefix})) &&
+      !c.?resources.?limits.orValue({{}}).exists(r, !(r in {POD}.metadata.?annotations.orValue({{}})) &&
+        e.valueFrom.?fieldRef.?fieldPath.orValue('') == "metadata.annotations['" + r + "']"),
     {finding("env", rule.REMOVE_VARIABLE)}) +
   c.?envFrom.orValue([]).transformList(j, f,
     (c.name in variables.requesting || !c.?env.orValue([]).exists(e, e.name == {cel.text(rule.VARIABLE)})) &&

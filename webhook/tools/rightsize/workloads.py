@@ -25,7 +25,7 @@ from webhook.tools.json_struct import JsonStruct
 from webhook.tools.prices import Prices, money
 from webhook.tools.rightsize.peaks import Measured, read_peaks
 from webhook.tools.rightsize.sizing import MONTHLY_HOURS, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
-from webhook.tools.status.capacity import gpu_amounts
+from webhook.tools.status.listed_capacity import gpu_amounts
 from webhook.tools.status.permitted import Permitted
 
 WINDOW_HOURS = 14 * 24

@@ -40,9 +40,9 @@ from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.nodes import names_in_words
+from webhook.tools.scan.proposed_teams import HeldGPUs, proposed_teams
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
-from webhook.tools.scan.teams import HeldGPUs, proposed_teams
 
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
 TEAMS = "clustergpuquotas.yaml"

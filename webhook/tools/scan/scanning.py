@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claims import ClaimName, DeviceClassNames, with_accelerator_claims_only
+from policies.gpus.claimed_devices import ClaimName, DeviceClassNames, with_accelerator_claims_only
 from policies.gpus.default_gpus import limit_ranges_giving_gpus
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
@@ -27,7 +27,7 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class, gpu_node
-from webhook.cluster.nodes import NODES
+from webhook.cluster.node_informer import NODES
 from webhook.cluster.objects import decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, read_device_classes, served_resource

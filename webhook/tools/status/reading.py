@@ -30,9 +30,9 @@ from webhook.tools.doctor.checks import is_not_installed, run_checks
 from webhook.tools.doctor.checks.certificates import stored_certificate
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.pending_pods import PENDING_AFTER, PendingOwner, pending_owners
-from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, LoggedPods, denials_in_events
 from webhook.tools.status.freshness import figures_until
+from webhook.tools.status.listed_capacity import node_index
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (

@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
-from policies.gpus.claims import ClaimName, DeviceClassNames
-from policies.placement.class_advice import ANNOTATION_PATH, asking_for_nodes
+from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
+from policies.placement.class_advice import ANNOTATION_PATH, ask_for_nodes
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import admits, class_matches
 from policies.placement.nodes import NodeFacts
@@ -44,9 +44,9 @@ from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.doctor.cluster import Names
-from webhook.tools.status.capacity import node_index
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
+from webhook.tools.status.listed_capacity import node_index
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger
@@ -233,7 +233,8 @@ class _Case:
         outlooks = (each.finding for each in evaluation.workload_findings if each.finding.reason in OUTLOOKS)
         has_nodes = self.nodes is not None  # else a class may be named that no node has
         names_class = has_nodes and any(each.path.endswith(annotation_path(GPU_CLASS)) for each in denied.fix)
-        yield denied if names_class else next((each for each in outlooks if each.advice or each.ask), denied)
+        helpful = (outlook for outlook in outlooks if outlook.advice or outlook.ask_contact)
+        yield denied if names_class else next(helpful, denied)
 
     def _repaired(self, served: ServedKind, document: bytes) -> Evaluation:
         """Evaluate an object after the first way of each denial: the quota counts what its author requests then."""
@@ -312,7 +313,7 @@ class _Case:
             nodes=fits,
             other_kinds=self._other_kinds(nodes, classes, tried) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
-            new_nodes=asking_for_nodes(pod, classes, self._class_options.label_key, configuration.classes),
+            new_nodes=ask_for_nodes(pod, classes, self._class_options.label_key, configuration.classes),
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answer_of(situation)

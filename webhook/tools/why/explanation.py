@@ -9,7 +9,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Asked, Change, Edit, Edits, Finding, Wait
+from policies.finding import Change, ContactEdit, Edit, Edits, Finding, Wait
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
@@ -57,12 +57,12 @@ class Awaited(Enum):
 
 
 class Way(JsonStruct, frozen=True):
-    """What is done together: edits of the object, what is awaited, `quota` too, and what is asked for."""
+    """What is done together: edits of the object, what is awaited, `quota` too, and what the contact changes."""
 
     edits: Edits = ()
     awaits: tuple[Awaited, ...] = ()
     quota: Wait | None = None
-    asks: tuple[Asked, ...] = ()
+    contact_edits: tuple[ContactEdit, ...] = msgspec.field(name="asks", default=())
 
     @classmethod
     def together(cls, ways: Iterable["Way"]) -> "Way":
@@ -70,13 +70,13 @@ class Way(JsonStruct, frozen=True):
         return cls(
             edits=tuple(dict.fromkeys(chain.from_iterable(way.edits for way in ways))),
             awaits=tuple(dict.fromkeys(chain.from_iterable(way.awaits for way in ways))),
-            asks=tuple(dict.fromkeys(chain.from_iterable(way.asks for way in ways))),
+            contact_edits=tuple(dict.fromkeys(chain.from_iterable(way.contact_edits for way in ways))),
         )
 
 
 def way_of(change: Change) -> Way:
     edits = tuple(each for each in change if isinstance(each, Edit))
-    return Way(edits=edits, asks=tuple(each for each in change if isinstance(each, Asked)))
+    return Way(edits=edits, contact_edits=tuple(each for each in change if isinstance(each, ContactEdit)))
 
 
 def ways_of(finding: Finding) -> tuple[Way, ...]:
@@ -84,7 +84,7 @@ def ways_of(finding: Finding) -> tuple[Way, ...]:
     beside = finding.awaits if finding.awaits and finding.awaits.beside_choice else None
     alone = finding.awaits if not beside else None
     edits = (Way(edits=each, quota=beside) for each in finding.choices)
-    return (*edits, *([Way(quota=alone)] if alone else ()), *map(way_of, finding.asks))
+    return (*edits, *([Way(quota=alone)] if alone else ()), *map(way_of, finding.contact_choices))
 
 
 class Cause(JsonStruct, frozen=True):
@@ -106,7 +106,7 @@ def cause_of(source: Source, finding: Finding) -> Cause:
     remedy = ", or ".join(filter(None, (finding.advice, finding.escalation)))
     return Cause(
         source=source,
-        message=replace(finding, remedy="", choices=(), ask="").sentence(),
+        message=replace(finding, remedy="", choices=(), ask_contact="").sentence(),
         remedy=remedy,
         reason=finding.reason.name,
         details=finding.details,

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from policies.finding import Asked
+from policies.finding import ContactEdit
 from policies.pods.pod import Pod
 from policies.printable import first_names
 from policies.quota.amounts import NOTHING, Vector, total
@@ -16,7 +16,7 @@ from webhook.configuration.documents import QUOTA, TEAM
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, Cause, Source, Way
-from webhook.workloads.gangs import gang_source
+from webhook.workloads.gang_sources import gang_source
 
 MAX_NAMES = 2
 """Places before a pod that are named."""
@@ -75,9 +75,9 @@ def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str,
     if quota is not None and quota.spec is not None:
         held = total((quota.status.used or {}, quota.status.reserved))
         own = _short(demand, {key: hard - held.get(key, NOTHING) for key, hard in quota.hard.items()}) or own
-    ask, whom = escalation(own, of_team, team, contact)
-    asked = (Asked(kind, hard_field(key)) for kind, keys in ((QUOTA, own), (TEAM, of_team)) for key in keys)
-    return f"ask {whom} {ask}", Way(asks=tuple(asked))
+    to_raise, whom = escalation(own, of_team, team, contact)
+    fields = ((kind, hard_field(key)) for kind, keys in ((QUOTA, own), (TEAM, of_team)) for key in keys)
+    return f"ask {whom} {to_raise}", Way(contact_edits=tuple(ContactEdit(*field) for field in fields))
 
 
 def _short(demand: Vector, free: Vector) -> list[str]:
@@ -105,8 +105,9 @@ def _before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
 def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: Ways) -> tuple[str, Ways]:
     """Return what lets the pod start, in words and as data. `ways`: to wait, or to ask for more."""
     other_gates = ", ".join(gate for gate in pod.gates if gate != GATE)
-    end, missing = f"end what is not needed, or {more}", (Way(asks=(Asked("Pod"),)),)
-    budget, hold = (Way(asks=(Asked(QUOTA, f"spec.{field}"),)) for field in ("budget", "queue.hold"))
+    end, missing = f"end what is not needed, or {more}", (Way(contact_edits=(ContactEdit("Pod"),)),)
+    in_quota = (ContactEdit(QUOTA, path) for path in ("spec.budget", "spec.queue.hold"))
+    budget, hold = (Way(contact_edits=(edit,)) for edit in in_quota)
     remedies: dict[Standing, tuple[str, Ways]] = {
         Standing.NEXT: (f"it starts when enough of the quota is released: {end}", ways),
         Standing.BEHIND: (f"it starts after those before it: {end}", ways),

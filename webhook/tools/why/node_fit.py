@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from policies.finding import Asked, Edit, Edits
+from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
@@ -16,7 +16,7 @@ from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogue
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
-from webhook.tools.status.capacity import gpu_amounts
+from webhook.tools.status.listed_capacity import gpu_amounts
 from webhook.tools.why.explanation import Awaited, NodeFit, Way
 
 
@@ -92,7 +92,7 @@ def _obstacles(
     if not node.is_schedulable:
         command = f"kubectl uncordon {node.name}, if it should take pods again"
         remedy = command if node.name else "ask to uncordon one of them"
-        yield Obstacle("is cordoned", remedy, Way(asks=(Asked("Node", "spec.unschedulable"),)))
+        yield Obstacle("is cordoned", remedy, Way(contact_edits=(ContactEdit("Node", "spec.unschedulable"),)))
     yield from _taints(pod, node, which, startup_taints)
     yield from _labels(pod, node)
     yield from lacking
@@ -154,13 +154,13 @@ def _lacking(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterato
 
 def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:
     """Return the edits that request fewer of a resource, or one of another in its place. Empty if each container needs more."""
-    asking = [place for place in pod.places if place.amount_paths(name)]
-    paths = [path for place in asking for path in place.amount_paths(name)]
+    places = [place for place in pod.places if place.amount_paths(name)]
+    paths = [path for place in places for path in place.amount_paths(name)]
     if isinstance(instead, str):
         if not instead or any(place.amount_paths(instead) for place in pod.places):
             return ()
-        return (*map(Edit, paths), Edit(f"{asking[0].path}.resources.limits[{instead}]", 1)) if asking else ()
-    each = int(instead // max(len(asking), 1))
+        return (*map(Edit, paths), Edit(f"{places[0].path}.resources.limits[{instead}]", 1)) if places else ()
+    each = int(instead // max(len(places), 1))
     return tuple(Edit(path, each) for path in paths) if each else ()
 
 

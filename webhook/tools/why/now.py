@@ -22,7 +22,7 @@ class Rest(msgspec.Struct, frozen=True):
     @property
     def order(self) -> tuple[int, int]:
         """The sort key: to wait comes before more edits, and before what others must do."""
-        return len(self.way.edits) + len(self.way.asks), len(self.way.awaits)
+        return len(self.way.edits) + len(self.way.contact_edits), len(self.way.awaits)
 
 
 class After(msgspec.Struct, frozen=True):
@@ -44,10 +44,9 @@ def now(finding: Finding, tried: Try | None) -> Cause:
     if tried is None:
         return cause_of(Source.NODES, finding)
     rests = {edits: rest for edits in finding.choices if (rest := _rest(edits, tried)) is not None}
-    if any(
-        each.path == UNSCHEDULABLE for change in finding.asks for each in change
-    ) and not _is_enough_to_ask(tried):
-        finding = replace(finding, ask="", asks=())
+    uncordons = any(edit.path == UNSCHEDULABLE for change in finding.contact_choices for edit in change)
+    if uncordons and not _is_enough_to_ask(tried):
+        finding = replace(finding, ask_contact="", contact_choices=())
     if not rests and finding.reason.uncovers:
         return cause_of(Source.NODES, finding)
     best = min(rests.values(), key=lambda rest: rest.order, default=Rest())
@@ -61,7 +60,8 @@ def now(finding: Finding, tried: Try | None) -> Cause:
 def _is_enough_to_ask(tried: Try) -> bool:
     """Whether a node takes the unchanged pod once others did what they are asked for."""
     after = tried(())
-    return after is None or any(each.way.asks and not each.way.edits for each in after.fits if each.remedy)
+    ways = [fit.way for fit in after.fits if fit.remedy] if after else []
+    return after is None or any(way.contact_edits and not way.edits for way in ways)
 
 
 def _rest(edits: Edits, tried: Try) -> Rest | None:
@@ -79,7 +79,7 @@ def _rest(edits: Edits, tried: Try) -> Rest | None:
 def helps(edits: Edits, tried: Try) -> bool:
     """Whether the pod runs after the edits, or has only to wait."""
     rest = _rest(edits, tried)
-    return rest is not None and not (rest.way.edits or rest.way.asks)
+    return rest is not None and not (rest.way.edits or rest.way.contact_edits)
 
 
 def nearest(fits: Sequence[NodeFit], tried: Try) -> tuple[NodeFit, ...]:
@@ -87,7 +87,7 @@ def nearest(fits: Sequence[NodeFit], tried: Try) -> tuple[NodeFit, ...]:
     helping = next(_helping(fits, tried), None)
     if helping is None:
         return tuple(replace(each, remedy="", way=Way()) for each in fits)
-    return (helping, *(each for each in fits if each is not helping))
+    return (helping, *(fit for fit in fits if (fit.kind, fit.name) != (helping.kind, helping.name)))
 
 
 def _helping(fits: Sequence[NodeFit], tried: Try, edits: Edits = ()) -> Iterator[NodeFit]:
@@ -102,5 +102,5 @@ def _helping(fits: Sequence[NodeFit], tried: Try, edits: Edits = ()) -> Iterator
             left = Way.together((each.way, then.way))
             if left == each.way:
                 yield each
-            elif not (each.way.awaits or each.way.asks):
+            elif not (each.way.awaits or each.way.contact_edits):
                 yield replace(each, remedy=f"{each.remedy}, and {then.remedy}", way=left)

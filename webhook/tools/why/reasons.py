@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Asked, Edits, Finding
+from policies.finding import PLATFORM_TEAM, ContactEdit, Edits, Finding
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
 from policies.placement.class_advice import ClassAdvice
@@ -66,7 +66,7 @@ UNKNOWN_RULES = Cause(
     source=Source.CONTROLLER,
     message="pods are missing, no Event says why, and you may not read what decides which rules hold",
     remedy=f"ask {PLATFORM_TEAM} for the rights that are named below",
-    ways=(Way(asks=(Asked("ClusterRole"),)),),
+    ways=(Way(contact_edits=(ContactEdit("ClusterRole"),)),),
 )
 
 
@@ -419,9 +419,9 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         kinds = situation.other_kinds if classes else {}
         named = f"name a class that has nodes ({', '.join(kinds)})" if kinds else ""
-        asked = f"ask {situation.contact} {situation.new_nodes.ask}" if situation.new_nodes.ask else ""
-        remedy = ", or ".join(filter(None, (named, adds or asked)))
-        others = ways or map(way_of, situation.new_nodes.asks)
+        words = situation.new_nodes.ask_contact
+        remedy = ", or ".join(filter(None, (named, adds or (words and f"ask {situation.contact} {words}"))))
+        others = ways or map(way_of, situation.new_nodes.contact_choices)
         ways = (*(Way(edits=each) for each in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return

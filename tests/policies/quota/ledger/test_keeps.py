@@ -5,7 +5,7 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from policies.quota.budget import GPU_HOUR, Budget, Period, Spending
-from policies.quota.ledger.keepers import KEPT_MS, WITHIN_MS, Keeper
+from policies.quota.ledger.keeping_objects import KEPT_MS, WITHIN_MS, Keeper
 from policies.quota.ledger.keeps import Ended, Room, Rooms, with_keeps
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import is_news

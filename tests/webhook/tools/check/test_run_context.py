@@ -1,13 +1,14 @@
 """`gpu-admission check` with a GPUQuota: all documents of one run count together, in their order."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
-from tests.webhook.commands.checking import check, document
+from tests.webhook.commands.checking import check, configuration, document
 
 
 def made(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
@@ -236,3 +237,37 @@ def test_a_team_is_read_as_the_webhook_does(spec: JSON, verdict: str, want: list
     )
     assert [f"{finding['path']}: {finding['message']}" for finding in mine["findings"]] == want
     assert mine["verdict"] == verdict
+
+
+def config_map(value: str, **metadata: Any) -> JSON:
+    return {**made("v1", "ConfigMap", "shown", {}, **metadata), "data": {"NVIDIA_VISIBLE_DEVICES": value}}
+
+
+READING = made(
+    "v1", "Pod", "a", {"containers": [gpu_container(envFrom=[{"configMapRef": {"name": "shown"}}])]}
+)
+
+
+@cases(
+    ("documents", "want"),
+    beside_the_pod=(
+        [READING, config_map("all")],
+        ['must be "void" or unset beside a GPU request: it replaces'],
+    ),
+    which_hides=([config_map("none"), READING], []),
+    of_another_namespace=(
+        [READING, config_map("none", namespace="other")],
+        ["can replace the GPUs that the"],
+    ),
+    with_a_placeholder=([READING, config_map("${GPUS}")], ["can replace the GPUs that the"]),
+    not_text=([READING, {**config_map(""), "data": {"A": 1}}], ["can replace the GPUs that the"]),
+)
+def test_what_a_config_map_among_the_documents_holds(
+    tmp_path: Path, documents: list[JSON], want: list[str]
+) -> None:
+    config = configuration(tmp_path, "{rules: {gpu-isolation: {mode: enforce}}}")
+    objects = document("--config", config, stdin=yaml.safe_dump_all(documents))["objects"]
+    said = [finding["message"] for each in objects for made in each["pods"] for finding in made["findings"]]
+
+    assert len(said) == len(want)
+    assert all(part in message for part, message in zip(want, said, strict=True))

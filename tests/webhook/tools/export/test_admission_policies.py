@@ -270,8 +270,8 @@ def test_the_header_says_what_is_not_in_here() -> None:
         "built-in.gpu-isolation.advice",
         "findings",
         "'].securityContext.privileged' + ' (container \"' + c.name + '\")' + ' = \"true\"' + ': ' + "
-        "'remove it; CUDA and ROCm need no privileges' + '; ' + 'should be false: a privileged container sees every device of "
-        "the node, also the GPUs of other pods' + ' [gpu-isolation]'",
+        "'remove it; GPUs need no privileges, and TPUs only in old versions of GKE' + '; ' + 'should be false: a privileged "
+        "container sees every device of the node, also those of other pods' + ' [gpu-isolation]'",
     ),
     an_annotation=(
         "built-in.gpu-isolation.annotated",

@@ -16,7 +16,7 @@ from tests.cases import cases
 from webhook.cluster.capacity import ClassCapacity, ClassTotals, GPUNode
 from webhook.configuration.loader import load_directory
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
-from webhook.tools.status.capacity import node_index
+from webhook.tools.status.listed_capacity import node_index
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.node_fit import classes_for, node_fits, requested_gpus
 from webhook.tools.why.quota_fit import idle_owner, quota_fit

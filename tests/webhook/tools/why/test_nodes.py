@@ -41,7 +41,7 @@ from webhook.tools.why.reasons import answer_of
             "nodes": [],
             "classes": ["nvidia-l4"],
             "other_kinds": {"nvidia-t4": ()},
-            "new_nodes": ClassAdvice(ask="for nodes"),
+            "new_nodes": ClassAdvice(ask_contact="for nodes"),
         },
         "there is no node of class nvidia-l4 now",
         "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
@@ -62,7 +62,7 @@ from webhook.tools.why.reasons import answer_of
         "wait for 4, or wait until the autoscaler adds a node, or see in its log why it does not",
     ),
     no_gpu_node=(
-        {"nodes": [], "new_nodes": ClassAdvice(ask="for nodes")},
+        {"nodes": [], "new_nodes": ClassAdvice(ask_contact="for nodes")},
         "there is no GPU node now",
         "ask the platform team for nodes",
     ),

@@ -22,7 +22,7 @@ NO_GPU = Finding(
     path="spec",
     message="must be whole",
     remedy="set 1",
-    ask="to allow it",
+    ask_contact="to allow it",
 )
 WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
 NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"

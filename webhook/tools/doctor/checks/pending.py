@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.times import utc
-from webhook.cluster.nodes import readable_node_index
+from webhook.cluster.node_informer import readable_node_index
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission

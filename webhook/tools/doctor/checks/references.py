@@ -58,8 +58,8 @@ def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgsp
         _, pods = workload_pods(cluster.usable_configuration.workload_kinds, group, kind, raw)
         limits = cluster.limits.get(metadata.namespace, NO_LIMITS)
         admitted = (as_admitted(pod, limits) for _, pod in pods)
-        asking = (pod for pod in admitted if cluster.is_gpu_pod(pod, metadata.namespace))
-        return next((Workload(where, metadata.namespace, pod) for pod in asking), None)
+        gpu_pods = (pod for pod in admitted if cluster.is_gpu_pod(pod, metadata.namespace))
+        return next((Workload(where, metadata.namespace, pod) for pod in gpu_pods), None)
 
     return read
 

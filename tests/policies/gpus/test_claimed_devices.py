@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.claims import (
+from policies.gpus.claimed_devices import (
     CLAIM,
     TEMPLATE,
     ClaimName,

@@ -18,7 +18,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, gpu_node
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.nodes import NODES
+from webhook.cluster.node_informer import NODES
 from webhook.quota.counted_records import PODS
 
 ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}

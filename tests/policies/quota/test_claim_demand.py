@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.claims import ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import ResourceClaim, decode_claim
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
     ResourceMapping,
@@ -17,7 +17,7 @@ from policies.gpus.resource_mapping import (
 from policies.pods.pod import Metadata
 from policies.quota.amounts import texts, total
 from policies.quota.catalogue import PublishedCatalogue
-from policies.quota.claims import (
+from policies.quota.claim_demand import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
     SCHEDULER,
@@ -281,19 +281,19 @@ def test_classes_are_counted_once_for_a_pod_and_the_claim_that_the_scheduler_mad
 
 
 @cases(
-    ("device_class", "username", "mapping", "asks"),
+    ("device_class", "username", "mapping", "wants_gpus"),
     its_pod_was_counted_by_the_extended_name=(FAST, SCHEDULER, LISTED, False),
     its_pod_was_counted_by_the_implicit_name=(GPU, SCHEDULER, LISTED, False),
     a_device_class_that_was_not_seen_yet=(FAST, SCHEDULER, RESOURCE_MAPPING, True),
     somebody_elses=(FAST, "tenant", LISTED, True),
 )
 def test_the_schedulers_claim_is_free_where_its_pod_was_counted(
-    device_class: str, username: str, mapping: ResourceMapping, asks: bool
+    device_class: str, username: str, mapping: ResourceMapping, wants_gpus: bool
 ) -> None:
     catalogue = context(classes=CLASSES, resource_mapping=mapping)
     request = quota_request_for_claim("r", decoded(claim(exactly(device_class))), username, catalogue)
 
-    assert request.asks_for_gpus is asks
+    assert request.requests_gpus is wants_gpus
 
 
 @cases(

@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from webhook.cluster.capacity import ClassCapacity, GPUNode, capacity_by_class, share_by_class
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.capacity import read_gpu_nodes
+from webhook.tools.status.listed_capacity import read_gpu_nodes
 
 A100, GPU, SLICE = "nvidia-a100-80gb", "nvidia.com/gpu", "nvidia.com/mig-1g.20gb"
 CONFIGURATION = load_directory(None)

@@ -6,7 +6,7 @@ from policies.pods.pod import Pod
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.gangs import GangSource, gang_source, may_be_in_gang
+from webhook.workloads.gang_sources import GangSource, gang_source, may_be_in_gang
 
 KINDS = load_directory(None).workload_kinds
 INDEX = {"batch.kubernetes.io/job-completion-index": "0"}

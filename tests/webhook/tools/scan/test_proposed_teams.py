@@ -15,8 +15,8 @@ from webhook.commands.output import Screen
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.quota.team_documents import decode_team
 from webhook.tools.scan.proposal import Draft
+from webhook.tools.scan.proposed_teams import HeldGPUs, proposed_teams
 from webhook.tools.scan.tally import Tally
-from webhook.tools.scan.teams import HeldGPUs, proposed_teams
 
 
 def holds(namespace: str, gpus: str, largest: str = "1") -> HeldGPUs:

@@ -53,9 +53,9 @@ def current_version(uri: ModelURI, endpoint: str | None) -> str:
     """Return the version that an alias or a stage names now. Raises `PermanentError`, and errors of the server."""
     name, alias, stage = uri.host, uri.registered["alias"], uri.registered["stage"]
     if alias:
-        return _ask(endpoint, "registered-models/alias", name=name, alias=alias).model_version.version
+        return _call(endpoint, "registered-models/alias", name=name, alias=alias).model_version.version
     stages = {"stages": stage.capitalize()} if stage else {}
-    found = _ask(endpoint, "registered-models/get-latest-versions", name=name, **stages).model_versions
+    found = _call(endpoint, "registered-models/get-latest-versions", name=name, **stages).model_versions
     newest = max((int(each.version) for each in found), default=None)
     if newest is None:
         raise PermanentError("has no version in this stage" if stage else "has no version")
@@ -66,14 +66,12 @@ def model_files(uri: ModelURI, endpoints: Mapping[str, str], claim_mount: Path) 
     """Return the files of a model of any source, as `list_files` does. Of a registry: those of a version."""
     if uri.scheme != "models":
         return list_files(uri, endpoints, claim_mount)
-    endpoint, asked = (
-        endpoints.get(uri.scheme),
-        {"name": uri.host, "version": uri.registered["version"] or ""},
-    )
-    status = _ask(endpoint, "model-versions/get", **asked).model_version.status
+    endpoint = endpoints.get(uri.scheme)
+    version = {"name": uri.host, "version": uri.registered["version"] or ""}
+    status = _call(endpoint, "model-versions/get", **version).model_version.status
     if status != "READY":
         raise PermanentError(f"has status {status}, not READY")
-    place = _ask(endpoint, "model-versions/get-download-uri", **asked).artifact_uri
+    place = _call(endpoint, "model-versions/get-download-uri", **version).artifact_uri
     own = f"{(endpoint or '').rstrip('/')}{_ARTIFACTS}"
     host = re.escape(urlsplit(own).netloc)
     if served := re.fullmatch(rf"(?:mlflow-artifacts:(?://{host})?|{re.escape(own)})/(?!/)(.*)", place):
@@ -101,7 +99,7 @@ def _served_files(root: str, path: str) -> Iterator[RemoteFile]:
             yield RemoteFile(inside, each.file_size, url, partial(pull_url, url, authorization, ""))
 
 
-def _ask(endpoint: str | None, call: str, **parameters: str) -> _Answer:
+def _call(endpoint: str | None, call: str, **parameters: str) -> _Answer:
     if not endpoint:
         raise PermanentError("needs --endpoint, the MLflow server")
     return _read(f"{endpoint.rstrip('/')}{_REGISTRY}/{call}?{urlencode(parameters)}", _authorization())

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Reason, together
 from policies.gpus.cards import cards
-from policies.gpus.claims import ClaimSpec, DeviceRequest, Devices, ResourceClaim
+from policies.gpus.claimed_devices import ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.placement.pinning import all_classes
 from policies.pods.pod import Metadata
