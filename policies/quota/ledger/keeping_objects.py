@@ -11,7 +11,7 @@ _MINUTE = 60_000
 class Keeper(msgspec.Struct, frozen=True, array_like=True):
     """An object that keeps quota. `through`: the kind of the controllers of its pods, its own if it has them itself.
 
-    Without that, it keeps nothing. `spent`: for how long it kept quota, in ms by minute since 1970, counted up to `at`, also in ms
+    Without that, it keeps nothing. `spent`: for how long it kept quota, in ms by minute since 1970, up to `at`, also in ms
     since 1970.
     """
 
