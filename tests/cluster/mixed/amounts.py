@@ -120,7 +120,7 @@ def _sum(team: TeamRow) -> int:
 
 @dataclass(frozen=True)
 class Spent:
-    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history.
+    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history, with what is kept.
 
     `waited`: for how long those had waited whose gate was removed when perhaps no controller watched. They count from their
     creation (docs/operate/budget.md).
@@ -152,6 +152,7 @@ def gpu_seconds(
     if not found or namespace not in facts.namespaces:
         return None
     sums = Spent()
+    used, kept = [*facts.namespaces[namespace].used_over_time], [*_kept_over_time(facts, namespace)]
     for first, last in pairwise(found):
         begin, end = first["until"] / 1000, last["until"] / 1000
         if end > begin and not _overlaps(begin, end, away):
@@ -164,7 +165,7 @@ def gpu_seconds(
                 sums.seconds + end - begin,
                 sums.spent + spent,
                 sums.unknown + unknown,
-                sums.truth + _integral(facts, namespace, begin, end),
+                sums.truth + _integral(used, begin, end) + _integral(kept, begin, end),
                 sums.waited + waited,
             )
     return sums
@@ -185,8 +186,14 @@ def _waited(facts: Facts, namespace: str, begin: float, end: float) -> float:
     return waited
 
 
-def _integral(facts: Facts, namespace: str, begin: float, end: float) -> float:
-    steps = [*facts.namespaces[namespace].used_over_time]
+def _kept_over_time(facts: Facts, namespace: str) -> Iterator[tuple[float, int]]:
+    """Yield from when on its objects kept how many GPUs for pods that replace ended ones."""
+    for write in facts.writes:
+        if (row := write.rows.get(namespace)) is not None:
+            yield write.at, sum(entry.gpus for entry in row.entries if entry.lift == "kept")
+
+
+def _integral(steps: Sequence[tuple[float, int]], begin: float, end: float) -> float:
     ends = [at for at, _ in steps[1:]] + [end]
     return sum(
         gpus * max(0.0, min(until, end) - max(since, begin))
