@@ -120,7 +120,7 @@ def _sum(team: TeamRow) -> int:
 
 @dataclass(frozen=True)
 class Spent:
-    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history, with what is kept.
+    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history (used or kept).
 
     `waited`: for how long those had waited whose gate was removed when perhaps no controller watched. They count from their
     creation (docs/operate/budget.md).
