@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ##@ Everyday
 .PHONY: help
 help: ## show the commands
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(READY) ## serve the webhook over TLS on this machine and say how to try it
@@ -34,12 +34,21 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 	$(PYTEST) 3 -m "not slow and not processes" --ignore tests/cluster
 
 .PHONY: test-all
-test-all: $(READY) control-plane oracle helm ## run all tests, with those that are slow by their nature (some 23 minutes)
-	$(PYTEST) 4 -m "not long" --hypothesis-profile all
+test-all: $(READY) control-plane oracle helm ## run all tests, with those that are slow by their nature (some 17 minutes)
+	$(PYTEST) 6 -m "not long" --hypothesis-profile all
+
+.PHONY: test-neighbours
+test-neighbours: $(READY) control-plane neighbours ## run beside the controllers of JobSet, KubeRay, Kueue and others (PART=neighbours_ci: these three)
+	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 -m $(or $(PART),neighbours) --timeout 900 tests/neighbours
 
 .PHONY: test-long
-test-long: $(READY) control-plane oracle ## run the laws over 5,000 random worlds
+test-long: $(READY) control-plane oracle neighbours ## run the laws over 5,000 random worlds, and beside the controllers of others
 	$(PYTEST) 2 -m long --timeout 3600
+
+.PHONY: test-versions
+test-versions: $(READY) ## run the tests on each version of Kubernetes that is supported (with three builds, 45 minutes)
+	@failed=; for version in 1.37 1.36 1.35; do K8S=$$version $(MAKE) --no-print-directory test || failed+=" $$version"; done; \
+	if [ "$$failed" ]; then echo "failed on Kubernetes$$failed"; exit 1; fi
 
 .PHONY: sentences
 sentences: $(READY) ## change each sentence that users read, and name those that no test of their folder misses (half an hour)
@@ -112,6 +121,10 @@ oracle: $(READY) ## build the program that answers the tests as API server and s
 .PHONY: helm
 helm: $(READY) ## build Helm, which renders the chart for tests and manifests, once per version
 	@$(BIN)/python -m tests.controlplane build-helm || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
+
+.PHONY: neighbours
+neighbours: $(READY)
+	@$(BIN)/python -m tests.neighbours build || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
 
 .PHONY: clean
 clean: ## remove what the commands made in this folder

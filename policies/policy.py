@@ -167,7 +167,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def in_force(self, rule_id: str, now: datetime) -> tuple[BoundRule, Mode] | None:
         """Return a rule and its mode, if it is in force at `now`."""
-        return next((each for each in self.rules(now) if each[0].rule.id == rule_id), None)
+        return next((rule for rule in self.rules(now) if rule[0].rule.id == rule_id), None)
 
     def mode_of(self, rule_id: str, now: datetime) -> Mode:
         held = self.in_force(rule_id, now)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.literals import texts
-from tests.webhook.tools.doctor.followed import FOLLOWED
+from tests.webhook.tools.doctor.test_followed import ROWS
 
 ROOT = Path(__file__).parents[1]
 WHY = ROOT / "webhook/tools/why"
@@ -101,28 +101,10 @@ UNFOLLOWED = {
     "run gpu-admission export again, and apply what it writes": "tests/webhook/tools/doctor/test_exported.py",
     "create patch": "verbs of a right",
     "is unknown to version {}: remove it": "tests/webhook/tools/doctor/test_chart_values.py",
-    "set failurePolicy: Ignore for it": "tests/webhook/tools/doctor/test_chart_values.py",
-    "set timeoutSeconds: {}": "tests/webhook/tools/doctor/test_chart_values.py",
-    "add {} to the values of its namespaceSelector": "tests/webhook/tools/doctor/test_chart_values.py",
-    "add {} to webhooks.extraWorkloads of the chart": "tests/webhook/tools/doctor/test_chart_values.py",
     "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/webhook/tools/doctor/test_callers.py",
-    "set webhook.clientAuthentication, or networkPolicy.webhookFrom where kube-apiserver cannot be configured; see "
-    "docs/operate/security.md": "tests/webhook/tools/doctor/test_callers.py",
-    "set spec.unclassifiedPods in its manifest, and apply it": "tests/webhook/tools/doctor/test_quotas.py",
-    "start the controller ({}) of this version, and see its log": "tests/webhook/tools/doctor/test_budgets.py",
     "pods of {} that request GPUs are reviewed, and start only while the webhook answers: name it in "
     "webhooks.excludedNamespaces of the chart where only administrators create pods in it": (
         "tests/webhook/tools/doctor/test_excluded_namespaces.py"
-    ),
-    "remove {} from the selector (webhooks.excludedNamespaces of the chart)": "tests/webhook/tools/doctor/test_checks.py",
-    "name a label in nodeLabels of one class only; a GPUClass with the name of a built-in class replaces it": (
-        "tests/webhook/tools/doctor/test_nodes.py"
-    ),
-    "gpu-admission why {} -n {} says what each node lacks; delete what is not needed": (
-        "tests/webhook/tools/doctor/test_pending.py"
-    ),
-    "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node": (
-        "tests/webhook/tools/doctor/test_teams.py"
     ),
     **dict.fromkeys(
         (
@@ -162,7 +144,7 @@ def imperatives(*folders: str) -> set[str]:
 def is_followed(text: str) -> bool:
     """Whether a remedy that is followed has the sentence, with anything for what is filled in."""
     said = re.compile(".+?".join(map(re.escape, text.split("{}"))))
-    return any(said.search(row.remedy) for row in FOLLOWED.values())
+    return any(said.search(row.remedy) for row in ROWS.values())
 
 
 def test_each_sentence_of_doctor_is_followed_or_says_why_not() -> None:

@@ -150,7 +150,7 @@ def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Find
     message = f"must name at most {MAX_RESOURCES} GPU resources in all containers"
     for place in pod.places:
         container = place.container
-        names.update(each.name for each in resource_mapping.named_resources(container))
+        names.update(resource.name for resource in resource_mapping.named_resources(container))
         if len(names) > MAX_RESOURCES:
             path, reason = f"{place.path}.resources", TOO_LARGE
             return [Finding(rule=LIMITS, reason=reason, path=path, container=container.name, message=message)]

@@ -175,12 +175,12 @@ def with_accelerator_claims_only(
 def _without(pod: Pod, removed: frozenset[str]) -> Pod:
     def remaining(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
         # A missing list stays missing, because a rule that adds to it must create it.
-        return containers and tuple(_container_without(each, removed) for each in containers)
+        return containers and tuple(_container_without(container, removed) for container in containers)
 
     spec = pod.spec
     spec = replace(
         spec,
-        resource_claims=tuple(each for each in spec.resource_claims or () if each.name not in removed),
+        resource_claims=tuple(claim for claim in spec.resource_claims or () if claim.name not in removed),
         containers=remaining(spec.containers),
         init_containers=remaining(spec.init_containers),
     )
@@ -191,5 +191,5 @@ def _container_without(container: Container, removed: frozenset[str]) -> Contain
     resources = container.resources
     if resources is None or not resources.claims:
         return container
-    claims = tuple(each for each in resources.claims if each.name not in removed)
+    claims = tuple(claim for claim in resources.claims if claim.name not in removed)
     return replace(container, resources=replace(resources, claims=claims))

@@ -25,8 +25,8 @@ from policies.pods.limit_ranger import (
     Default,
     Refusal,
     effective,
+    given_amounts,
     refusals,
-    was_given,
 )
 from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
@@ -48,7 +48,7 @@ _warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, i
 
 def gpus_by_default(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> list[Default]:
     """Return the GPUs that a LimitRange gave a pod. LimitRanger has already changed the pod."""
-    return [each for each in was_given(pod, limits) if _has_gpus(each.resource, each.amount, mapping)]
+    return [each for each in given_amounts(pod, limits) if _has_gpus(each.resource, each.amount, mapping)]
 
 
 def _has_gpus(resource: str, amount: QuantityText, mapping: ResourceMapping) -> bool:
@@ -58,20 +58,20 @@ def _has_gpus(resource: str, amount: QuantityText, mapping: ResourceMapping) -> 
 
 def has_no_other_gpus(pod: Pod, defaults: Sequence[Default], mapping: ResourceMapping) -> bool:
     """Whether the pod has no GPUs but these defaults."""
-    known = {(each.place.path, each.resource) for each in defaults}
+    known = {(default.place.path, default.resource) for default in defaults}
     others = pod.spec.resource_claims or mapping.fractions_of(pod)
     return not others and all(
-        (each.place.path, each.resource.name) in known for each in mapping.requests(pod)
+        (request.place.path, request.resource.name) in known for request in mapping.requests(pod)
     )
 
 
 def without_gpus(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> Pod | None:
     """Return the pod that requests 0 in place of what it was given; None where a LimitRange refuses that."""
-    for each in defaults:
-        pod = with_amounts(pod, each.place, KINDS, each.resource, _NONE)
-    names = {each.resource for each in defaults}
+    for default in defaults:
+        pod = with_amounts(pod, default.place, KINDS, default.resource, _NONE)
+    names = {default.resource for default in defaults}
     try:
-        is_refused = any(each.resource in names for each in refusals(pod, limits))
+        is_refused = any(refusal.resource in names for refusal in refusals(pod, limits))
     except QuantityError:
         return None  # reported where it is written
     return None if is_refused else pod
@@ -111,7 +111,7 @@ def explained(
 
     all_of_pod: the pod has no other GPUs. removes: without them, it would not be denied; None if LimitRanges refuse it then.
     """
-    own = [each for each in defaults if each.path == finding.path]
+    own = [default for default in defaults if default.path == finding.path]
     is_of_pod = all_of_pod and ".resources." not in finding.path
     if not (own or is_of_pod or finding.path in {"", "spec"}):
         return finding
@@ -130,13 +130,13 @@ def explained(
 
 
 def _edits(defaults: Sequence[Default]) -> Edits:
-    amounts = dict.fromkeys((each.place.path, each.resource) for each in defaults)
+    amounts = dict.fromkeys((default.place.path, default.resource) for default in defaults)
     return tuple(Edit(f"{path}.resources.{kind}[{name}]", _NONE) for path, name in amounts for kind in KINDS)
 
 
 def _origin(defaults: Sequence[Default]) -> str:
     origins = dict.fromkeys((each.limit_range, each.resource, str(each.amount)) for each in defaults)
-    differ = {(each.resource, str(each.amount), each.kind) for each in defaults}
+    differ = {(default.resource, str(default.amount), default.kind) for default in defaults}
     kinds = {(name, amount): f"{kind} " for name, amount, kind in differ} if len(origins) > 1 else {}
     return "; ".join(
         f"LimitRange {name} gives {kinds.get((resource, amount), '')}{resource}: {amount} to each container that requests none"
@@ -147,7 +147,7 @@ def _origin(defaults: Sequence[Default]) -> str:
 def _with_contact_edits(finding: Finding, defaults: Sequence[Default]) -> Finding:
     """Return the finding with the question to take all that one LimitRange gave out of it."""
     first = defaults[0]
-    given = [each for each in defaults if each.limit_range == first.limit_range]
+    given = [default for default in defaults if default.limit_range == first.limit_range]
     resources = " and ".join(sorted({each.resource for each in given}))
     items = dict.fromkeys(each.item for each in given)
     edits = tuple(ContactEdit(LIMIT_RANGE, f"spec.limits[{item}]") for item in items)

@@ -1,6 +1,6 @@
 """Names and amounts of GPU resources in a LimitRange that the API server refuses.
 
-After `ValidateLimitRange` in pkg/apis/core/validation/validation.go of k8s.io/kubernetes v1.36.3, which sees the defaults.
+After `ValidateLimitRange` in pkg/apis/core/validation/validation.go of k8s.io/kubernetes v1.37.2, which sees the defaults.
 """
 
 from collections.abc import Iterator, Mapping

@@ -200,7 +200,7 @@ class Availability:
             return None
         nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
         offered = nearest or sorted(
-            each for each in self._gpus_on_nodes if not self.pinned or domain(each) == domain(name)
+            node for node in self._gpus_on_nodes if not self.pinned or domain(node) == domain(name)
         )
         on_nodes = [(each, self._most(each)) for each in offered if each in self._gpus_on_nodes]
         in_words = [f"{most} {each}" if most else each for each, most in on_nodes]
@@ -232,7 +232,7 @@ class Availability:
     def _most(self, name: str) -> int:
         """Return how much of the resource the node with the most of it has; 0 if that is not known."""
         states = chain.from_iterable(self._nodes.states.values()) if self._nodes is not None else ()
-        return max((dict(each.amounts).get(name, 0) for each in states), default=0)
+        return max((dict(state.amounts).get(name, 0) for state in states), default=0)
 
     @cached_property
     def _gpus_on_nodes(self) -> frozenset[str]:

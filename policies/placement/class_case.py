@@ -143,7 +143,7 @@ class ClassCase:
         pod = self.selection.put_on((gpu_class,))
         states = nodes.states_for(self.pod, requested, key, values)
         is_free = states is None or any(
-            each.has(requested) and not each.untolerated_by(pod) for each in states
+            state.has(requested) and not state.untolerated_by(pod) for state in states
         )
         return is_free and nodes.could_take(self.pod, key, values)
 

@@ -110,7 +110,7 @@ def _holding(selection: ClassSelection, need: ModelNeed, allowed: Sequence[GPUCl
         return [first]
     # A rule of thumb must not exclude the existing nodes.
     with_nodes = [each for each in weights_fit if selection.has_own_nodes(each)]
-    return [each for each in with_nodes if each in fitting] or with_nodes or [first]
+    return [node for node in with_nodes if node in fitting] or with_nodes or [first]
 
 
 def _default(selection: ClassSelection) -> Choice | None:

@@ -56,11 +56,11 @@ def _not_schedulable(
     case: ClassCase, nodes: NodeFacts, values: tuple[str, ...], requested: str
 ) -> Iterator[Finding]:
     """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
-    names = {each.name for each in case.selection.resources if each.measure.is_count}
+    names = {resource.name for resource in case.selection.resources if resource.measure.is_count}
     states = nodes.states_for(case.pod, names, case.selection.label_key, values)
     if states is None or (states and nodes.on_existing_nodes and not names <= nodes.on_existing_nodes):
         return  # gpu-requests reports resources that no node has
-    everywhere = [each for of_labels in nodes.states.values() for each in of_labels]
+    everywhere = [label for of_labels in nodes.states.values() for label in of_labels]
     if states and len(names) > 1 and not any(names <= each.resources for each in everywhere):
         return  # gpu-toleration says that no node has them together
     if not any(names <= state.resources for state in states):

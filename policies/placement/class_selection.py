@@ -117,8 +117,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources, and, if nodes are known, a node that takes the pod."""
         offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_offer(each)]
-        taking = tuple(each for each in offering if self.label_with_nodes(each, offering))
-        return taking if taking or self._knows_classes_of_nodes else tuple(offering)
+        placeable = tuple(each for each in offering if self.label_with_nodes(each, offering))
+        return placeable if placeable or self._knows_classes_of_nodes else tuple(offering)
 
     def takes(self, classes: Sequence[GPUClass], values: Sequence[str]) -> bool:
         """Whether nodes with these label values could run the pod without its pins, if their GPUs were free."""
@@ -126,7 +126,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return (
             nodes is not None
             and bool(values)
-            and not nodes.chosen_otherwise(self.pod, self.label_key, values)
+            and not nodes.excluding_label(self.pod, self.label_key, values)
             and nodes.takes(self.put_on(classes), self.amounts, self.label_key, values)
         )
 
@@ -174,7 +174,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return of_family if set(family) <= set(among) and self.takes(family, of_family.values) else None
 
     def _label_values(self, classes: tuple[GPUClass, ...], name: str) -> NamedValues:
-        family = name if any(each.name != name for each in classes) else None
+        family = name if any(gpu_class.name != name for gpu_class in classes) else None
         return NamedValues(name, label_values(classes, family, self.label_key))
 
     def without_usable_class(self) -> ClassAdvice:
@@ -185,8 +185,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         allowed = self.allowed_of(self.gpu_classes)
         if self._knows_classes_of_nodes:
             allowed = tuple(filter(self._surely_has_nodes, allowed))
-        alternatives = {each.resource for each in allowed} - {each.name for each in self.resources}
-        having = [each for each in self.gpu_classes if self.may_offer(each)]
+        alternatives = {each.resource for each in allowed} - {resource.name for resource in self.resources}
+        having = [gpu_class for gpu_class in self.gpu_classes if self.may_offer(gpu_class)]
         offering = [each for each in having if node_label_values(each, self.label_key)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         choices = tuple(self._edits_to_resource(name) for name in listed(sorted(alternatives)))
@@ -196,14 +196,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             return ClassAdvice(choices, remedy, words, ((ContactEdit("GPUClass"),),))
         large_enough = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
         permitted = self.allowed_of(large_enough)
-        taking = () if permitted else tuple(c for c in large_enough if self.label_with_nodes(c, (c,)))
+        placeable = () if permitted else tuple(c for c in large_enough if self.label_with_nodes(c, (c,)))
         with_nodes = tuple(filter(self._surely_has_nodes, permitted or large_enough))
-        wanted = taking or with_nodes or permitted or large_enough
+        wanted = placeable or with_nodes or permitted or large_enough
         return ask_for_classes(
             {each.name: self._edits_to_get(each) for each in wanted},
             self.namespace,
             is_allowed=bool(permitted),
-            needs_nodes=self._knows_classes_of_nodes and not taking,
+            needs_nodes=self._knows_classes_of_nodes and not placeable,
         )._replace(choices=choices, remedy=remedy)
 
     def _edits_to_get(self, gpu_class: GPUClass) -> Edits:
@@ -290,9 +290,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             return True
         # Containers may use claims that another object adds, such as an Argo Workflow.
         resources = (place.container.resources for place in self.pod.places)
-        if any(each is not None and each.claims for each in resources):
+        if any(resource is not None and resource.claims for resource in resources):
             return True
-        return any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
+        return any(resource.name.startswith(IMPLICIT_DEVICE_CLASS) for resource in self.resources)
 
     @property
     def chosen_hardware(self) -> str | None:
@@ -303,7 +303,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return in words by which label of its own the pod chooses nodes of other classes; "" without one."""
         if self.nodes is None or any(map(self.is_autoscaled, choice.classes)):
             return ""
-        return self.nodes.chosen_otherwise(self.pod, self.label_key, choice.label_values(self.label_key))
+        return self.nodes.excluding_label(self.pod, self.label_key, choice.label_values(self.label_key))
 
     def can_be_default(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
@@ -313,7 +313,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""
-        is_shared = any(each.name in gpu_class.equivalents for each in self.resources)
+        is_shared = any(resource.name in gpu_class.equivalents for resource in self.resources)
         return self.offers(gpu_class) and not is_shared
 
 

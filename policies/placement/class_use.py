@@ -47,19 +47,19 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
         if nodes is None or self.is_autoscaled(gpu_class):
             return True
         return any(
-            nodes.has_label(each.key, (*each.values, gpu_class.family)) for each in gpu_class.node_labels
+            nodes.has_label(label.key, (*label.values, gpu_class.family)) for label in gpu_class.node_labels
         )
 
 
 def admits(pod: Pod, gpu_class: GPUClass) -> bool:
     """Whether the pod's nodeSelector and affinity admit a new node of the class, which has all labels of it, and a new name."""
     terms = pod.required_terms
-    if terms and all(any(each.operator == "In" for each in term.match_fields or ()) for term in terms):
+    if terms and all(any(field.operator == "In" for field in term.match_fields or ()) for term in terms):
         return False
     if sum(1 + len(term.match_expressions or ()) for term in terms) > ALWAYS_COMPARED:
         return True
     selector = [(key, "In", frozenset((value,))) for key, value in pod.node_selector.items()]
-    possible = {each.key: (*each.values, gpu_class.family) for each in gpu_class.node_labels}
+    possible = {label.key: (*label.values, gpu_class.family) for label in gpu_class.node_labels}
     alternatives = [
         [(each.key, each.operator, frozenset(each.values or ())) for each in term.match_expressions or ()]
         for term in terms

@@ -169,10 +169,10 @@ def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
 
 def _requirements(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str, str]]:
     """Yield key and operator of the requirements that choose hardware. `matchFields` choose nodes, and so hardware."""
-    for each in term.match_expressions or ():
+    for expression in term.match_expressions or ():
         # `Exists` on a label of classes says only that the node has a GPU.
-        if each.key in keys and not (each.operator == "Exists" and each.key in keys.names):
-            yield each.key, each.operator
+        if expression.key in keys and not (expression.operator == "Exists" and expression.key in keys.names):
+            yield expression.key, expression.operator
     if term.match_fields:
         yield NODE_NAME, "In"
 

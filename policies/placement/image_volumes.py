@@ -35,8 +35,8 @@ def mounts_images(kubelet: str, runtime: str, operating_system: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = _VERSION.match(version)
-    return tuple(map(int, found.groups())) if found else ()
+    match = _VERSION.match(version)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def all_mount_images(pod: Pod, requested: dict[str, int], nodes: NodeFacts | None) -> bool:
@@ -47,5 +47,5 @@ def all_mount_images(pod: Pod, requested: dict[str, int], nodes: NodeFacts | Non
     if nodes is None or pod.spec.runtime_class_name not in _PLAIN_CLASSES:
         return False
     states = nodes.states_for(pod, requested) or ()
-    taking = [each for each in states if each.has(requested) and not each.untolerated_by(pod)]
-    return bool(taking) and all(each.mounts_images for each in taking)
+    fitting = [state for state in states if state.has(requested) and not state.untolerated_by(pod)]
+    return bool(fitting) and all(each.mounts_images for each in fitting)

@@ -12,7 +12,7 @@ Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
 
 NODE_NAME: Final = "metadata.name"
-"""The only field that `matchFields` allows for nodes (`pkg/apis/core/validation`, v1.36)."""
+"""The only field that `matchFields` allows for nodes (`pkg/apis/core/validation`, v1.37)."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 NodeReference = tuple[str, str]

@@ -143,13 +143,13 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for term in terms
             if not term.is_empty
         ]
-        for offer in self._having_first(requirements):
+        for offer in self._candidates(requirements):
             is_selected = _meets_all(offer, requirements)
             if is_selected and (not terms or any(_meets_all(offer, term) for term in alternatives)):
                 yield offer
 
-    def chosen_otherwise(self, pod: Pod, key: str, values: Sequence[str]) -> str:
-        """Return in words by which label outside `keys` the pod excludes the nodes with one of `values` of label `key`.
+    def excluding_label(self, pod: Pod, key: str, values: Sequence[str]) -> str:
+        """Return the label outside `keys`, in words, by which the pod excludes all nodes whose label `key` has one of `values`.
 
         "" without one. A label that no node and no pool has excludes nothing: nodes may get it.
         """
@@ -157,19 +157,19 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if not values or self._has_too_many_requirements(pod):
             return ""
         for each, value in pod.node_selector.items():
-            if self._is_elsewhere(each, (value,), key, values):
+            if self._excludes(each, (value,), key, values):
                 return f"nodeSelector {each}={value}"
         excluding = [
             [
                 each.key
                 for each in term.match_expressions or ()
-                if each.operator == "In" and self._is_elsewhere(each.key, each.values or (), key, values)
+                if each.operator == "In" and self._excludes(each.key, each.values or (), key, values)
             ]
             for term in terms
         ]
         return f"node affinity on {excluding[0][0]}" if excluding and all(excluding) else ""
 
-    def _is_elsewhere(self, label: str, wanted: Sequence[str], key: str, values: Sequence[str]) -> bool:
+    def _excludes(self, label: str, wanted: Sequence[str], key: str, values: Sequence[str]) -> bool:
         """Whether nodes or pools have the label, but none with a wanted value of it has one of `values` of label `key`."""
         if label in self.keys:
             return False
@@ -190,7 +190,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             (key, operator, frozenset(values)) for key, operator, values in requirements if key in self.keys
         ]
 
-    def _having_first(self, requirements: Sequence[LabelRequirement]) -> Iterable[NodeOffer]:
+    def _candidates(self, requirements: Sequence[LabelRequirement]) -> Iterable[NodeOffer]:
         """Return all pools, and the nodes that meet the first requirement, which has operator In."""
         if not requirements:
             return chain(self._nodes, self.pools)
@@ -261,15 +261,15 @@ def node_facts(
         states=known,
         with_other_labels=with_other_labels,
         cordoned={
-            labels: frozenset(away)
+            labels: frozenset(only_cordoned)
             for labels, distinct in cordoned.items()
-            if (away := [each for each in distinct if not _has_alike(states[labels], each)])
+            if (only_cordoned := [each for each in distinct if not _has_resources_of(states[labels], each)])
         },
     )
 
 
-def _has_alike(states: Iterable[NodeState], cordoned: NodeState) -> bool:
-    return any(cordoned.resources <= each.resources for each in states)
+def _has_resources_of(states: Iterable[NodeState], cordoned: NodeState) -> bool:
+    return any(cordoned.resources <= state.resources for state in states)
 
 
 def _resources(states: Mapping[Labels, frozenset[NodeState]]) -> frozenset[str]:

@@ -32,11 +32,11 @@ def other_ways(
         each.resource for each in mapping.requests(pod) if not gpu_classes.is_unlisted(each.resource.profile)
     }
     class_names = [
-        each.name
-        for each in gpu_classes
-        if use.allows(each)
-        and use.may_have_nodes(each, nodes)
-        and all(offers(each, resource, gpu_classes) for resource in resources)
+        gpu_class.name
+        for gpu_class in gpu_classes
+        if use.allows(gpu_class)
+        and use.may_have_nodes(gpu_class, nodes)
+        and all(offers(gpu_class, resource, gpu_classes) for resource in resources)
     ]
     pins = without_pins(pod, gpu_classes)
     for name in class_names[:MAX_CLASSES]:

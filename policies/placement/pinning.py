@@ -90,9 +90,9 @@ def named_nodes(pod: Pod) -> frozenset[NodeReference]:
     references = {(HOSTNAME, selected)} if selected else set()
     for term in pod.required_terms:
         for key, requirements in ((HOSTNAME, term.match_expressions), (NODE_NAME, term.match_fields)):
-            for each in requirements or ():
-                if each.key == key and each.operator == "In":
-                    references.update((key, value) for value in each.values or ())
+            for requirement in requirements or ():
+                if requirement.key == key and requirement.operator == "In":
+                    references.update((key, value) for value in requirement.values or ())
     return frozenset(references) if len(references) <= MAX_NODES else frozenset({TOO_MANY})
 
 
@@ -133,12 +133,12 @@ def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
 
 
 def _requires(term: NodeSelectorTerm, key: str, values: Sequence[str]) -> bool:
-    requirements = (each for each in term.match_expressions or () if each.key == key)
+    requirements = (expression for expression in term.match_expressions or () if expression.key == key)
     return any(each.operator == "In" and set(each.values or ()) <= set(values) for each in requirements)
 
 
 def _allows(term: NodeSelectorTerm, key: str, value: str) -> bool:
-    requirements = (each for each in term.match_expressions or () if each.key == key)
+    requirements = (expression for expression in term.match_expressions or () if expression.key == key)
     return not term.is_empty and all(
         meets(frozenset((value,)), each.operator, frozenset(each.values or ())) for each in requirements
     )
@@ -159,8 +159,8 @@ def many_values(key: str, values: Sequence[str], classes: Sequence[GPUClass]) ->
     """Return the values of a label of these classes as `16 products of nvidia-a100`; "" for a few, which are listed."""
     if len(values) <= VALUES_LISTED:
         return ""
-    names = list(dict.fromkeys(each.name for each in classes))
-    families = sorted({each.family for each in classes})
+    names = list(dict.fromkeys(gpu_class.name for gpu_class in classes))
+    families = sorted({gpu_class.family for gpu_class in classes})
     whose = first_names(names if len(names) == 1 else families, VALUES_LISTED)
     return f"{len(values)} {'products' if key.endswith('product') else 'values'} of {whose}"
 
@@ -238,7 +238,7 @@ def candidates_for_resource(
     if name.startswith(IMPLICIT_DEVICE_CLASS):
         device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
         listing_it = gpu_classes.of_device_class(device_class)
-        if classes := tuple(each for each in candidates.classes if each in listing_it):
+        if classes := tuple(gpu_class for gpu_class in candidates.classes if gpu_class in listing_it):
             because = candidates.because if candidates.is_narrowed else f"device class {device_class}"
             return CandidateClasses(classes, True, because)
         pattern = resource_mapping.device_class(device_class)

@@ -18,7 +18,7 @@ def duration_seconds(text: str) -> int | None:
     match = _DURATION.fullmatch(text)
     if match is None:
         return None
-    hours, minutes, seconds = (int(each or 0) for each in match.groups())
+    hours, minutes, seconds = (int(group or 0) for group in match.groups())
     return hours * 3600 + minutes * 60 + seconds or None
 
 

@@ -68,7 +68,7 @@ def author_wrote_node_name(document: bytes) -> bool:
     """Whether the pod, in JSON, was created with its nodeName.
 
     managedFields list a field under each author that wrote it. A scheduler writes nodeName by a Binding, which managedFields do
-    not list (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36). Without managedFields, the scheduler is assumed.
+    not list (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.37). Without managedFields, the scheduler is assumed.
     """
     metadata = _MEMBERS.decode(document).get("metadata", b"{}")
     return b'"f:nodeName"' in bytes(_MEMBERS.decode(metadata).get("managedFields", b""))

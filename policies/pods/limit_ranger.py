@@ -1,6 +1,6 @@
 """What the API server's plugin LimitRanger does to a new pod: the amounts that it gives, and why it refuses the pod.
 
-After k8s.io/kubernetes v1.36.3, plugin/pkg/admission/limitranger/admission.go; tests compare it with the plugin itself.
+After k8s.io/kubernetes v1.37.2, plugin/pkg/admission/limitranger/admission.go; tests compare it with the plugin itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,6 @@ from functools import partial
 from itertools import islice
 
 import msgspec
-from msgspec.structs import replace
 
 from policies.pods.injected import injected_changes
 from policies.pods.limit_ranges import (
@@ -25,7 +24,7 @@ from policies.pods.limit_ranges import (
 from policies.pods.limits import MAX_AMOUNTS
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
-from policies.pods.quantity import NANO, Quantity, QuantityError, QuantityText, parse_quantity, readable
+from policies.pods.quantity import NANO, Quantity, QuantityText, parse_quantity, readable
 from policies.pods.requests import at_one_time
 
 POD, RATIO = "Pod", "maxLimitRequestRatio"
@@ -77,8 +76,8 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
-    """Return a new pod, as its author wrote it, as webhooks see it: with what its containers get, and the annotation of it."""
-    patch, added = PodPatch(_with_requests(pod)), list(islice(_missing(pod, limits), MAX_AMOUNTS))
+    """Return a new pod, as its author wrote it, as webhooks see it: with defaults and the annotation that lists them."""
+    patch, added = PodPatch(pod), list(islice(_missing(pod, limits), MAX_AMOUNTS))
     for each in added:
         patch.set_resource(each.place, each.kind, each.resource, each.amount)
     if added:
@@ -91,20 +90,6 @@ def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
     return patch.pod
 
 
-def _with_requests(pod: Pod) -> Pod:
-    """Return the pod with the requests of `spec.resources` that the API server sets beside limits (`defaultPodRequests`)."""
-    own = pod.spec.resources
-    if own is None or not own.limits:
-        return pod
-    try:
-        summed = {name: text(name, each) for name, each in _at_one_time(pod, "requests").items()}
-    except QuantityError:
-        return pod  # reported where it is written
-    known = {name: {**own.limits, **summed}[name] for name in POD_LEVEL if name in {**own.limits, **summed}}
-    requests = {**known, **(own.requests or {})}
-    return replace(pod, given_spec=replace(pod.spec, resources=replace(own, requests=requests)))
-
-
 def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
     """Yield what the containers get. The API server has copied what their author wrote from limits to requests before."""
     for place in pod.places if limits.requests or limits.limits else ():
@@ -115,8 +100,8 @@ def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
                     yield Default(place, kind, resource, *default)
 
 
-def was_given(pod: Pod, limits: NamespaceLimits) -> list[Default]:
-    """Return the amounts of a pod that LimitRanger has seen which are defaults: by the LimitRanges, and the annotation agrees.
+def given_amounts(pod: Pod, limits: NamespaceLimits) -> list[Default]:
+    """Return the amounts that the plugin gave a stored pod: they equal defaults of LimitRanges, and the annotation lists them.
 
     Each LimitRange that gives something overwrites the annotation, also where the plugin runs again for an injected container. So
     of a LimitRange of which it lists nothing else, an amount that equals a default counts as one.
@@ -171,7 +156,7 @@ def refusals(pod: Pod, limits: NamespaceLimits) -> list[Refusal]:
 
 
 Amounts = Mapping[str, Quantity]
-Said = tuple[str, Quantity | None] | None
+Problem = tuple[str, Quantity | None] | None
 """Why an amount is refused, and that amount, None if there is none. None: it is not refused."""
 
 
@@ -197,7 +182,7 @@ def _compared(
                 yield Refusal(message, name, at, bound, resource, allowed, place, seen)
 
 
-def _bounded(bound: str, allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
+def _bounded(bound: str, allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Problem:
     is_min, start = bound == "min", bound + "imum {resource} usage per {type} is {allowed}"
     amounts = (("request", request), ("limit", limit))
     for number, (kind, amount) in enumerate(amounts if is_min else reversed(amounts)):
@@ -208,7 +193,7 @@ def _bounded(bound: str, allowed: Quantity, request: Quantity | None, limit: Qua
     return None
 
 
-def _ratio(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Said:
+def _ratio(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Problem:
     start = "{resource} max limit to request ratio per {type} is {allowed}, but"
     if request is None or not request.nano:
         return f"{start} no request is specified or request is 0", None
@@ -231,9 +216,24 @@ def _at_one_time(pod: Pod, kind: ResourceMap) -> dict[str, Quantity]:
 
 
 def _of_pod(pod: Pod, kind: ResourceMap) -> Amounts:
-    """Return what the pod has at one time, without overhead (`podRequests` and `podLimits` of the plugin)."""
-    own = effective(Container(resources=pod.spec.resources), kind)
-    return _at_one_time(pod, kind) | _read({name: own[name] for name in POD_LEVEL if name in own})
+    """Return what the pod has at one time, without overhead (`podRequests` and `podLimits` of the plugin).
+
+    Before, the API server completes what `spec.resources` has (`DefaultPodLevelResources` in pkg/api/pod): a request by those of
+    the containers, else by its limit; a limit, where each container has one, by the request if that is larger.
+    """
+    own = Container(resources=pod.spec.resources)
+    of_containers = _at_one_time(pod, kind)
+    if kind == "requests":
+        return _of_whole(own.limits) | of_containers | _of_whole(own.requests)
+    if own.requests or own.limits:
+        for name, request in _of_pod(pod, "requests").items():
+            if name in POD_LEVEL and all(name in place.container.limits for place in pod.places):
+                of_containers[name] = max(of_containers[name], request)
+    return of_containers | _of_whole(own.limits)
+
+
+def _of_whole(amounts: ResourceList) -> dict[str, Quantity]:
+    return _read({name: amounts[name] for name in POD_LEVEL if name in amounts})
 
 
 def text(resource: str, quantity: Quantity) -> str:

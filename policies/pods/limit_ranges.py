@@ -1,6 +1,6 @@
 """LimitRanges of a namespace: what containers get by default, and bounds of the CPU and memory of containers and pods.
 
-The API server's plugin LimitRanger (k8s.io/kubernetes v1.36.3, plugin/pkg/admission/limitranger) sets defaults before it calls
+The API server's plugin LimitRanger (k8s.io/kubernetes v1.37.2, plugin/pkg/admission/limitranger) sets defaults before it calls
 webhooks, lists them in an annotation, and checks the final pod. Anyone can write that annotation. What the plugin does to a pod
 is in `policies.pods.limit_ranger`.
 """

@@ -104,7 +104,7 @@ def _term_excesses(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding
     requirements = [
         each for term in terms for each in (*(term.match_expressions or ()), *(term.match_fields or ()))
     ]
-    values = sum(len(each.values or ()) for each in requirements)
+    values = sum(len(requirement.values or ()) for requirement in requirements)
     return [
         *_excess(path, len(terms), MAX_COMPARED, "items"),
         *_excess(path, len(requirements), MAX_REQUIREMENTS, "requirements in all terms"),

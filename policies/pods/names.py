@@ -1,4 +1,4 @@
-"""The syntax of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.36.3), and of paths.
+"""The syntax of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.37.2), and of paths.
 
 Each docstring names the Kubernetes function that decides the same.
 """

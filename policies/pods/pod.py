@@ -215,12 +215,6 @@ class SchedulingGroup(View, frozen=True):
     pod_group_name: str = ""
 
 
-class WorkloadReference(View, frozen=True):
-    name: str = ""
-    pod_group: str = ""
-    pod_group_replica_key: str = ""
-
-
 class PodSpec(View, frozen=True):
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
@@ -232,7 +226,6 @@ class PodSpec(View, frozen=True):
     node_name: str | None = None
     scheduling_gates: tuple[Named, ...] | None = None
     scheduling_group: SchedulingGroup | None = None
-    workload_ref: WorkloadReference | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
     resources: Resources | None = None
     overhead: ResourceList | None = None
@@ -280,7 +273,7 @@ class Metadata(View, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        return next((each for each in self.owner_references or () if each.controller), None)
+        return next((reference for reference in self.owner_references or () if reference.controller), None)
 
     @property
     def controlled_by(self) -> str:

@@ -1,6 +1,6 @@
 """Kubernetes quantities, read as the API server reads them.
 
-The syntax is that of `ParseQuantity` in k8s.io/apimachinery v0.36.3 (`pkg/api/resource/quantity.go`, `suffix.go`). It accepts
+The syntax is that of `ParseQuantity` in k8s.io/apimachinery v0.37.2 (`pkg/api/resource/quantity.go`, `suffix.go`). It accepts
 more than its documentation says: `+1`, `01`, `1.`, `.5`, `.`, and a bare `k` (zero). Four differences are on purpose:
 
 - More than 2^63-1 units are refused. The API server accepts `1e30` and then counts it as 0 (`Value()` overflows).

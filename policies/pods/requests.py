@@ -1,6 +1,6 @@
 """What a pod needs at one time, from the needs of its containers.
 
-The calculation is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`).
+The calculation is `PodRequests` of k8s.io/component-helpers v0.37.2 (`resource/helpers.go`).
 """
 
 import operator

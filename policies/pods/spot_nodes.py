@@ -116,12 +116,12 @@ def _saved_to(pod: Pod, place: ContainerPlace) -> list[str]:
     variables = (f"--{each.name.lower()}={each.value}" for each in container.env or () if each.value)
     text = "\n".join((*(container.command or ()), *(container.args or ()), *variables))[:LONGEST_TEXT]
     mounts = container.volume_mounts or ()
-    volumes = [pod.volume_named(each.name) for each in mounts]
+    volumes = [pod.volume_named(mount.name) for mount in mounts]
     may_outlive = any(
-        each is None or not (each.empty_dir or each.host_path or each.secret) for each in volumes
+        volume is None or not (volume.empty_dir or volume.host_path or volume.secret) for volume in volumes
     )
     is_unknown = may_outlive or _REMOTE.search(text) or not _TRAINS.search(text)
-    is_mounted = any(each.mount_path.rstrip("/") == CHECKPOINTS for each in mounts)
+    is_mounted = any(mount.mount_path.rstrip("/") == CHECKPOINTS for mount in mounts)
     paths = list(dict.fromkeys(_SAVES.findall(text)))
     return paths or ([CHECKPOINTS] if is_mounted or not is_unknown else [])
 

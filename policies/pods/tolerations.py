@@ -27,7 +27,7 @@ _MAX_INTEGER = 1 << 63
 def tolerates(toleration: Toleration, taint: Toleration) -> bool:
     """Whether the toleration matches the taint (`ToleratesTaint`, k8s.io/api core/v1).
 
-    Gt and Lt need the feature gate TaintTolerationComparisonOperators (alpha in 1.35 and 1.36). Without it, the API server
+    Gt and Lt need the feature gate TaintTolerationComparisonOperators (alpha since 1.35). Without it, the API server
     refuses pods with them.
     """
     if toleration.effect and toleration.effect != taint.effect:

@@ -55,9 +55,12 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """What `serveConfigV2` of a RayService says, as plain data; None if it cannot be read, and for other kinds."""
 
     @property
-    def has_gang(self) -> bool:
-        """Whether the quota lets its pods start only together, at least per gang."""
-        return self.is_one_gang or any(each.count.gang for each in self.pods)
+    def starts_whole(self) -> bool:
+        """Whether the quota lets its pods start only together. Of several gangs, one may start before another."""
+        gangs = [each.count for each in self.pods if each.count.gang]
+        return self.is_one_gang or (
+            bool(gangs) and all((each.running or 0) <= (each.gang or 0) for each in gangs)
+        )
 
     @cached_property
     def metadata(self) -> Metadata:

@@ -1,7 +1,7 @@
 """Demand of a ResourceClaim (DRA): its devices. The claim itself counts, so a claim that pods share counts once.
 
 The API server's own quota counts the same way (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
-1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may request the same devices.
+1.37.2), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may request the same devices.
 Three differences are intended: a request of an unknown kind or mode is denied; administrative access is free, because it takes no
 device away; and only devices count that are GPUs or may be GPUs.
 """

@@ -151,8 +151,8 @@ def resources_demand(
     """
     cards_on = lru_cache(maxsize=None)(cards_on)  # most classes have the same kind of card
     kinds = {
-        each.name: card_of(each, requested, catalogue.classes, is_certain=by_memory)
-        for each in candidates.classes
+        gpu_class.name: card_of(gpu_class, requested, catalogue.classes, is_certain=by_memory)
+        for gpu_class in candidates.classes
     }
 
     @cache
@@ -175,14 +175,14 @@ def resources_demand(
     parts: list[Vector] = []
     for narrowed, resources in by_candidates.items():
         most_on = partial(most, tuple(resources))
-        possible = frozenset(kinds[each.name] for each in narrowed.classes)
+        possible = frozenset(kinds[gpu_class.name] for gpu_class in narrowed.classes)
         in_total = most_on(
             possible if narrowed.is_narrowed else frozenset(Card(each.weights) for each in possible)
         )
         parts.append({GPUS: in_total})
         parts.append(
             {
-                key: most_on(frozenset(kinds[each.name] for each in classes))
+                key: most_on(frozenset(kinds[gpu_class.name] for gpu_class in classes))
                 for key, classes in _by_class(narrowed, unclassified_pods).items()
             }
         )

@@ -36,7 +36,7 @@ MAX_TEMPLATES = 16
 
 _PERCENT = re.compile(r"([0-9]{1,9})%")
 _DEFAULT = "25%"
-"""Default of `maxSurge` and `maxUnavailable` (`SetDefaults_Deployment` in `pkg/apis/apps/v1`, v1.36)."""
+"""Default of `maxSurge` and `maxUnavailable` (`SetDefaults_Deployment` in `pkg/apis/apps/v1`, v1.37)."""
 
 _EXISTING = {
     ("", "ReplicationController"): "replicas",
@@ -310,8 +310,13 @@ def _shortage(
 def _fitting(
     wanted: Iterable[tuple[TemplateDemand, int]], left: Vector
 ) -> Iterator[tuple[TemplateDemand, int]]:
-    """Yield each template with the number of its pods that fit, in order. Earlier templates take first."""
-    left = dict(left)
+    """Yield each template with the number of its pods that fit, in order. Earlier templates take first. Groups fit whole."""
+    left, wanted = dict(left), list(wanted)
+    groups = {_groups(each.count.gang or pods, pods) for each, pods in wanted}
+    if len(groups) == 1 and (most := groups.pop()) > 1:
+        group = total(each.times(each.count.gang or 0) for each, _ in wanted)
+        whole = floor(min([Fraction(most), *(left[key] / group[key] for key in left.keys() & group.keys())]))
+        wanted = [(each, (each.count.gang or 0) * whole) for each, _ in wanted]
     for each, pods in wanted:
         limited = left.keys() & each.per_pod.keys()
         number = min([pods, *(floor(left[key] / each.per_pod[key]) for key in limited)])
@@ -319,12 +324,17 @@ def _fitting(
         left |= {key: left[key] - each.per_pod[key] * number for key in limited}
 
 
+def _groups(gang: int, pods: int) -> int:
+    """Return how many gangs the pods are; 1 if the gang is only a minimum."""
+    return 1 if not pods or pods % gang else pods // gang
+
+
 def _surge(
     spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], hard: Vector, held: Vector
 ) -> FitResult | None:
     """Return the shortage if a rolling update of a fully running Deployment could not begin.
 
-    The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.36) rounds a percentage up for
+    The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.37) rounds a percentage up for
     `maxSurge` and down for `maxUnavailable`. If both are 0, one pod may be unavailable. If no pod may be unavailable, the first
     pod of an update starts beside all others.
     """

@@ -158,7 +158,7 @@ def _starting(fit: FitResult, workload: Workload, before: int | None) -> str:
     starting = f"{fit.starting} of {fit.pods} pods will start"
     if before is None:
         return starting
-    if (workload.target or workload).has_gang and fit.pods > 1:
+    if (workload.target or workload).starts_whole and fit.pods > 1:
         starting = "its pods will wait in line until enough of them fit to run together"
     elif fit.starting and not before:
         starting = f"{starting}, and the others will wait in line"

@@ -93,15 +93,18 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
     """Yield warnings about pods that wait in line. `before`: the number of queued pods ahead of this workload, which fits."""
     warning = partial(Finding, reason=QUOTA_QUEUED, severity=Severity.WARNING)
     pods = [each for each in workload.pods if each.count.running]
-    if pods and before:
+    is_denied = (
+        any(each.denied for each in pods) if workload.is_one_gang else all(each.denied for each in pods)
+    )
+    if pods and before and not is_denied:
         message = f"its pods will wait in line, {how_many(before)} before them{deadline_note(workload)}"
         yield warning(path=pods[0].path, message=message)
-    for each in pods:
-        if each.pod.spec.resource_claims and resource_mapping.requests_gpus_without_claims(each.pod):
+    for pod in pods:
+        if pod.pod.spec.resource_claims and resource_mapping.requests_gpus_without_claims(pod.pod):
             message = (
                 "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
             )
-            yield warning(path=f"{each.path}.spec.resourceClaims", message=message)
+            yield warning(path=f"{pod.path}.spec.resourceClaims", message=message)
     is_cron_job = (workload.group, workload.kind) == ("batch", "CronJob")
     policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
     if pods and is_cron_job and policy in {None, "Allow"} and not deadline:

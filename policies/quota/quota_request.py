@@ -93,7 +93,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         parsed = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
         versions = [each for each in parsed if each and each.digest in known]
         versions = versions or [CatalogueVersion(own, ledger.unclassified_pods)]
-        demands = [self._demand(each, known[each.digest]) for each in versions]
+        demands = [self._demand(version, known[version.digest]) for version in versions]
         demand = maximum(each.vector for each in demands)
         # Only a review that no API server sent lacks a uid. Treat each as a different object.
         uid = self.uid or self.request_uid
@@ -151,14 +151,22 @@ def decide_alone(
 
 
 def decide_by_own_catalogue(
-    ledger: QuotaLedger, request: QuotaRequest, catalogue: Catalogue, *, waiting: int = 0
+    ledger: QuotaLedger,
+    request: QuotaRequest,
+    catalogue: Catalogue,
+    *,
+    waiting: int = 0,
+    is_served: bool = True,
 ) -> ReservationOutcome:
-    """Decide on one request as if the ledger was counted under this catalogue, and so many pods waited. Reserve nothing."""
+    """Decide on one request as if the ledger was counted under this catalogue, and so many pods waited. Reserve nothing.
+
+    is_served: as in ReservationRequest.
+    """
     version = CatalogueVersion(catalogue_digest(catalogue), ledger.unclassified_pods)
     counted = msgspec.structs.replace(
         ledger, class_catalogue=str(version), waiting=waiting, scarce={}, marks={}
     )
-    return decide_alone(counted, request.on(counted, {}))
+    return decide_alone(counted, request.on(counted, {}, is_served=is_served))
 
 
 class LedgerError(Exception):
@@ -245,10 +253,10 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
     """Deny a new pod that names its node and requests parts of cards: no scheduler would limit it to its part.
 
     The kubelet drops extended resources that its node lacks (`removeMissingExtendedResources` in `pkg/kubelet/lifecycle`,
-    v1.36). So without a GPU-sharing scheduler, the pod would get whole cards. HAMi's webhook denies such pods, too.
+    v1.37). So without a GPU-sharing scheduler, the pod would get whole cards. HAMi's webhook denies such pods, too.
     """
     node = pod.spec.node_name
-    if node and any(is_shared(container_amounts(each.container, resource_mapping)) for each in pod.places):
+    if node and any(is_shared(container_amounts(place.container, resource_mapping)) for place in pod.places):
         yield Finding(
             reason=UNCOUNTABLE_DEVICES,
             path="spec.nodeName",

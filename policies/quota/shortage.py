@@ -42,6 +42,8 @@ MAX_CLASSES = 4
 """Classes for which a denied pod is computed again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial, without the names of pod and team and the contact. With them it has some 300."""
+OUTER_LABELS = ("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/name")
+"""By which pods of a Job of a JobSet, and of a StatefulSet of a LeaderWorkerSet, name the JobSet or LeaderWorkerSet."""
 WAIT_UNTIL_FREE = "and wait until that much is free"
 MAX_HOLDERS = 5
 ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
@@ -80,8 +82,8 @@ def exceeded(
         shortfalls = tuple(
             replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
         )
-    can_never_fit = any(each.can_never_fit for each in shortfalls)
-    part = min(_left(each) / each.requested for each in shortfalls)
+    can_never_fit = any(shortfall.can_never_fit for shortfall in shortfalls)
+    part = min(_left(shortfall) / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
     has_one_request = request.pod is not None and _only_request(request.pod, mapping) is not None
     smaller = edits_to_request_part(request.pod, mapping, part) if request.pod and has_one_request else ()
@@ -141,7 +143,7 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
     """Return the edits by which the pod requests as much as fits: of what is free, or else of what the quota grants."""
     if request.pod is None:
         return ()
-    too_large = [each for each in shortfalls if each.can_never_fit]
+    too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     parts = (each.maximum_hard / each.requested for each in too_large)
     part = min(parts) if too_large else min(_left(each) / each.requested for each in shortfalls)
     return edits_to_request_part(request.pod, request.catalogue.resource_mapping, part)
@@ -149,11 +151,11 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
 
 def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> Wait | None:
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
-    too_large = [each for each in shortfalls if each.can_never_fit]
+    too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
-        used = {each.key: each.used + each.reserved for each in shortfalls}
+        used = {shortfall.key: shortfall.used + shortfall.reserved for shortfall in shortfalls}
         amounts = total([{key: amount} for key, amount in used.items() if amount])
-        by_own = any(_held_by_own(request, ledger, each) for each in shortfalls)
+        by_own = any(_held_by_own(request, ledger, shortfall) for shortfall in shortfalls)
         return (
             Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
             if amounts
@@ -168,15 +170,15 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
 def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
     """Return what must be released: more than the request, if usage already exceeds the quota."""
     missing: Vector = {}
-    for each in shortfalls:
-        beyond = each.used + each.reserved + each.requested - each.hard
-        missing[each.key] = max(beyond, missing.get(each.key, beyond))
+    for shortfall in shortfalls:
+        beyond = shortfall.used + shortfall.reserved + shortfall.requested - shortfall.hard
+        missing[shortfall.key] = max(beyond, missing.get(shortfall.key, beyond))
     return missing
 
 
 def _own_pods(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
     """Return who must release something, if all that others hold is not enough; "" if it is."""
-    if not any(_beside_own(request, ledger, each) for each in shortfalls):
+    if not any(_beside_own(request, ledger, shortfall) for shortfall in shortfalls):
         return ""
     missing = _missing(shortfalls)
     is_enough = all(_held_by_own(request, ledger, each) >= missing[each.key] for each in shortfalls)
@@ -190,17 +192,29 @@ def _beside_own(request: QuotaRequest, ledger: QuotaLedger, shortfall: Shortfall
 
 
 def _held_by_own(request: QuotaRequest, ledger: QuotaLedger, shortfall: Shortfall) -> Fraction:
-    """Return what pods of the same controller hold. Those that are being created are known by their names."""
-    owner, key = request.controlled_by, shortfall.key
-    if not owner:
+    """Return what pods of the same workload hold. Those that are being created are known by their names."""
+    key = shortfall.key
+    if not request.controlled_by:
         return NOTHING
-    names = f"pods/{owner.partition('/')[2]}-"
+    names = f"pods/{_outer(request) or request.controlled_by.partition('/')[2]}-"
     in_creation = (
         each.demand.get(key, NOTHING) for each in ledger.reservations if each.name.startswith(names)
     )
-    held = (Fraction(each.amount) for each in ledger.holders.get(key, ()) if each.name == owner)
+    held = (Fraction(each.amount) for each in ledger.holders.get(key, ()) if _is_own(request, each))
     # A stored pod may be counted and still have its reservation, which is not in `reserved` then.
     return sum(held, NOTHING) + min(sum(in_creation, NOTHING), shortfall.reserved)
+
+
+def _is_own(request: QuotaRequest, holder: Holder) -> bool:
+    outer = _outer(request)
+    is_made_by_it = bool(outer) and f"{holder.name.partition('/')[2]}-".startswith(f"{outer}-")
+    return is_made_by_it or holder.name == request.controlled_by
+
+
+def _outer(request: QuotaRequest) -> str:
+    """Return the name of the object whose controller made that of the pod, and named it so; "" if the pod names none."""
+    labels = (request.pod and request.pod.metadata and request.pod.metadata.labels) or {}
+    return next((labels[key] for key in OUTER_LABELS if key in labels), "")
 
 
 def _never_end(request: QuotaRequest) -> bool:
@@ -211,10 +225,10 @@ def _never_end(request: QuotaRequest) -> bool:
 
 def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[ContactEdit]:
     """Yield what the quotas must grant for the request to fit beside all that is used."""
-    for each in shortfalls:
-        kind = "ClusterGPUQuota" if each.team else "GPUQuota"
-        needed = each.used + each.reserved + each.requested
-        yield ContactEdit(kind, hard_field(each.key), str(needed))
+    for shortfall in shortfalls:
+        kind = "ClusterGPUQuota" if shortfall.team else "GPUQuota"
+        needed = shortfall.used + shortfall.reserved + shortfall.requested
+        yield ContactEdit(kind, hard_field(shortfall.key), str(needed))
 
 
 _LARGEST = "; largest: "
@@ -223,7 +237,7 @@ _LARGEST = "; largest: "
 
 def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
     """Return the largest namespace of an exceeded team: `vision-prod 40`; "" if no team is exceeded, or it can never fit."""
-    of_team = (each.key for each in shortfalls if each.team and not each.can_never_fit)
+    of_team = (shortfall.key for shortfall in shortfalls if shortfall.team and not shortfall.can_never_fit)
     largest = (largest_namespaces(ledger.team_state, key, 1) for key in of_team if ledger.team_state)
     return next(filter(None, largest), "")
 
@@ -237,7 +251,7 @@ def _cheaper_class(
 ) -> tuple[Edit, ...]:
     """Return the edit that pins an unpinned pod to a class with free quota. Unpinned, it counts for every possible class."""
     pod = request.pod
-    if pod is None or not all(each.key.startswith(CLASSES) for each in shortfalls):
+    if pod is None or not all(shortfall.key.startswith(CLASSES) for shortfall in shortfalls):
         return ()
     pins = class_pins(pod).items()
     unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.limited)
@@ -290,7 +304,7 @@ def _remedies(
     holders: Mapping[str, Sequence[Holder]],
 ) -> Iterator[str]:
     """Yield what else the author can do. `names_largest`: the largest request that fits is one. `holders` may be named."""
-    too_large = [each for each in shortfalls if each.can_never_fit]
+    too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
         if names_largest:
             largest = _at_most(request, _least(too_large, lambda each: each.maximum_hard), too_large)
@@ -332,7 +346,8 @@ def _who_must_release_what(
     missing = _missing(shortfalls)
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
     candidates = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
-    names = _covering(candidates, missing[scarcest.key], request.controlled_by, now)
+    others = [each for each in candidates if not _is_own(request, each)]
+    names = _covering(others, missing[scarcest.key], now)
     is_one = len(names) == 1 and not own
     who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
     if all(each.denominator == 1 for each in missing.values()):
@@ -342,20 +357,20 @@ def _who_must_release_what(
         if scarcest.requested < only.quantity.value:
             return f"{who} room for {slices} {only.resource.name}"
     whole = {key: Fraction(ceil(amount)) for key, amount in missing.items()}
-    if all(whole[each.key] <= each.used + each.reserved for each in shortfalls):
+    if all(whole[shortfall.key] <= shortfall.used + shortfall.reserved for shortfall in shortfalls):
         return f"{who} {missing_in_words(whole)}"
     return f"{who} all that {'it holds' if is_one else 'they hold'}"
 
 
-def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, now: datetime) -> list[str]:
-    """Return the holders, other than the author's own, that together hold what is missing. Empty if they are too many to name.
+def _covering(holders: Sequence[Holder], missing: Fraction, now: datetime) -> list[str]:
+    """Return the holders that together hold what is missing. Empty if they are too many to name.
 
     Idle holders come before the largest ones; if those are too many, only the largest count.
     """
     for ranked in (idle_first(holders), largest_first(holders)):
         left, names = missing, list[str]()
         for holder in ranked:
-            if left > 0 and holder.name != controlled_by:
+            if left > 0:
                 left -= Fraction(holder.amount)
                 names.append(holder_title(holder, now))
         if left <= 0 and len(names) <= MAX_NAMES_LISTED:
@@ -366,14 +381,14 @@ def _covering(holders: Sequence[Holder], missing: Fraction, controlled_by: str, 
 def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fraction]) -> Vector:
     """Return the minimum of each dimension, because GPUQuota and team may both be exceeded."""
     least: Vector = {}
-    for each in shortfalls:
-        least[each.key] = min(amount(each), least.get(each.key, amount(each)))
+    for shortfall in shortfalls:
+        least[shortfall.key] = min(amount(shortfall), least.get(shortfall.key, amount(shortfall)))
     return least
 
 
 def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
     """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
-    part = min(available[each.key] / each.requested for each in shortfalls)
+    part = min(available[shortfall.key] / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
     fix = edits_to_request_part(request.pod, mapping, part) if request.pod else ()
     if request.pod and (_only_request(request.pod, mapping) or not fix):
@@ -387,7 +402,7 @@ def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shor
 
 def _replicas(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> int | None:
     """Return how many pods of the controller fit, if its running pods are why no further one fits; else None."""
-    if request.controlled_by.partition("/")[0] not in KEEPING:
+    if request.controlled_by.partition("/")[0] not in KEEPING or _outer(request):
         return None
     replicas = [
         floor(each.maximum_hard / each.requested) for each in shortfalls if _beside_own(request, ledger, each)
@@ -402,8 +417,8 @@ def _details(
 
     Dimensions with equal holders share a line. said: the largest namespace and its amount, if the first line names it.
     """
-    keys = list(dict.fromkeys(each.key for each in shortfalls))
-    of_team = [each.key for each in shortfalls if each.team]
+    keys = list(dict.fromkeys(shortfall.key for shortfall in shortfalls))
+    of_team = [shortfall.key for shortfall in shortfalls if shortfall.team]
     for text, names in _by_text(
         of_team,
         lambda key: largest_namespaces(ledger.team_state, key, said=said) if ledger.team_state else "",

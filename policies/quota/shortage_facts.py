@@ -94,8 +94,8 @@ def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
 def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int = 1) -> str:
     """Return the requested, used and granted amounts, also of the team. Dimensions with the same figures share a clause."""
     levels: dict[str, list[Shortfall]] = {}
-    for each in shortfalls:
-        levels.setdefault(each.team, []).append(each)
+    for shortfall in shortfalls:
+        levels.setdefault(shortfall.team, []).append(shortfall)
     facts, said = [], set[str]()
     for team, exceeded_here in levels.items():
         facts.append((f"{team_title(team)}, " if team else "") + _facts(exceeded_here, now, shown, said))
@@ -131,7 +131,7 @@ def largest_namespaces(team_state: TeamState, key: str, limit: int | None = None
     A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. said: an item to omit.
     """
     namespaces = (namespace_title(*each) for each in team_state.largest(key)[:limit])
-    return ", ".join(each for each in namespaces if each != said)
+    return ", ".join(namespace for namespace in namespaces if namespace != said)
 
 
 def namespace_title(name: str, amount: Fraction, is_guaranteed: bool) -> str:

@@ -1,6 +1,6 @@
 """Spec of a GPUQuota, and the keys of a ResourceQuota that limit no GPU.
 
-For extended resources, the API server counts only `requests.<resource>` (`pkg/quota/v1/evaluator/core/pods.go`, v1.36). Any
+For extended resources, the API server counts only `requests.<resource>` (`pkg/quota/v1/evaluator/core/pods.go`, v1.37). Any
 other key passes validation and limits nothing.
 """
 

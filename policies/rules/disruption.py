@@ -110,7 +110,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
     max_unavailable: int | str | None = None
 
     def keeps_all(self, pods: int) -> bool:
-        """Whether none of these healthy pods may be evicted (pkg/controller/disruption, getExpectedPodCount, v1.36)."""
+        """Whether none of these healthy pods may be evicted (pkg/controller/disruption, getExpectedPodCount, v1.37)."""
         if self.max_unavailable is not None:
             return _of(self.max_unavailable, pods) == 0
         return _of(self.min_available or 0, pods) >= pods
@@ -145,10 +145,10 @@ def check_budget(
     budget: DisruptionBudget, servers: Iterable[Server], mapping: ResourceMapping, *, are_all: bool
 ) -> Iterator[Finding]:
     """Warn, in every mode, of a PodDisruptionBudget by the workloads of its namespace. are_all: no other pods can be meant."""
-    servers = [each for each in servers if (each.workload.group, each.workload.kind) in SERVERS]
-    on_gpus = [each for each in servers if _serves_on_gpus(each.workload, mapping)]
+    servers = [server for server in servers if (server.workload.group, server.workload.kind) in SERVERS]
+    on_gpus = [server for server in servers if _serves_on_gpus(server.workload, mapping)]
     selected = [
-        each for each in servers if budget.selector and _may_select_of(budget.selector, each.workload)
+        server for server in servers if budget.selector and _may_select_of(budget.selector, server.workload)
     ]
     if not selected and on_gpus and (are_all or budget.selector is None):
         yield Finding(
@@ -185,7 +185,7 @@ def _serves_on_gpus(workload: Workload, mapping: ResourceMapping) -> bool:
 
 def _may_select_of(selector: LabelSelector, workload: Workload) -> bool:
     labels = ((each.pod.metadata or Metadata()).labels or {} for each in workload.pods)
-    return any(may_select(selector, each) for each in labels)
+    return any(may_select(selector, label) for label in labels)
 
 
 RULE = Rule(

@@ -139,7 +139,7 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     mapping = context.resource_mapping
     # Rule ineffective-fields says which name a misspelt one means.
     requests = mapping.requests(pod)
-    resources = {each.resource for each in requests if not mapping.misspelt(each.resource.name)}
+    resources = {request.resource for request in requests if not mapping.misspelt(request.resource.name)}
     if pod.annotations and mapping.pod_fraction(pod):
         resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
     # Of GPUs of several vendors, rule gpu-requests says which to remove.

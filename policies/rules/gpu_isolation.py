@@ -221,7 +221,7 @@ def _shown(
     if source is not None and has_gpus:
         # The schedulers of Ascend's plugin write the devices into an annotation with the name of the resource. Those of
         # fractions write valueFrom, and the pod does not say what they will put there.
-        limits = (each for each in place.container.limits if each not in pod.annotations)
+        limits = (limit for limit in place.container.limits if limit not in pod.annotations)
         is_assigned = any(map(source.is_annotation, limits))
         if context.resource_mapping.container_requests_gpus(place.container) and not is_assigned:
             yield _unread(path=path, container=name, choices=together(Edit(path)), remedy=REMOVE_VARIABLE)
@@ -342,7 +342,7 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
 def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     """Return the index of the first toleration that lets the pod onto GPU nodes."""
     options = context.options_of(gpu_toleration.ID)
-    listed = [each for gpu_class in context.classes for each in gpu_class.tolerations]
+    listed = [toleration for gpu_class in context.classes for toleration in gpu_class.tolerations]
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         listed += options.listed
     cards = context.resource_mapping.whole_cards

@@ -242,7 +242,7 @@ def _fit_warning(
 def requests_gpus(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether pods of the workload request GPUs. An object with an owner is not checked, because its owner was."""
     pods = (workload.target or workload).pods
-    return not workload.metadata.controlled_by and any(mapping.pod_requests_gpus(each.pod) for each in pods)
+    return not workload.metadata.controlled_by and any(mapping.pod_requests_gpus(pod.pod) for pod in pods)
 
 
 RULE = Rule(

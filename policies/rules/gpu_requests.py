@@ -362,9 +362,9 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
                 (Edit(annotation_path(key.key)),),
                 tuple(
                     Edit(path)
-                    for each in requests
-                    if each.resource.measure is Measure.DEVICES
-                    for path in each.place.amount_paths(each.resource.name)
+                    for request in requests
+                    if request.resource.measure is Measure.DEVICES
+                    for path in request.place.amount_paths(request.resource.name)
                 ),
             ),
             remedy=f"remove it, or the whole GPUs of container {names}",

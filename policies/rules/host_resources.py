@@ -99,9 +99,9 @@ def uses_of(pod: Pod, context: Context) -> list[Use]:
         pinning(pod, context.classes) if context.resource_mapping.requests_gpus_without_claims(pod) else None
     )
     classes = context.classes.named(pinned.classes) if pinned else ()
-    if not any(each.per_gpu for each in classes):
+    if not any(gpu_class.per_gpu for gpu_class in classes):
         return []
-    return [_use(pod, each, context, is_certain=len(classes) == 1) for each in classes]
+    return [_use(pod, gpu_class, context, is_certain=len(classes) == 1) for gpu_class in classes]
 
 
 def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -> Use:
@@ -124,7 +124,7 @@ def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -
 def complete(patch: PodPatch, name: str, shares: Sequence[Share], bounds: ResourceBounds | None) -> None:
     """Set the requests that are missing, or that a LimitRange set by default, in containers with GPUs."""
     pod = patch.pod
-    if _of_pod(pod, name) is not None:
+    if _paths_of_pod(pod, name):
         return
     if _keeps_defaults(bounds) and any(name in place.container.limits for place in pod.places):
         return
@@ -239,7 +239,7 @@ def excess(
     if by_pod or reduced <= 0 or _requested(pod, name, {id(place.container): reduced}) > allowed:
         choices = together(*_least(pod, name, allowed, by_pod=by_pod))
         yield finding(
-            path=f"spec.resources.requests[{name}]" if by_pod else "spec",
+            path=_paths_of_pod(pod, name)[-1] if by_pod else "spec",
             message=f"{'should' if is_default else 'must'} request at most {_text(name, allowed)} of {name} in all: {why}",
             choices=choices,
             remedy=f"request less {name}, or more GPUs" if choices else "request more GPUs",
@@ -264,9 +264,7 @@ def _least(pod: Pod, name: str, allowed: int, *, by_pod: bool) -> Iterator[Edit]
     if left <= 0 or not (by_pod or places):
         return  # the RuntimeClass alone requests too much
     if by_pod:
-        whole = Container(resources=pod.spec.resources)
-        kinds = (kind for kind in ("limits", "requests") if name in getattr(whole, kind))
-        yield from (Edit(f"spec.resources.{kind}[{name}]", _text(name, left)) for kind in kinds)
+        yield from (Edit(path, _text(name, left)) for path in _paths_of_pod(pod, name))
         return
     part = _text(name, _whole(name, left // len(places)))
     yield from (Edit(path, part) for place in places for path in place.amount_paths(name))
@@ -293,10 +291,22 @@ def _requested(pod: Pod, name: str, instead: Mapping[int, int] = MappingProxyTyp
     return overhead + (int(at_one_time(pod, needs, {})[name]) if of_pod is None else of_pod)
 
 
+def _paths_of_pod(pod: Pod, name: str) -> list[str]:
+    """Return the paths in `spec.resources` that have an amount: limit, then request."""
+    own = Container(resources=pod.spec.resources)
+    return [f"spec.resources.{kind}[{name}]" for kind in ("limits", "requests") if name in getattr(own, kind)]
+
+
 def _of_pod(pod: Pod, name: str) -> int | None:
-    """Return the request, else the limit, in `spec.resources`, which replaces the requests of the containers."""
-    of_pod = Container(resources=pod.spec.resources)
-    return _held(of_pod, name)[0] if name in of_pod.limits or name in of_pod.requests else None
+    """Return what replaces the requests of the containers: the request in `spec.resources`, or if none has any, its limit.
+
+    Kubernetes 1.37 completes `spec.resources` after webhooks (`DefaultPodLevelResources` in pkg/api/pod).
+    """
+    own = Container(resources=pod.spec.resources)
+    if name in own.requests:
+        return _nano(own.requests, name)
+    has_requests = any(name in {**each.container.limits, **each.container.requests} for each in pod.places)
+    return _nano(own.limits, name) if name in own.limits and not has_requests else None
 
 
 def _held(container: Container, name: str) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 Reads:   names of resources of every container and of the pod as a whole, annotations and labels of `gpu-admission.dev/`; of a
          workload also its kind and API group, its own metadata, and the lists of containers outside its pod template.
 Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
-         of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.36.3).
+         of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.37.2).
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
          annotations that are misspelt, written as labels, on a Deployment instead of its pods, or on a pod that requests no GPU,
          or whose rule is off; of a Job in API group apps; of a GPU pod that selects spot nodes, a grace period longer than their

@@ -189,7 +189,7 @@ def runs_to_completion(pod: Pod, context: Context) -> bool:
     if pod.spec.restart_policy not in {"Never", "OnFailure"}:
         return False
     containers = (place.container for place in gpu_places(pod, context) or pod.apps)
-    return not any(each.ports or each.readiness_probe for each in containers)
+    return not any(container.ports or container.readiness_probe for container in containers)
 
 
 def _wish(pod: Pod) -> int | BadAnnotation | None:

@@ -127,7 +127,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         resources=fetch_resources(pod, options),
         run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
         artifact_endpoints=tuple(f"{name}={each.endpoint}" for name, each in stores.items() if each.endpoint),
-        servers=tuple(each.container for each in servers),
+        servers=tuple(server.container for server in servers),
     )
     taken = list(conflicts(pod, warming, servers, path))
     yield from taken
@@ -226,7 +226,7 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     as a whole has resources, only those decide (ComputePodQOS in k8s.io/kubernetes pkg/apis/core/v1/helper/qos).
     """
     containers = [place.container for place in pod.places]
-    written = [amounts for each in containers for amounts in (each.limits, each.requests)]
+    written = [amounts for container in containers for amounts in (container.limits, container.requests)]
     has_compute = any(each.get(name) not in {None, "0", 0} for each in written for name in ("cpu", "memory"))
     if pod.spec.resources is not None or not has_compute:
         return None

@@ -231,9 +231,9 @@ def _grown(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edi
     return tuple(Edit(f"{path}.{field}", replicas) for field in fields)
 
 
-def _have_most(gpus: int, found: Stated) -> bool:
+def _have_most(gpus: int, stated: Stated) -> bool:
     """Whether no pod has more GPUs than these, or states that it has."""
-    return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in found)
+    return all(gpus >= (_gpus(counted) if each.field.anywhere else each.count) for _, counted, each in stated)
 
 
 def _gpus(counted: Sequence[Counted]) -> int:
@@ -415,7 +415,7 @@ def _path(place: ContainerPlace, flag: str) -> str:
 
 
 def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> bool:
-    texts = _command_lines(place.container for each in pods for place in each.pod.places)
+    texts = _command_lines(place.container for pod in pods for place in pod.pod.places)
     return any(map(pattern.search, texts))
 
 

@@ -132,7 +132,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     load = max((_slowness(pod, options, context) for pod in gpu_pods), default=0)
     containers = (place.container for pod in gpu_pods for place in gpu_places(pod, context))
     # A worker of a queue has no port, and its queue keeps the requests.
-    if least == 0 and is_hpa and (load or any(each.ports for each in containers)):
+    if least == 0 and is_hpa and (load or any(container.ports for container in containers)):
         seconds = f", some {load} s" if load else ""
         yield _warning(
             reason=SCALES_TO_ZERO,
@@ -160,7 +160,7 @@ def _slowness(pod: Pod, options: ReadinessDelayOptions, context: Context) -> int
     if isinstance(load, int):
         return load
     containers = [place.container for place in gpu_places(pod, context)]
-    startup = (first_kill(each.startup_probe) for each in containers if each.startup_probe)
+    startup = (first_kill(container.startup_probe) for container in containers if container.startup_probe)
     delays = (each.readiness_probe.initial_delay_seconds or 0 for each in containers if each.readiness_probe)
     return max((*startup, *delays), default=0)
 

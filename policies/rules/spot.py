@@ -107,7 +107,7 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
     """Return why the pod does not move to the pool. None if it moves."""
     if context.made_by_daemonset or pod.spec.node_name or pod.is_gated:
         selectors = (Edit(f"spec.nodeSelector[{key}]", value) for key, value in options.node_selector.items())
-        tolerations = (Edit("spec.tolerations[-]", each) for each in options.tolerations)
+        tolerations = (Edit("spec.tolerations[-]", toleration) for toleration in options.tolerations)
         return _ineffective(
             message="has no effect: somebody else places the pod",
             choices=together(Edit(annotation_path(SPOT)), *selectors, *tolerations),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.exported import configuration, installed, mutations
+from tests.cluster.exported import configuration, installed
 from tests.cluster.quota import history
 from tests.controlplane import ControlPlane, ControlPlaneUnavailable, locate
 from tests.controlplane.gpuquota import install_quota_kind
@@ -83,14 +83,6 @@ def exported(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     """Serve the API with the exported policies in force, which reach no namespace but those of `tests.cluster.exported`."""
     with installed(full_plane, configuration(tmp_path_factory.mktemp("config"))):
         yield full_plane
-
-
-@pytest.fixture
-def mutating(exported: ControlPlane) -> ControlPlane:
-    """Serve MutatingAdmissionPolicies, too, where the API server knows them."""
-    if mutations(exported.client()) is None:
-        pytest.skip("this API server has no MutatingAdmissionPolicy")
-    return exported
 
 
 def _running(make: Callable[[], ControlPlane]) -> Iterator[ControlPlane]:

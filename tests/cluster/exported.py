@@ -12,7 +12,7 @@ import yaml
 from policies.policy import Labels
 from tests.builders import JSON, gpu_container, pod
 from tests.cluster.controllers import eventually, is_there
-from tests.controlplane import Client, ControlPlane
+from tests.controlplane import Client, ControlPlane, minor_version
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_text, export_policies
 
@@ -97,6 +97,8 @@ spec:
 KINDS = [
     f"{each}admission{what}" for each in ("validating", "mutating") for what in ("policies", "policybindings")
 ]
+MUTATIONS = "v1" if minor_version() >= 36 else "v1beta1"
+"""The version in which this API server serves MutatingAdmissionPolicies."""
 IN_FORCE_WITHIN = 60  # seconds; the API server reads its policies once a second
 
 
@@ -105,21 +107,11 @@ def configuration(folder: Path) -> Configuration:
     return load_directory(folder)
 
 
-def mutations(client: Client) -> str | None:
-    """Return the version in which this API server serves MutatingAdmissionPolicies, if it does."""
-    for version in ("v1", "v1beta1"):
-        status, answer = client.get(f"/apis/admissionregistration.k8s.io/{version}")
-        if status == HTTPStatus.OK and any(each["name"] == KINDS[2] for each in answer["resources"]):
-            return version
-    return None
-
-
 @contextmanager
 def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     """Apply what is exported, until the end of the block; then remove it as the header of the export says."""
     client = plane.client()
-    kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
-    options = ExportOptions(now=datetime.now(UTC), mutations=mutations(client))
+    options = ExportOptions(now=datetime.now(UTC), mutations=MUTATIONS)
     # Read back from the text that people apply.
     exported = yaml.safe_load_all(as_text(export_policies(made, options)))
     for document in (*map(namespace, NAMESPACES), *filter(None, exported)):
@@ -133,8 +125,8 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     assert is_in_force, "the exported policies do not work"
     yield
     version = "/apis/admissionregistration.k8s.io/{}/{}"
-    for kind in kinds:
-        path = version.format(mutations(client) if kind.startswith("mutating") else "v1", kind)
+    for kind in KINDS:
+        path = version.format(MUTATIONS if kind.startswith("mutating") else "v1", kind)
         assert client.delete(path, query={"labelSelector": SELECTOR})[0] == 200
         left = {each["metadata"]["name"] for each in client.get(path)[1]["items"]}
         assert not {name for name in left if name.startswith("gpu-admission")}
@@ -157,10 +149,9 @@ def _warns(plane: ControlPlane) -> bool:
 
 def _adds_tolerations(plane: ControlPlane) -> bool:
     status, answer = create(plane.client(), pod(gpu_container()))
-    added = status == HTTPStatus.CREATED and any(
+    return status == HTTPStatus.CREATED and any(
         each["key"] == "reserved" for each in answer["spec"]["tolerations"]
     )
-    return added or mutations(plane.client()) is None
 
 
 def create(client: Client, document: JSON, namespace: str = TEAM, *, dry_run: bool = True) -> tuple[int, Any]:

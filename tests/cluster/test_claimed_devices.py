@@ -9,7 +9,7 @@ import yaml
 from tests.builders import JSON, container, manifest
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import eventually
-from tests.controlplane import ControlPlane, accepted, claims_api
+from tests.controlplane import CLAIMS_API, ControlPlane, accepted
 from tests.controlplane.nodes import create_gpu_node
 from tests.controlplane.webhook import Webhook, serving
 
@@ -42,7 +42,7 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
     install_configuration_kinds(plane)
     for name, expression in DEVICE_CLASSES.items():
         spec = {"selectors": [{"cel": {"expression": expression}}]}
-        accepted(client.post(f"{claims_api()}/deviceclasses", {"metadata": {"name": name}, "spec": spec}))
+        accepted(client.post(f"{CLAIMS_API}/deviceclasses", {"metadata": {"name": name}, "spec": spec}))
     for name in CLASSES:
         create_gpu_node(client, f"devices-{name}", labels={"accelerator": name}, taints=[TAINT])
     reading = ("--kubeconfig", plane.kubeconfig())
@@ -60,7 +60,7 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
     for namespace in (OPEN, STRICT):
         client.delete(f"/apis/gpu-admission.dev/v1alpha1/gpupolicies/{namespace}")
     for name in DEVICE_CLASSES:
-        client.delete(f"{claims_api()}/deviceclasses/{name}")
+        client.delete(f"{CLAIMS_API}/deviceclasses/{name}")
     for name in CLASSES:
         client.delete(f"/api/v1/nodes/devices-{name}")
 
@@ -73,7 +73,7 @@ def _spec(device_class: str) -> JSON:
 
 
 def _object(kind: str, name: str, namespace: str, spec: JSON) -> JSON:
-    return manifest(claims_api().removeprefix("/apis/"), kind, name, spec, namespace=namespace)
+    return manifest(CLAIMS_API.removeprefix("/apis/"), kind, name, spec, namespace=namespace)
 
 
 def claim(device_class: str, namespace: str) -> JSON:

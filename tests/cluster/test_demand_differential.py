@@ -22,7 +22,7 @@ from policies.quota.amounts import RESOURCES
 from policies.quota.claim_demand import claim_demand
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from tests.builders import JSON, container
-from tests.controlplane import Client, ControlPlane, claims_api, minor_version
+from tests.controlplane import CLAIMS_API, Client, ControlPlane, minor_version
 from webhook.configuration.loader import load_directory
 
 SEED = 20260725
@@ -30,7 +30,6 @@ CLAIMS, NAMESPACES = 200, 8
 QUOTA = "everything"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 COUNTS_IMPLICIT_NAMES = minor_version() >= 36  # DRAExtendedResource, on by default
-HAS_ALTERNATIVES = minor_version() >= 34  # DRAPrioritizedList, on by default
 GPUS = [
     "nvidia.com/gpu",
     "nvidia.com/mig-1g.10gb",
@@ -95,7 +94,7 @@ def namespace(number: int) -> str:
 
 
 def claims_path(number: int) -> str:
-    return f"{claims_api()}/namespaces/{namespace(number)}/resourceclaims"
+    return f"{CLAIMS_API}/namespaces/{namespace(number)}/resourceclaims"
 
 
 def created(answer: tuple[int, Any]) -> Any:
@@ -205,14 +204,11 @@ def claims() -> Iterator[JSON]:
     for index in range(CLAIMS):
         requests: list[JSON] = []
         for number in range(choose.choice([1, 1, 2, 3])):
-            alternatives = [
-                {"name": f"way-{way}", **devices()}
-                for way in range(choose.choice([0, 0, 2, 3] if HAS_ALTERNATIVES else [0]))
-            ]
+            alternatives = [{"name": f"way-{way}", **devices()} for way in range(choose.choice([0, 0, 2, 3]))]
             wanted = {"firstAvailable": alternatives} if alternatives else {"exactly": devices()}
             requests.append({"name": f"request-{number}", **wanted})
         yield {
-            "apiVersion": claims_api().removeprefix("/apis/"),
+            "apiVersion": CLAIMS_API.removeprefix("/apis/"),
             "kind": "ResourceClaim",
             "metadata": {"name": f"claim-{index}"},
             "spec": {"devices": {"requests": requests}},

@@ -142,11 +142,11 @@ def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     assert f'(container "peek") = "{LIST}": remove it, and request' in third["message"]
 
 
-def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
-    stored(mutating, "helped", pod(gpu_container()))
+def test_ephemeral_containers_get_void_once(exported: ControlPlane) -> None:
+    stored(exported, "helped", pod(gpu_container()))
 
-    first, _ = debug(mutating, "helped", container("one"))
-    second, answer = debug(mutating, "helped", container("two"))
+    first, _ = debug(exported, "helped", container("one"))
+    second, answer = debug(exported, "helped", container("two"))
 
     assert (first, second) == (200, 200)
     added = {each["name"]: each["env"] for each in answer["spec"]["ephemeralContainers"]}
@@ -244,14 +244,14 @@ def test_a_pod_with_very_many_containers_is_within_the_budget(plane: ControlPlan
 
 
 @pytest.fixture
-def webhook(mutating: ControlPlane) -> Iterator[Webhook]:
-    reading = ("--kubeconfig", mutating.kubeconfig())  # the labels of namespaces
-    with serving(mutating, POLICY, host=14, arguments=reading) as running:
+def webhook(exported: ControlPlane) -> Iterator[Webhook]:
+    reading = ("--kubeconfig", exported.kubeconfig())  # the labels of namespaces
+    with serving(exported, POLICY, host=14, arguments=reading) as running:
         yield running
 
 
-def test_with_the_webhook_nothing_is_added_twice(mutating: ControlPlane, webhook: Webhook) -> None:
-    answer = accepted(create(mutating.client(), pod(gpu_container(name="gpu"), container("cpu"))))
+def test_with_the_webhook_nothing_is_added_twice(exported: ControlPlane, webhook: Webhook) -> None:
+    answer = accepted(create(exported.client(), pod(gpu_container(name="gpu"), container("cpu"))))
     env = {each["name"]: each.get("env") for each in answer["spec"]["containers"]}
     keys = [each["key"] for each in answer["spec"]["tolerations"] if "node.kubernetes.io" not in each["key"]]
     assert env == {"gpu": None, "cpu": [VOID]}

@@ -29,9 +29,8 @@ from tests.cluster.exported import (
     create,
     installed,
     labels,
-    mutations,
 )
-from tests.controlplane import ControlPlane, minor_version
+from tests.controlplane import ControlPlane
 from tests.corpus import CORPUS, objects
 from tests.gpu_stacks import AGENTS, VALIDATORS
 from webhook.configuration.decoding import Problem
@@ -197,15 +196,6 @@ NEVER_GENERATED = [
 """GPUs of other schedulers, GPU stacks, a fraction without its scheduler, the variable as KAI and Ascend write it, and `none`."""
 
 
-def without_claims(document: JSON) -> JSON:
-    """Return the pod as an API server stores it that does not know of claims (DRA is off before 1.34)."""
-    spec = {key: value for key, value in document["spec"].items() if key != "resourceClaims"}
-    for containers in (spec["containers"], spec.get("initContainers", [])):
-        for each in containers:
-            each.get("resources", {}).pop("claims", None)
-    return {**document, "spec": spec}
-
-
 def pods_of_others() -> Iterator[JSON]:
     """Yield the pods, and those of the workloads, that others wrote, without the objects of a cluster that they name."""
     for _source, data in objects(CORPUS):
@@ -229,7 +219,7 @@ class Expected(msgspec.Struct):
     pod: JSON
 
 
-def expected(engine: DecisionCache, document: JSON, namespace: str, *, mutating: bool) -> Expected:
+def expected(engine: DecisionCache, document: JSON, namespace: str) -> Expected:
     by = Evaluator(
         cache=engine, now=datetime.now(UTC), tries_choices=False
     )  # a CEL expression cannot try them
@@ -239,7 +229,7 @@ def expected(engine: DecisionCache, document: JSON, namespace: str, *, mutating:
     operations = [
         msgspec.json.decode(msgspec.json.encode(operation))
         for change in decision.changes
-        if change.rule in ADDED and mutating
+        if change.rule in ADDED
         for operation in change.operations
     ]
     patched = jsonpatch.apply_patch(document, operations)
@@ -292,13 +282,10 @@ def compare(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Co
     """Return the function that tries the pods, each in one of the namespaces, on the API server and in the engine."""
     engine = DecisionCache(configuration(tmp_path_factory.mktemp("engine")))
     client = plane.client()
-    mutating = mutations(client) is not None
-    knows_claims = client.get("/apis/resource.k8s.io")[0] == HTTPStatus.OK
 
     def run(documents: Iterable[JSON], namespaces: list[str]) -> Comparison:
         choose = random.Random(SEED)  # noqa: S311  the same namespaces in every run
-        known = (document if knows_claims else without_claims(document) for document in documents)
-        cases = [(document, choose.choice(namespaces)) for document in known]
+        cases = [(document, choose.choice(namespaces)) for document in documents]
         with ThreadPoolExecutor(THREADS) as pool:
             answers = list(pool.map(lambda case: create(client, *case), cases))
         comparison = Comparison()
@@ -306,7 +293,7 @@ def compare(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Co
             if status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
                 comparison.seen["invalid"] += 1
                 continue
-            want = expected(engine, document, namespace, mutating=mutating)
+            want = expected(engine, document, namespace)
             isolation = [finding.sentence() for finding in want.denials if finding.rule == "gpu-isolation"]
             difference = differing(status, answer, want, isolation)
             if difference is not None:
@@ -367,21 +354,17 @@ def test_exported_policies_and_engine_agree_over_the_corpus(compare: Compare) ->
     assert found.seen["allowed"] > len(documents) / 4, found.seen
 
 
-# ---- tolerations with operator Gt or Lt (feature gate, alpha in 1.35 and 1.36)
+# ---- tolerations with operator Gt or Lt (feature gate, alpha since 1.35)
 
 GATE = "TaintTolerationComparisonOperators"
-KNOWN_SINCE = 35
 TIER = "950"
 """Value of the taint `tier` that the policy lists."""
-
-needs_them = pytest.mark.skipif(minor_version() < KNOWN_SINCE, reason="its API server knows no Gt and Lt")
 
 
 def comparing(operator: str, value: str, key: str = "tier") -> JSON:
     return {"key": key, "operator": operator, "value": value, "effect": "NoSchedule"}
 
 
-@needs_them
 def test_by_default_the_api_server_refuses_them(exported: ControlPlane) -> None:
     document = pod(gpu_container(), tolerations=[comparing("Gt", "900")])
 
@@ -403,14 +386,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> DecisionCache:
 @pytest.fixture(scope="module")
 def comparing_plane(engine: DecisionCache) -> Iterator[ControlPlane]:
     with (
-        ControlPlane(controllers=True, apiserver_args=[f"--feature-gates={GATE}=true"]) as plane,
+        ControlPlane(controllers=True, gates=[GATE]) as plane,
         installed(plane, engine.configuration),
     ):
         yield plane
 
 
 @pytest.mark.slow
-@needs_them
 @pytest.mark.parametrize(
     ("toleration", "is_enough"),
     [
@@ -430,7 +412,7 @@ def test_engine_and_export_add_what_it_does_not_tolerate(
     status, answer = create(comparing_plane.client(), document)
 
     assert status == HTTPStatus.CREATED, answer
-    want = expected(engine, document, TEAM, mutating=True)
+    want = expected(engine, document, TEAM)
     assert additions(answer) == additions(want.pod)
     equal = [each for each in answer["spec"]["tolerations"] if each.get("operator", "Equal") == "Equal"]
     assert any(each["value"] == TIER for each in equal) is not is_enough

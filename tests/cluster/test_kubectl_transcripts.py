@@ -75,15 +75,15 @@ def test_a_number_of_gpus(reviewed: ControlPlane) -> None:
         "gpuquota.gpu-admission.dev/default created\n"
     )
     assert listed(reviewed, *kubectl) == text("""
-        NAME      USED   RESERVED   WAITING   HARD   STATUS   AGE
-        default                               16              AGE
+        NAME      USED   RESERVED   WAITING   HARD   STATUS   COUNTED   AGE
+        default                               16                        AGE
         """)
     assert applied(reviewed, quota({"gpus": "16", "classes": {"nvidia-t4": 2}})) == (
         "gpuquota.gpu-admission.dev/default configured\n"
     )
     assert listed(reviewed, *kubectl, "-o", "wide") == text("""
-        NAME      USED   RESERVED   WAITING   HARD   STATUS   HARD CLASSES      HARD RESOURCES   ALL USED   GPU-HOURS USED   GPU-HOURS   UNCLASSIFIED   IDLE   AGE
-        default                               16              {"nvidia-t4":2}                                                                                  AGE
+        NAME      USED   RESERVED   WAITING   HARD   STATUS   COUNTED   HARD CLASSES      HARD RESOURCES   ALL USED   GPU-HOURS USED   GPU-HOURS   UNCLASSIFIED   IDLE   AGE
+        default                               16                        {"nvidia-t4":2}                                                                                  AGE
         """)  # noqa: E501  - one line of kubectl
     assert applied(reviewed, quota({"gpu": 16, "classes": {"nvidia-t4": 2}})) == (
         'The GPUQuota "default" is invalid: spec.hard.gpu: unknown field; did you mean gpus?\n'

@@ -19,7 +19,8 @@ import pytest
 
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
-from tests.controlplane import Client, ControlPlane, accepted, minor_version
+from tests.cluster.versions import since
+from tests.controlplane import Client, ControlPlane, accepted
 from tests.oracle import Answer, World, oracle
 from tests.oracle.worlds import NAMESPACE, Draw, draw_pod, draw_world
 from tests.seed import SAID, SEED
@@ -40,7 +41,7 @@ LAST_LIMITS: JSON = {
 GIVEN_LATER = ("uid", "creationTimestamp", "resourceVersion", "managedFields")
 PLACED = re.compile(r"0/(\d+) nodes are available: (.*?)\.(?: |$)")
 
-pytestmark = pytest.mark.skipif(minor_version() != 36, reason="the oracle is of Kubernetes 1.36")
+pytestmark = since(37, "the oracle is of 1.37")
 
 
 class Extender:

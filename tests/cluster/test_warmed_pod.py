@@ -8,13 +8,11 @@ import os
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.builders import JSON
 from tests.cluster.configuration import default_policy
 from tests.controlplane import ControlPlane
-from tests.controlplane.build import minor_version
 from tests.controlplane.webhook import ROOT, serving
 
 PAGE = ROOT / "docs" / "tenants" / "model-warming.md"
@@ -52,7 +50,6 @@ def chosen(text: str) -> JSON:
     return {"spec": {"containers": mounts, "initContainers": added, "volumes": spec["volumes"]}}
 
 
-@pytest.mark.skipif(minor_version() < 35, reason="the feature gate ImageVolume is off")
 def test_the_api_server_stores_an_image_volume(plane: ControlPlane) -> None:
     reference = f"ghcr.io/ml/chat:v1@sha256:{'a' * 64}"
     pod = {

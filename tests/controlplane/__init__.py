@@ -5,14 +5,15 @@ with ControlPlane(controllers=True, scheduler=True) as plane:
     plane.kubectl("apply", "-f", "pod.yaml")
 """
 
-from tests.controlplane.build import ControlPlaneUnavailable, build, claims_api, locate, minor_version
+from tests.controlplane.build import ControlPlaneUnavailable, build, locate, minor_version
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, accepted
 from tests.controlplane.nodes import create_gpu_node
 from tests.controlplane.pki import Authority
-from tests.controlplane.plane import ControlPlane, ControlPlaneFailed
+from tests.controlplane.plane import CLAIMS_API, ControlPlane, ControlPlaneFailed
 
 __all__ = [
     "APPLY_PATCH",
+    "CLAIMS_API",
     "JSON_PATCH",
     "MERGE_PATCH",
     "STRATEGIC_PATCH",
@@ -23,7 +24,6 @@ __all__ = [
     "ControlPlaneUnavailable",
     "accepted",
     "build",
-    "claims_api",
     "create_gpu_node",
     "locate",
     "minor_version",

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 VERSION = (
-    "1.36"  # what the project supports first; K8S=1.33, or K8S=1.33.13, in the environment asks for another
+    "1.37"  # what the project supports first; K8S=1.35, or K8S=1.35.4, in the environment asks for another
 )
 
 REQUIRED = ("etcd", "kube-apiserver", "kubectl")
@@ -111,7 +111,7 @@ def build_once(what: str, folder: Path, module: GoModule, out: TextIO) -> None:
 
 
 def wanted_version() -> str:
-    """Return the whole version, of a minor version (`1.33`) the newest that has a module folder."""
+    """Return the whole version, of a minor version (`1.35`) the newest that has a module folder."""
     version = os.environ.get("K8S") or VERSION
     if not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         raise ControlPlaneUnavailable(f"K8S={version}: write a version such as {VERSION}")
@@ -143,11 +143,6 @@ def minor_version() -> int:
     except ControlPlaneUnavailable:
         reported = f"Kubernetes v{wanted_version()}"
     return int(reported.removeprefix("Kubernetes v1.").partition(".")[0])
-
-
-def claims_api() -> str:
-    """Return the API path of ResourceClaims: v1 came with 1.34."""
-    return f"/apis/resource.k8s.io/{'v1' if minor_version() >= 34 else 'v1beta2'}"
 
 
 def cache_folder() -> Path:

@@ -31,11 +31,13 @@ READY_WITHIN = 60  # seconds; 3 on an idle machine, but test machines are not id
 CONTROLLERS_OFF = ("node-lifecycle-controller", "taint-eviction-controller")
 # The default limits (20/s and 50/s) would dominate every timing.
 ALONE_AND_FAST = ("--leader-elect=false", "--kube-api-qps=2000", "--kube-api-burst=4000")
-# Dynamic resource allocation is there by default since 1.34; before, as a beta that is off.
-CLAIMS_SINCE = 34
-CLAIMS_GATE = "--feature-gates=DynamicResourceAllocation=true"
-# Its beta versions are off by default everywhere; what they store is reviewed like what v1 stores.
+CLAIMS_API = "/apis/resource.k8s.io/v1"
+# The beta versions of ResourceClaims are off by default; what they store is reviewed like what v1 stores.
 CLAIMS_SERVED = "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
+CLAIMS_OFF = "--runtime-config=resource.k8s.io/v1=false"
+# Before, a beta that is off.
+MUTATIONS_SINCE = 36
+MUTATIONS_SERVED = "--runtime-config=admissionregistration.k8s.io/v1beta1=true"
 
 
 class ControlPlaneFailed(RuntimeError):  # noqa: N818  # pairs with ControlPlaneUnavailable
@@ -54,9 +56,9 @@ class ControlPlane:
     With `controllers`, namespaces get their default ServiceAccount and Jobs, Deployments and DaemonSets their
     pods, each made by the service account of its own controller, and ServiceAccount admission is on; without,
     it is off. `scheduler` binds pods to nodes. Nothing ever runs the pods: there is no kubelet. ResourceClaims
-    are served by every version, unless `claims` is false. With `client_name` the API server presents webhooks a
-    client certificate of that common name, issued by `callers_ca`. Arguments in `apiserver_args` come last and win;
-    `scheduler_config` are fields of a KubeSchedulerConfiguration.
+    are served, unless `claims` is false. `gates` are feature gates that are switched on. With `client_name` the API
+    server presents webhooks a client certificate of that common name, issued by `callers_ca`. Arguments in
+    `apiserver_args` come last and win; `scheduler_config` are fields of a KubeSchedulerConfiguration.
 
     Raises ControlPlaneUnavailable when there are no binaries, ControlPlaneFailed when they do not come up.
     """
@@ -73,6 +75,7 @@ class ControlPlane:
         controllers: bool = False,
         scheduler: bool = False,
         claims: bool = True,
+        gates: Sequence[str] = (),
         client_name: str | None = None,
         apiserver_args: Sequence[str] = (),
         scheduler_config: Mapping[str, Any] | None = None,
@@ -83,7 +86,11 @@ class ControlPlane:
         if missing:
             raise ControlPlaneUnavailable(f"{self.binaries} lacks {', '.join(missing)}")
         self._disable_admission = "" if controllers else "ServiceAccount"
-        self._serve_claims = claims
+        self._served = [CLAIMS_SERVED if claims else CLAIMS_OFF]
+        self._gates = [*gates]
+        if minor_version() < MUTATIONS_SINCE:
+            self._served.append(MUTATIONS_SERVED)
+            self._gates.append("MutatingAdmissionPolicy")
         self._client_name = client_name
         self._apiserver_args = apiserver_args
         self._scheduler_config = scheduler_config
@@ -282,9 +289,7 @@ class ControlPlane:
             CONTROLLERS: (self._controllers_arguments, self._controllers_ready),
             SCHEDULER: (self._scheduler_arguments, self._scheduler_ready),
         }[name]
-        gates = (
-            [CLAIMS_GATE] if self._serve_claims and minor_version() < CLAIMS_SINCE and name != "etcd" else []
-        )
+        gates = [f"--feature-gates={gate}=true" for gate in self._gates] if name != "etcd" else []
         self.processes.start(name, [self.binaries / name, *gates, *arguments()])
         self._wait_until(ready, name)
 
@@ -343,14 +348,9 @@ class ControlPlane:
             "--allow-privileged=true",
             f"--disable-admission-plugins={self._disable_admission}",
             *([f"--admission-control-config-file={folder}/admission.json"] if self._client_name else ()),
-            *self._runtime_config(),
+            *self._served,
             *self._apiserver_args,
         ]
-
-    def _runtime_config(self) -> list[str]:
-        if self._serve_claims:
-            return [CLAIMS_SERVED]
-        return ["--runtime-config=resource.k8s.io/v1=false"] if minor_version() >= CLAIMS_SINCE else []
 
     def _apiserver_ready(self) -> bool:
         return self._answers(f"{self.url}/readyz")

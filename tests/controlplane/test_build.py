@@ -13,7 +13,7 @@ from tests.controlplane import ControlPlaneUnavailable, build, locate
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "etcd"]
-CACHE = "cache/gpu-admission/kubernetes-1.36.3-linux-amd64"
+CACHE = "cache/gpu-admission/kubernetes-1.37.2-linux-amd64"
 # Called as: go build <flags> -ldflags <flags> -o <file> <package>
 GO = """#!/bin/sh
 echo "$GOTOOLCHAIN" >> "$CALLS"
@@ -63,9 +63,9 @@ def test_builds_once_with_a_line_per_binary(machine: Path) -> None:
 
 @cases(
     ("requested", "want"),
-    newest_of_a_minor_version=("1.33", "kubernetes-1.33.13-linux-amd64"),
-    whole_version=("1.33.13", "kubernetes-1.33.13-linux-amd64"),
-    default=("", "kubernetes-1.36.3-linux-amd64"),
+    newest_of_a_minor_version=("1.35", "kubernetes-1.35.4-linux-amd64"),
+    whole_version=("1.35.4", "kubernetes-1.35.4-linux-amd64"),
+    default=("", "kubernetes-1.37.2-linux-amd64"),
 )
 @pytest.mark.usefixtures("machine")
 def test_versions_are_cached_apart(monkeypatch: pytest.MonkeyPatch, requested: str, want: str) -> None:
@@ -86,7 +86,7 @@ def test_leftovers_of_a_killed_build_are_not_taken_for_binaries(machine: Path) -
 
 
 def test_failed_build_shows_what_go_said(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAIL", "k8s.io/kubernetes@v1.36.3: 403 Forbidden")
+    monkeypatch.setenv("FAIL", "k8s.io/kubernetes@v1.37.2: 403 Forbidden")
 
     with pytest.raises(
         ControlPlaneUnavailable,
@@ -98,9 +98,9 @@ def test_failed_build_shows_what_go_said(machine: Path, monkeypatch: pytest.Monk
 
 @cases(
     ("environment", "want"),
-    version_without_module=({"K8S": "1.2.3"}, "1.2.3/go.mod; versions that have one: 1.33.13, 1.36.3"),
-    minor_without_module=({"K8S": "1.2"}, "versions that have one: 1.33.13, 1.36.3"),
-    not_a_version=({"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36"),
+    version_without_module=({"K8S": "1.2.3"}, "1.2.3/go.mod; versions that have one: 1.35.4, 1.36.3, 1.37.2"),
+    minor_without_module=({"K8S": "1.2"}, "versions that have one: 1.35.4, 1.36.3, 1.37.2"),
+    not_a_version=({"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.37"),
     no_go=({"PATH": "/nowhere"}, "needs a Go toolchain on PATH"),
     assets_incomplete=({"KUBEBUILDER_ASSETS": "/"}, "/ lacks etcd, kube-apiserver, kubectl"),
 )
@@ -119,7 +119,7 @@ def test_why_nothing_can_be_built(
 @cases(
     ("required", "want"),
     skipped_for_one_reason=("0", "SKIPPED [5] tests/unavailable.py:"),
-    demanded=("1", "GPU_ADMISSION_REQUIRE_CLUSTER=1: no Kubernetes 1.36.3 binaries"),
+    demanded=("1", "GPU_ADMISSION_REQUIRE_CLUSTER=1: no Kubernetes 1.37.2 binaries"),
 )
 def test_cluster_tests_without_binaries(machine: Path, required: str, want: str) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(machine), "GPU_ADMISSION_REQUIRE_CLUSTER": required}

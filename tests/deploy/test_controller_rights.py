@@ -53,7 +53,7 @@ def test_the_controller_may_read_how_many_pods_a_gang_needs() -> None:
 
     assert gangs >= MADE_BY_OTHERS
     assert not readable & MADE_BY_OTHERS
-    read = gangs - MADE_BY_OTHERS | groups | links | {(SCHEDULING, "podgroups"), (SCHEDULING, "workloads")}
+    read = gangs - MADE_BY_OTHERS | groups | links | {(SCHEDULING, "podgroups")}
     assert not read - readable, "deploy/chart/templates/rbac-controller.yaml must grant them"
 
 

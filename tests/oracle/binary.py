@@ -8,7 +8,7 @@ from typing import TextIO
 
 from tests.controlplane.build import HERE, ControlPlaneUnavailable, GoModule, build_once, folder_for
 
-VERSION = "1.36.3"
+VERSION = "1.37.2"
 """What the control plane is built of by default. Other versions of Kubernetes do not compile with the program."""
 NAME = "oracle"
 SOURCES = sorted(Path(__file__).parent.glob("*.go"))

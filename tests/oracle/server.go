@@ -137,7 +137,13 @@ func before(ctx context.Context, strategy rest.RESTCreateStrategy, object runtim
 	if accessor.GetName() == "" && accessor.GetGenerateName() != "" {
 		accessor.SetName(strategy.GenerateName(accessor.GetGenerateName()))
 	}
-	return rest.BeforeCreate(strategy, request.WithNamespace(ctx, accessor.GetNamespace()), object)
+	kinds, _, err := legacyscheme.Scheme.ObjectKinds(object)
+	must(err)
+	versions := legacyscheme.Scheme.PrioritizedVersionsForGroup(kinds[0].Group)
+	// Validation by tags of the versioned types asks for the version of the request.
+	of := &request.RequestInfo{APIGroup: kinds[0].Group, APIVersion: versions[0].Version}
+	ctx = request.WithRequestInfo(request.WithNamespace(ctx, accessor.GetNamespace()), of)
+	return rest.BeforeCreate(strategy, ctx, object)
 }
 
 // external returns a copy of v1. (What the conversion returns shares memory with the object.)

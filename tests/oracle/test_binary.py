@@ -23,6 +23,6 @@ def test_without_it_the_reason_says_how_to_build_it(tmp_path: Path, monkeypatch:
     with pytest.raises(ControlPlaneUnavailable) as unavailable:
         binary.locate()
     assert str(unavailable.value) == (
-        "no oracle of Kubernetes 1.36.3: build it once with `python -m tests.controlplane build-oracle` (a minute on two cores "
+        "no oracle of Kubernetes 1.37.2: build it once with `python -m tests.controlplane build-oracle` (a minute on two cores "
         "after the control plane, needs Go; no `go` on PATH here)"
     )

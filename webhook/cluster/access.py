@@ -120,7 +120,7 @@ class Kubeconfig:
         from webhook.cluster.kubernetes_package import KubeConfigMerger  # noqa: PLC0415 - see `load_access`
 
         files = (kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
-        paths = [Path(each).expanduser() for each in files if each]
+        paths = [Path(file).expanduser() for file in files if file]
         self.path = os.pathsep.join(map(str, paths))
         if not any(path.exists() for path in paths):  # kubectl skips those that do not exist
             raise AccessError(f"kubeconfig {self.path}: No such file or directory")

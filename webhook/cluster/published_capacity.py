@@ -211,7 +211,7 @@ def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogue
     classes = catalogue.classes.resolve(kind) if kind else ()
     return GPUNode(
         name="",
-        classes=tuple(each.name for each in classes),
+        classes=tuple(gpu_class.name for gpu_class in classes),
         family=classes[0].family if classes else "",
         labels=dict(alike.labels),
         taints=alike.taints,

@@ -161,7 +161,7 @@ def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     rotation = shown["rotation"]
     phase = PHASES[RotationPhase[rotation["phase"].upper()]]
     rows = {"rotation": phase, "since": rotation["since"], "requested": rotation["requested"]}
-    screen.table(rows.items(), indent=2)
+    screen.table(rows.items())
     for certificate in filter(None, [shown["certificate"], *shown["authorities"]]):
         _print_certificate(screen, certificate)
     screen.line()
@@ -202,7 +202,7 @@ def _print_certificate(screen: Screen, certificate: dict[str, Any]) -> None:
         "": f"[{'#' * spent}{'.' * (BAR - spent)}] {certificate['daysLeft']:g} days left",
         "sha256": certificate["sha256"][:32],
     }
-    screen.table(rows.items(), indent=2)
+    screen.table(rows.items())
 
 
 def _carried(configuration: dict[str, Any]) -> str:

@@ -296,7 +296,7 @@ def print_lines(results: Sequence[ManifestResult], manifests: Manifests) -> None
 
 
 VALIDATED = frozenset({FRACTIONAL_GPU, MISSING_LIMIT, REQUEST_NOT_LIMIT, INVALID_QUANTITY})
-"""What validation of extended resources refuses in every pod template (`ValidatePodTemplateSpec` in `pkg/apis/core`, v1.36)."""
+"""What validation of extended resources refuses in every pod template (`ValidatePodTemplateSpec` in `pkg/apis/core`, v1.37)."""
 
 
 def print_text(results: Sequence[ManifestResult], manifests: Manifests) -> None:

@@ -232,7 +232,7 @@ def _print(screen: Screen, content: dict[str, Any]) -> None:
         rules = namespace["rules"]
         because = [f" ({rule['because']})" if rule["because"] else "" for rule in rules]
         rows = [(rule["id"], rule["mode"] + why) for rule, why in zip(rules, because, strict=True)]
-        screen.table(rows, indent=2)
+        screen.table(rows)
         screen.line()
     for gpu_class in content["classes"]:
         what = "replaces the built-in class" if gpu_class["replacesBuiltIn"] else "added"
@@ -276,7 +276,7 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
         screen.paragraph(f"help: {policy['help']}", indent=2)
     for exemption in policy["exemptions"]:
         screen.paragraph(_exemption_text(exemption), indent=2, style="dim" if exemption["expired"] else "")
-    screen.table([(rule["id"], _rule_text(rule)) for rule in policy["rules"]], indent=2)
+    screen.table([(rule["id"], _rule_text(rule)) for rule in policy["rules"]])
 
 
 def _where(match: dict[str, Any]) -> str:

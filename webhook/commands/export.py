@@ -25,10 +25,10 @@ from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
 from webhook.tools.export.objects import Object
 
-OLDEST = (1, 33)
-"""Older API servers lack parts of CEL that are used here (comprehensions with two variables, 1.32, usable from 1.33 on)."""
+OLDEST = (1, 35)
+"""The oldest version with which the exported policies are tested."""
 
-MUTATIONS = {(1, 36): "v1", (1, 34): "v1beta1"}
+MUTATIONS = {(1, 36): "v1", OLDEST: "v1beta1"}
 """The version of MutatingAdmissionPolicy since which version of Kubernetes."""
 
 EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
@@ -38,10 +38,11 @@ EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
 def kubernetes_version(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", text)
     if match is None:
-        raise ValueError(f'"{text}" must be a version of Kubernetes such as 1.36')
+        raise ValueError(f'"{text}" must be a version of Kubernetes such as 1.37')
     if (numbers := (int(match[1]), int(match[2]))) < OLDEST:
-        oldest, lacking = ".".join(map(str, OLDEST)), "lacks what the policies need"
-        raise ValueError(f"must be {oldest} or newer: the CEL of Kubernetes {text} {lacking}")
+        raise ValueError(
+            f"must be {OLDEST[0]}.{OLDEST[1]} or newer: the policies are not tested with older ones"
+        )
     return numbers
 
 
@@ -51,7 +52,7 @@ def kubernetes_version(text: str) -> tuple[int, int]:
 @click.option(
     "--kubernetes",
     type=Parsed("VERSION", kubernetes_version),
-    default="1.36",
+    default="1.37",
     help="The version of the API server.",
 )
 @click.option(
@@ -81,7 +82,7 @@ def export(
     """
     if config is not None and cluster is not None and cluster.is_named:
         raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
-    mutations = next((v for since, v in MUTATIONS.items() if kubernetes >= since), None)
+    mutations = next(version for since, version in MUTATIONS.items() if kubernetes >= since)
     if config is None and cluster is not None:
         with cluster.client() as api:
             installed = InstalledCluster(api, Names(), config=None, now=now)

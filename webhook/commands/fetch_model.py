@@ -38,10 +38,10 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str | None
 def _endpoints(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    found = dict(value.partition("=")[::2] for value in values)
-    if not found.keys() <= {"s3", "gs"} or not all(found.values()):
+    endpoints = dict(value.partition("=")[::2] for value in values)
+    if not endpoints.keys() <= {"s3", "gs"} or not all(endpoints.values()):
         raise click.BadParameter("must be s3=URL or gs=URL")
-    return found
+    return endpoints
 
 
 def _directory(_context: click.Context, _parameter: click.Parameter, path: Path) -> Path:

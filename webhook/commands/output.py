@@ -77,15 +77,15 @@ class Screen:
         for line in lines or [""]:
             self.line(line, style)
 
-    def table(self, rows: Iterable[tuple[str, str | None]], *, indent: int = 0) -> None:
-        """Print two columns, the second one wrapped. A row without a text is left out."""
+    def table(self, rows: Iterable[tuple[str, str | None]]) -> None:
+        """Print two columns, indented by two, the second one wrapped. A row without a text is left out."""
         rows = [row for row in rows if row[1]]
         column = min(max((len(name) for name, _ in rows), default=0), WIDEST_NAME)
         for name, text in rows:
             is_long = len(name) > column
             if is_long:
-                self.line(" " * indent + name)
-            self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
+                self.line(f"  {name}")
+            self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=2, hanging=column + 2)
 
     def limits_of_view(self, missing_rights: Sequence[str], nodes_from: str = "") -> None:
         """Print where nodes are from, if the caller may not list them, and what is left out for lack of rights."""

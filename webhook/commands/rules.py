@@ -85,7 +85,7 @@ def _print_other(screen: Screen, name: str, text: str) -> None:
 def _unknown(name: str) -> str:
     """Return that there is no such rule or reason, and the names that are like it, in whatever case."""
     known = {each.lower(): each for each in NAMES}
-    close = [known[each] for each in get_close_matches(name.lower(), known, n=MAX_MATCHES)]
+    close = [known[match] for match in get_close_matches(name.lower(), known, n=MAX_MATCHES)]
     hint = f"did you mean {' or '.join(close)}?" if close else "`gpu-admission rules` lists the rules"
     return f'unknown rule or reason "{name}"; {hint}'
 
@@ -116,7 +116,7 @@ def _print_rule(screen: Screen, rule: Rule) -> None:
         screen.paragraph(text, hanging=hanging)
     screen.heading("Options")
     rows = [(each["name"], f"{each['type']} (default {as_yaml(each['default'])})") for each in options(rule)]
-    screen.table(rows, indent=2)
+    screen.table(rows)
 
 
 def document(rule: Rule) -> dict[str, Any]:

@@ -305,19 +305,19 @@ def _read_workload_kinds(document: Document, collected: DocumentSet, problems: l
         collected.workload_kinds[document.name] = spec.workload_kinds
 
 
-def _further(found: Iterable[Problem], known: Iterable[Problem]) -> list[Problem]:
+def _further(problems: Iterable[Problem], known: Iterable[Problem]) -> list[Problem]:
     """Return the problems that are not at, above or below a value that is invalid already."""
     wrong = [each.parts for each in known]
     return [
         each
-        for each in found
+        for each in problems
         if not any(each.parts[: len(parts)] == parts[: len(each.parts)] for parts in wrong)
     ]
 
 
-def below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+def below(at: Parts, problems: Iterable[tuple[str, str]]) -> Iterator[Problem]:
     """Turn (path below `at`, message) into problems."""
-    return (Problem((*at, *path_parts(path)), message) for path, message in found)
+    return (Problem((*at, *path_parts(path)), message) for path, message in problems)
 
 
 def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:

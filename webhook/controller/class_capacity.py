@@ -74,12 +74,12 @@ class CapacityWriter:
         Nothing is written while a watch is silent, so that readers see how old the figures are.
         """
         counter = self.usage_cache.own_counter
-        if any(each.age > STALE_SECONDS for each in counter.informers.values()):
+        if any(informer.age > STALE_SECONDS for informer in counter.informers.values()):
             return
         classes = counted_classes(counter)
         path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY)
         self._write(path, classes, encode(PublishedCapacity(now, classes)), now)
-        for name in [each.name for each in self.configuration().documents if each.kind == CLASS]:
+        for name in [document.name for document in self.configuration().documents if document.kind == CLASS]:
             shown = _shown(classes.get(name, PublishedClass()))
             body = msgspec.json.encode({"status": {"capacity": {**shown, "observed": timestamp(now)}}})
             try:

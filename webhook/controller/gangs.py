@@ -36,7 +36,7 @@ log = logging.getLogger("gpu_admission.controller")
 REMEMBERED_SECONDS = 30.0
 """How long the size of a gang is remembered. If it has fewer pods than before, it is read again: its object may be smaller."""
 AGAIN_SECONDS = 2.0
-"""Seconds until a failed read is repeated."""
+"""Seconds until a failed read is repeated, and the read of an object that has no pods now: it is suspended, or scaled to zero."""
 READING_SECONDS = 2.0
 """Seconds for the reads of the gangs of one namespace in one turn. The others are read AGAIN_SECONDS later."""
 MISSING_SECONDS = 60.0
@@ -45,7 +45,7 @@ FORBIDDEN_SECONDS = 5.0
 """An API server that just started knows no roles yet. After this time the controller may not read the object at all."""
 MAX_OWNERS = 6
 """Maximum of controllers above a pod. A pod of a JobSet of a TrainJob has three."""
-SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
+SCHEDULING_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
 
 
 class KnownGang(msgspec.Struct, frozen=True):
@@ -64,25 +64,19 @@ class _Policy(View, frozen=True):
 
 
 class _Group(View, frozen=True):
-    """The spec of a PodGroup, or a part of a Workload. `policy` is that of a Workload, `min_member` that of other schedulers."""
+    """The spec of a PodGroup. `scheduling_policy` is that of Kubernetes, `min_member` that of other schedulers."""
 
-    name: str = ""
     min_member: int | None = None
     scheduling_policy: _Policy | None = None
-    policy: _Policy | None = None
 
     @property
     def size(self) -> int:
-        policy = self.scheduling_policy or self.policy
+        policy = self.scheduling_policy
         return self.min_member or (policy.gang.min_count if policy and policy.gang else 0)
 
 
-class _GroupSpec(_Group, frozen=True):
-    pod_groups: tuple[_Group, ...] = ()
-
-
 class _GroupObject(OwnedObject, frozen=True):
-    spec: _GroupSpec = _GroupSpec()
+    spec: _Group = _Group()
 
 
 _GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
@@ -107,6 +101,11 @@ class Workload(msgspec.Struct, frozen=True):
     @property
     def is_staged(self) -> bool:
         return self.workload_kind is not None and is_staged(self.workload_kind, self.data)
+
+    @property
+    def has_no_pods(self) -> bool:
+        """Whether its pods are about to be deleted. How many run together is known when it makes pods again."""
+        return bool(self.counts) and all(count.running == 0 for count in self.counts)
 
     @property
     def size(self) -> int:
@@ -170,7 +169,7 @@ class Gangs:
         """Return the gang, and for how many seconds that counts."""
         try:
             read = self._of_group if source.is_group else self._of_owner
-            return read(namespace, source), REMEMBERED_SECONDS
+            gang = read(namespace, source)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
             age = 0.0 if known is None else now - known.since
@@ -184,16 +183,14 @@ class Gangs:
             if is_final:
                 return None, REMEMBERED_SECONDS
             return _last(source, known), AGAIN_SECONDS
+        return gang, REMEMBERED_SECONDS if gang is None or gang.size else AGAIN_SECONDS
 
     def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version
         if api_version == SCHEDULING:
             api_version = f"{SCHEDULING}/{self._api.served_version(SCHEDULING, SCHEDULING_VERSIONS)}"
         group_object = _GROUP_OBJECT.decode(self._read(namespace, api_version, source.kind, source.name))
-        parts = {each.name: each for each in group_object.spec.pod_groups}
-        is_workload = source.kind == "Workload"
-        group = parts.get(source.part.partition("/")[0]) if is_workload else group_object.spec
-        size = group.size if group is not None else 0
+        size = group_object.spec.size
         waiting = self._waiting_members(namespace, group_object.metadata)
         size = size if waiting is None else min(size, waiting)
         return KnownGang(_key(source), size) if size > 1 else None
@@ -220,6 +217,8 @@ class Gangs:
             workload = self.workload(namespace, at)
             if workload.is_staged:
                 break
+            if workload.has_no_pods:
+                return KnownGang(_key(msgspec.structs.replace(at, part=source.part)), 0)
             if workload.size > 1:
                 gang = KnownGang(_key(msgspec.structs.replace(at, part=source.part)), workload.size)
             if workload.controller is None:

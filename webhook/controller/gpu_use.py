@@ -150,7 +150,7 @@ class GPUUse(Collector):
         step = self.measuring.idle_after.total_seconds() / 2
         observed = datetime.fromtimestamp(result.measured.timestamp() // step * step, UTC)
         return IdleGPUs(
-            gpus=sum((each.gpus for each in holders), NOTHING),
+            gpus=sum((holder.gpus for holder in holders), NOTHING),
             holders=holders[:HOLDERS_SHOWN],
             observed=timestamp(observed) if holders else "",
         )
@@ -166,7 +166,7 @@ class GPUUse(Collector):
             "Seconds since the use of GPUs was measured, or since this controller leads.",
         )
         for namespace, holders in result.holders.items():
-            gpus.add_metric([namespace], float(sum(each.gpus for each in holders)))
+            gpus.add_metric([namespace], float(sum(holder.gpus for holder in holders)))
         for each, number in result.pods.items():
             pods.add_metric([each.value], number)
         if self._measured_at is not None:
@@ -206,7 +206,7 @@ class GPUUse(Collector):
                 holders[owner].append((record, demand))
             else:
                 working.add(owner)
-        idle_pods = [each for pods in holders.values() for each in pods]
+        idle_pods = [pod for pods in holders.values() for pod in pods]
         self._idle = {record.uid: self._since(record, now) for record, _ in idle_pods}
         self._write_events(idle_pods, now)
         by_namespace = defaultdict[str, list[IdleHolder]](list)

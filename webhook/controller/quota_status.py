@@ -30,6 +30,7 @@ from webhook.quota.documents import (
     EXCEEDED,
     NOT_COUNTED,
     READY,
+    STALE,
     UNREADABLE,
     BudgetStatus,
     QuotaRecord,
@@ -164,7 +165,7 @@ def conditions(
     other_verdicts = {
         EXCEEDED: exceeded(ledger.used or {}, ledger.hard),
         **spent,
-        "Stale": stale_verdict(stale),
+        STALE: stale_verdict(stale),
         **budget,
     }
     verdicts = {READY: _ready(ledger, other_verdicts), **other_verdicts}

@@ -3,14 +3,18 @@
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from math import inf
 from time import monotonic, sleep
 from typing import ClassVar, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
 from webhook.cluster.events import WARNING, EventQueue, EventRecord, Regarding
-from webhook.quota.documents import LimitsRecord, LimitsStatus, encode_status
+from webhook.cluster.objects import timestamp
+from webhook.quota.documents import READY, STALE, LimitsRecord, LimitsStatus, encode_status
 
 EVERY_SECONDS = 1.0
 """Seconds from the first change to the write that shows all changes. So a status is written at most once a second."""
@@ -18,12 +22,15 @@ PACE_SECONDS = 0.02
 """Seconds between two writes. 50 writes a second, of some 4 ms each, take the API server a fifth of a core."""
 FAILED_SECONDS = 10.0
 """Pause of a status after a failed write, and of all statuses if the API server did not answer."""
+DATED_SECONDS = 150.0
+"""A status that does not change is dated again between once and twice this time: 2,000 quotas make at most 14 writes a second."""
 LOOK_SECONDS = 0.1
 CALL_SECONDS = 10.0
 
 log = logging.getLogger("gpu_admission.controller")
 
 Record = TypeVar("Record", bound=LimitsRecord)
+Status = TypeVar("Status", bound=LimitsStatus)
 
 
 class StatusWriter(Generic[Record]):
@@ -52,6 +59,7 @@ class StatusWriter(Generic[Record]):
         self._due: dict[str, float] = {}
         self._failed: set[str] = set()
         self._was_stale = False
+        self._dated_at = monotonic()
 
     def keys(self) -> Iterable[str]:
         raise NotImplementedError
@@ -68,6 +76,8 @@ class StatusWriter(Generic[Record]):
         """Write the status of an object if it differs, and return whether it did. Raises `errors.ApiError`."""
         record = self.record(key)
         status = self.shown(record) if record else None
+        if record is not None and status is not None:
+            status = dated(status, record.status, datetime.now(UTC))
         if record is None or status is None or status == record.status:
             return False
         regarding = self.reference(key, record.uid)
@@ -109,6 +119,9 @@ class StatusWriter(Generic[Record]):
         if bool(self.stale()) != self._was_stale:
             self._was_stale = not self._was_stale
             self.all_changed()
+        if monotonic() - self._dated_at >= DATED_SECONDS:
+            self._dated_at = monotonic()
+            self.all_changed()
         while self._is_ready_leader() and (key := self._take(monotonic())) is not None:
             try:
                 if self.write(key):
@@ -135,3 +148,11 @@ class StatusWriter(Generic[Record]):
             del self._due[key]
             self._failed.discard(key)
             return key
+
+
+def dated(after: Status, before: Status, now: datetime) -> Status:
+    """Return the status with the time of its count: now if it is counted and changes, or was not dated for DATED_SECONDS."""
+    kept = replace(after, counted_at=before.counted_at)
+    is_counted = after.true(READY) is not None and after.true(STALE) is None
+    is_late = before.counted_at <= timestamp(now - timedelta(seconds=DATED_SECONDS))
+    return replace(after, counted_at=timestamp(now)) if is_counted and (kept != before or is_late) else kept

@@ -21,7 +21,7 @@ from webhook.controller.quota_status import KEYS_SHOWN, Verdict, exceeded, repla
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.team_sizes import TeamSizes
-from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, UNREADABLE, LimitsStatus, decimals
+from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, STALE, UNREADABLE, LimitsStatus, decimals
 from webhook.quota.ledger_objects import KIND, is_team_object, team_name, team_object_name
 from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
@@ -88,19 +88,19 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             return None
         members = self._membership.members(record.name)
         keys = {*spec.hard, GPUS}
-        counted = [each for each in ledgers.ledgers.values() if each.used is not None]
+        counted = [ledger for ledger in ledgers.ledgers.values() if ledger.used is not None]
         amounts = {
             "used": _at(total(each.used or {} for each in counted), keys),
-            "reserved": total(_only(each.reserved, keys) for each in ledgers.ledgers.values()),
+            "reserved": total(_only(ledger.reserved, keys) for ledger in ledgers.ledgers.values()),
             "guaranteedIdle": _idle(ledgers),
             "granted": total(
-                _only(quota.hard, keys) for each in members if (quota := self._quotas.first(each))
+                _only(quota.hard, keys) for member in members if (quota := self._quotas.first(member))
             ),
         }
         used = amounts["used"] if counted or not members else None
         verdicts = {
             EXCEEDED: exceeded(amounts["used"], spec.hard, "used by all namespaces is within spec.hard"),
-            "Stale": stale_verdict(self.stale()),
+            STALE: stale_verdict(self.stale()),
             TOO_MANY: _too_many(members),
             TOO_LARGE: _too_large(self._sizes.left_out(record.name, members)),
         }

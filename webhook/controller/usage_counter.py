@@ -192,7 +192,7 @@ class UsageCounter:
 
     @property
     def _is_silent(self) -> bool:
-        return any(each.age > STALE_SECONDS for each in self.informers.values())
+        return any(informer.age > STALE_SECONDS for informer in self.informers.values())
 
     def recount(self, namespace: str) -> None:
         """Sum up the namespace from its objects, and log an error if that changes the sums."""

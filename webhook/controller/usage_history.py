@@ -66,7 +66,7 @@ class Gap(msgspec.Struct, frozen=True):
                 demands.append(life.demand)
                 for key in known.keys() & life.demand.keys():
                     known[key] += round(life.demand[key] * (ended - begun) * PER_MS)
-        waiting = (each.id for each in ledger.reservations if each.is_lift)
+        waiting = (reservation.id for reservation in ledger.reservations if reservation.is_lift)
         admitted = replace(ledger, reservations=ledger.reservations.without(waiting))
         missing = positive_difference(admitted.held, total(demands))
         unknown = {

@@ -247,7 +247,7 @@ class UsageSums:
         space = self._namespaces[namespace]
         self._count_gone(space, gone or {})
         namespace_sum = self._sum(space, unclassified_pods, ledger)
-        wanted = ((each.object_uid, each.name) for each in ledger.reservations)
+        wanted = ((reservation.object_uid, reservation.name) for reservation in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
         objects = {
             record.uid: _stored_object(record, namespace_sum.counted(record.uid)) for record in records
@@ -408,7 +408,7 @@ class UsageSums:
         return self._count_again([gone])
 
     def _count_again(self, nodes: Iterable[NamedNode]) -> frozenset[str]:
-        references = frozenset[NodeReference]().union(*(each.references for each in nodes))
+        references = frozenset[NodeReference]().union(*(node.references for node in nodes))
         pods = {
             uid: each for reference in references for uid, each in self._by_node.get(reference, {}).items()
         }

@@ -14,6 +14,7 @@ from policies.rule import Mode, Phase
 from webhook.evaluation.decision import Decision, Outcome, not_repeated
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.gate import without_line
+from webhook.evaluation.line import line_of
 
 
 def evaluate_creation(
@@ -33,7 +34,7 @@ def evaluate_creation(
     final = by.with_limit_range_defaults(policy, mutated.pod or pod)
     validated = by.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
     if counted:
-        line = by.line_of(policy, final, by_daemonset=by_daemonset)
+        line = line_of(by, policy, final, by_daemonset=by_daemonset)
         nodes = by.facts.named_nodes()
         demand = quota_request_for_pod("review", final, None, by.configuration, nodes, line=line)
         validated = by.reserve(validated, demand)

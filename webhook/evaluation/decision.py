@@ -50,9 +50,9 @@ def not_repeated(violations: Iterable[Violation], shown: Iterable[Violation]) ->
     known = {each.identity for each in shown}
     denied = {each.identity for each in shown if each.outcome is Outcome.DENIED}
     return [
-        each
-        for each in violations
-        if each.identity not in (denied if each.outcome is Outcome.DENIED else known)
+        violation
+        for violation in violations
+        if violation.identity not in (denied if violation.outcome is Outcome.DENIED else known)
     ]
 
 
@@ -98,7 +98,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             return self
         added = dict.fromkeys([*self.violations, *more])
         by_outcome = [[each for each in added if each.outcome is outcome] for outcome in Outcome]
-        limited = (each for violations in by_outcome for each in violations[:MAX_FINDINGS])
+        limited = (violation for violations in by_outcome for violation in violations[:MAX_FINDINGS])
         return replace(self, violations=tuple(limited))
 
     @property

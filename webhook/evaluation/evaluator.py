@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from time import monotonic
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
@@ -32,12 +32,10 @@ from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityText
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
-from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.line_findings import queued
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
-from policies.quota.waiting import names_kueue, never_waits, waits
+from policies.quota.waiting import waits
 from policies.registry import QUOTA_RULE, ways_of
 from policies.rule import Context, Mode, Need, Phase
 from webhook.cluster.objects import fields_of
@@ -50,7 +48,6 @@ from webhook.evaluation.decision import (
 )
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.gate import gated
 from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
 from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
@@ -58,7 +55,6 @@ from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
 from webhook.evaluation.usage_now import may_exceed, with_choices_that_fit
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
-from webhook.workloads.gang_sources import may_be_in_gang
 
 MAX_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
@@ -212,10 +208,17 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         ledger = self._ledger(decision.policy) if is_tried and not by_controller else None
         if ledger is None:
             return decision
-        quota = ReadOnlyQuota(ledger, self.configuration)
+        quota = self._tried_quota(decision.policy, ledger)
         find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
         by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
         return with_choices_that_fit(decision, by_author, partial(find, owner=owner, quota=quota))
+
+    def _tried_quota(
+        self, policy: EffectivePolicy, ledger: QuotaLedger | None, *, is_unused: bool = False
+    ) -> ReadOnlyQuota:
+        """Return the quota by which a trial decides; it lets pods wait where a review does."""
+        is_led = self._waits_now(policy)
+        return ReadOnlyQuota(ledger, self.configuration, is_unused=is_unused, has_controller=is_led)
 
     def trial(self) -> Self:
         """Return what tries choices, in at most half of the time that is left."""
@@ -272,7 +275,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         checked = evaluate(Phase.VALIDATE, pod=admitted)
         yield checked.violations
         if asks_quota:
-            quota = quota or ReadOnlyQuota(self._ledger(policy), self.configuration, is_unused=True)
+            quota = quota or self._tried_quota(policy, self._ledger(policy), is_unused=True)
             yield self._by_quota(policy, quota, admitted).violations
 
     def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
@@ -281,7 +284,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         demand = replace(
             demand, uid="", name="", controlled_by=""
         )  # of a hostile pod, no ledger can hold them
-        return replace(self, quota_of=lambda _: quota, tries_choices=False).reserve(
+        return replace(self, quota_of=lambda _: quota, queues=None, tries_choices=False).reserve(
             Decision(policy=policy), demand
         )
 
@@ -321,9 +324,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         try:
             if kind == LIMIT_RANGE:
                 limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
-                found = [*refused_amounts(limit_range, mapping)]
-                found = found or [*default_gpus.limit_range_findings(limit_range, mapping)]
-                return Decision.of_findings(policy, found, Mode.WARN)
+                findings = [*refused_amounts(limit_range, mapping)]
+                findings = findings or [*default_gpus.limit_range_findings(limit_range, mapping)]
+                return Decision.of_findings(policy, findings, Mode.WARN)
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
@@ -343,37 +346,6 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the decision of the quota on an object that no rule reads."""
         exemption, paused_until = policy.exemption_in_force(self.now), policy.paused_until_at(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
-
-    def queue(self, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:
-        """Return the decision of /mutate with our scheduling gate, if the new pod has to wait in line for quota.
-
-        The request in the decision may come from a pod that differs only in its metadata.
-        """
-        request, decision = decision.request, replace(decision, request=None)
-        if request is None or self.queues is None or not decision.allowed:
-            return decision
-        if self.line_of(decision.policy, pod, by_daemonset=by_daemonset) is Line.NEVER_WAITS:
-            return decision
-        in_gang = may_be_in_gang(pod, self.configuration.workload_kinds)
-        outcome = self.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
-        if outcome is None:
-            return decision
-        finding = queued(decision.policy.namespace, outcome, self.now)
-        return gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
-
-    def line_of(self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
-        """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
-        held = policy.in_force(QUOTA_RULE.id, self.now)
-        options: Any = held[0].options if held else None
-        may_be_kueues = options and options.trust_kueue and names_kueue(pod)
-        may_be_reserved = may_be_kueues and self.configuration.resource_mapping.pod_requests_gpus(pod)
-        by_kueue = bool(may_be_reserved) and self.facts.has_quota_reserved(policy.namespace, pod)
-        reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
-        return Line.NEVER_WAITS if reason else Line.BEHIND
-
-    def keep_gate(self, decision: Decision, pod: Pod) -> Decision:
-        """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""
-        return decision if self.lets_wait(decision.policy) is None else gated(decision, pod)
 
     def lets_wait(self, policy: EffectivePolicy) -> bool | None:
         """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""
@@ -428,7 +400,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a new pod, denied by the quota, would be admitted with the edits, now or once the quota is unused."""
         if not self.tries_choices or request.pod is None or request.before is not None:
             return True
-        quota = ReadOnlyQuota(ledger, self.configuration, is_unused=once_unused)
+        quota = self._tried_quota(policy, ledger, is_unused=once_unused)
         phases_of = partial(
             self.trial().findings_by_phase,
             Phase.VALIDATE,

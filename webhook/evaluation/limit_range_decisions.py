@@ -40,6 +40,8 @@ def naming_limit_ranges(
 ) -> Decision:
     """Return the decision, whose denials name the LimitRange that gave the pod the GPUs they are about.
 
+    A warning of the same amount goes where its denial says what the warning does.
+
     evaluate: decides on the pod without these GPUs, as on this one; None if only the quota denies, which has nothing against it.
     """
     if decision.allowed or limits is None:
@@ -48,7 +50,7 @@ def naming_limit_ranges(
     if not defaults:
         return decision
     all_of_pod = default_gpus.has_no_other_gpus(pod, defaults, mapping)
-    without = default_gpus.without_gpus(pod, defaults, limits) if all_of_pod else None
+    without = default_gpus.without_gpus(pod, defaults, limits)
     left = evaluate(without).findings(Outcome.DENIED) if evaluate and without is not None else ()
     denied = {(finding.rule, finding.reason) for finding in left}
 
@@ -61,4 +63,16 @@ def naming_limit_ranges(
         explained = default_gpus.explained(finding, defaults, all_of_pod=all_of_pod, removes=removes)
         return replace(violation, finding=explained)
 
-    return replace(decision, violations=tuple(map(named, decision.violations)))
+    violations = tuple(map(named, decision.violations))
+    said = {
+        after.finding.path
+        for before, after in zip(decision.violations, violations, strict=True)
+        if (after.finding.choices, after.finding.contact_choices)
+        != (before.finding.choices, before.finding.contact_choices)
+    }
+    once = (
+        each
+        for each in violations
+        if each.finding.reason != default_gpus.GPUS_BY_DEFAULT or each.finding.path not in said
+    )
+    return replace(decision, violations=tuple(once))

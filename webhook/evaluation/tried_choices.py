@@ -43,7 +43,7 @@ def with_tried_choices(
 
     others: what is tried for a finding about the place of the pod without a choice that helps.
     """
-    tried = [each for each in decision.violations if _is_tried(each)]
+    tried = [violation for violation in decision.violations if _is_tried(violation)]
     if not tried:
         return decision
     try:
@@ -160,7 +160,7 @@ class _Trials:
 
 def _extended_resources(pod: Pod) -> int:
     amounts = ({**place.container.limits, **place.container.requests} for place in pod.places)
-    return sum("/" in name for each in amounts for name in each)
+    return sum("/" in name for amount in amounts for name in amount)
 
 
 def _is_tried(violation: Violation) -> bool:

@@ -57,7 +57,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def violations(self) -> tuple[Violation, ...]:
-        return tuple(dict.fromkeys(chain.from_iterable(each.violations for each in self.decisions)))
+        return tuple(dict.fromkeys(chain.from_iterable(decision.violations for decision in self.decisions)))
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -128,7 +128,7 @@ def _with_admitted_pods(
 
 def _denials(pods: Iterable[EvaluatedPod]) -> Counter[tuple[str, str]]:
     denials = (each for pod in pods for each in pod.violations if each.outcome is Outcome.DENIED)
-    return Counter((each.finding.reason.name, each.finding.path) for each in denials)
+    return Counter((denial.finding.reason.name, denial.finding.path) for denial in denials)
 
 
 def evaluate_autoscaler(
@@ -200,10 +200,10 @@ def as_workload(
 
 def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
     """Yield the pods of templates, without those that are too long to be read."""
-    for each in pods:
-        place, admitted = each.place, each.decisions[0].pod
+    for pod in pods:
+        place, admitted = pod.place, pod.decisions[0].pod
         if admitted is not None:
             count, owner = place.count, place.owner
             yield WorkloadPods(
-                place.path, each.submitted, count, admitted, each.is_refused, owner, place.path_in_object
+                place.path, pod.submitted, count, admitted, pod.is_refused, owner, place.path_in_object
             )

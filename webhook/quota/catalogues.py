@@ -135,6 +135,6 @@ class PublishedCatalogues:
 def digests_of(ledger: QuotaLedger) -> frozenset[str]:
     return frozenset(
         catalogue_version.digest
-        for each in ledger.catalogue_versions
-        if (catalogue_version := CatalogueVersion.parse(each))
+        for version in ledger.catalogue_versions
+        if (catalogue_version := CatalogueVersion.parse(version))
     )

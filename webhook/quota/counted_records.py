@@ -303,7 +303,7 @@ def _ended(raw: msgspec.Raw) -> str:
         statuses = _ENDED.decode(raw).status.container_statuses
     except msgspec.MsgspecError:
         return ""
-    return max((each.state.terminated.finished_at or "" for each in statuses), default="")
+    return max((status.state.terminated.finished_at or "" for status in statuses), default="")
 
 
 class _WaitingSpec(msgspec.Struct, frozen=True):

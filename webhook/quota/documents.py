@@ -23,7 +23,7 @@ from webhook.configuration.documents import API_VERSION, QUOTA
 PLURAL = "gpuquotas"
 
 
-READY, EXCEEDED = "Ready", "Exceeded"
+READY, EXCEEDED, STALE = "Ready", "Exceeded", "Stale"
 BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
 """A condition only of quotas with a budget."""
 NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
@@ -180,7 +180,8 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """What the statuses of GPUQuota and ClusterGPUQuota share: a copy of ledgers for people, some seconds old at most.
 
     `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names. `shown` has amounts of
-    the status as decimals, by the name of the field, for the columns of `kubectl get`.
+    the status as decimals, by the name of the field, for the columns of `kubectl get`. `counted_at`: when the leader knew last
+    that the count was complete (RFC 3339, UTC); empty before the first count.
     """
 
     hard: Vector = {}
@@ -189,6 +190,7 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     shown: Mapping[str, Mapping[str, str]] = {}
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
+    counted_at: str = ""
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of a type. None if the status lacks it."""

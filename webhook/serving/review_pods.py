@@ -20,6 +20,7 @@ from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.gate import without_line
+from webhook.evaluation.line import keep_gate, line_of, queue
 from webhook.evaluation.owners import owner_of
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
 from webhook.serving.handler import Review, ReviewResult, allow, check_uid_and_name, shown_name
@@ -54,7 +55,7 @@ def review_pod(review: Review) -> ReviewResult:
             decision = without_line(decision, submitted, phase)
         if phase is Phase.MUTATE:
             by_daemonset = made_by_daemonset(pod, request)
-            decision = evaluator.queue(decision, pod, request.uid, by_daemonset=by_daemonset)
+            decision = queue(evaluator, decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
             decision = evaluator.reserve(decision, _quota_request(review, policy, pod, before, fingerprint))
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
@@ -91,7 +92,7 @@ def _quota_request(
     """Return what a new pod, or a change of the stored pod `before`, demands of the quota."""
     evaluator, cache = review.evaluator, review.evaluator.cache
     if before is None:
-        line = evaluator.line_of(policy, pod, by_daemonset=made_by_daemonset(pod, review.request))
+        line = line_of(evaluator, policy, pod, by_daemonset=made_by_daemonset(pod, review.request))
     else:
         line = Line.LIFTS if review.by_controller else Line.BEHIND
     nodes = evaluator.facts.named_nodes()
@@ -122,7 +123,7 @@ def restore_pod(review: Review) -> ReviewResult:
         documents = request.old_object, request.object
         decision = restored(evaluator, review.policy(), submitted, stored, injected, documents)
         if lost_gate:
-            decision = evaluator.keep_gate(decision, pod)
+            decision = keep_gate(evaluator, decision, pod)
     except (msgspec.ValidationError, NamespaceUnknown, DeadlineExceeded):
         return allow(review)
     response = decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)

@@ -10,7 +10,7 @@ from policies.pods.pod import Metadata, Named, OwnerReference
 from policies.quota.waiting import GATE
 
 _ATTEMPTS = re.compile(r"[.,] (?:no new claims to deallocate|preemption:)")
-"""Where the scheduler's message goes on to what it tried in vain (`FitError` and `PostFilter` of v1.36)."""
+"""Where the scheduler's message goes on to what it tried in vain (`FitError` and `PostFilter` of v1.37)."""
 
 
 class _Metadata(Metadata, frozen=True):

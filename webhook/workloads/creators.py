@@ -14,6 +14,6 @@ def has_controller(pod: Pod, kind: str, api_version_prefix: str) -> bool:
     """Whether the controller of the pod is of this kind, with an API version that begins with the prefix."""
     owners = (pod.metadata and pod.metadata.owner_references) or ()
     return any(
-        each.controller and each.kind == kind and each.api_version.startswith(api_version_prefix)
-        for each in owners
+        owner.controller and owner.kind == kind and owner.api_version.startswith(api_version_prefix)
+        for owner in owners
     )

@@ -25,7 +25,7 @@ POD_GROUPS = (
 )
 """Where a pod names its PodGroup: of Volcano, of the coscheduling plugin, of KAI. All of them have `spec.minMember`."""
 SCHEDULING = "scheduling.k8s.io"
-"""The API group of Kubernetes' own: `schedulingGroup` names a PodGroup since 1.36, `workloadRef` a part of a Workload in 1.35."""
+"""The API group of Kubernetes' own. A pod names a PodGroup in `schedulingGroup` since 1.36 (feature gate GenericWorkload)."""
 
 LINKS = {
     ("batch", "Job"): (
@@ -62,8 +62,7 @@ class GangSource(msgspec.Struct, frozen=True):
 
     @property
     def is_group(self) -> bool:
-        """Whether it is a PodGroup, or a part of a Workload."""
-        return self.kind in {"PodGroup", "Workload"}
+        return self.kind == "PodGroup"
 
 
 _shared = lru_cache(maxsize=SOURCES)(GangSource)
@@ -90,9 +89,6 @@ def gang_source(pod: Pod) -> GangSource | None:
     metadata, spec = pod.metadata or Metadata(), pod.spec
     if spec.scheduling_group and spec.scheduling_group.pod_group_name:
         return _source(SCHEDULING, "PodGroup", spec.scheduling_group.pod_group_name)
-    if (reference := spec.workload_ref) is not None:
-        part = f"{reference.pod_group}/{reference.pod_group_replica_key}"
-        return _source(SCHEDULING, "Workload", reference.name, part)
     fields = {"annotations": metadata.annotations or {}, "labels": metadata.labels or {}}
     for field, key, api_version in POD_GROUPS:
         if name := fields[field].get(key):

@@ -50,5 +50,5 @@ def _resources(runtime: Any) -> Any:
 
 
 def _items(data: Any, path: str) -> list[Any]:
-    found = value_at(data, path_parts(path))
-    return found if isinstance(found, list) else []
+    names = value_at(data, path_parts(path))
+    return names if isinstance(names, list) else []

@@ -196,6 +196,12 @@ matchPolicy: Equivalent
 timeoutSeconds: {{ if $gpu }}{{ $webhooks.timeoutSeconds }}{{ else }}2{{ end }}
 clientConfig:
   service: {namespace: {{ $root.Release.Namespace }}, name: gpu-admission, path: {{ index . 3 }}{{ if $gpu }}/{{ include "gpu-admission.whileAway" . }}{{ end }}, port: 443}
+{{ include "gpu-admission.selectors" $root }}
+{{- end }}
+
+{{/* Whose objects webhooks and policies look at. The argument is the root. */}}
+{{- define "gpu-admission.selectors" -}}
+{{- $webhooks := .Values.webhooks -}}
 namespaceSelector:
   {{- with $webhooks.namespaceSelector.matchLabels }}
   matchLabels: {{- toYaml . | nindent 4 }}
@@ -203,7 +209,7 @@ namespaceSelector:
   matchExpressions:
   - key: kubernetes.io/metadata.name
     operator: NotIn
-    values: {{ concat (list "kube-system" "kube-node-lease" $root.Release.Namespace) $webhooks.excludedNamespaces | uniq | toJson }}
+    values: {{ concat (list "kube-system" "kube-node-lease" .Release.Namespace) $webhooks.excludedNamespaces | uniq | toJson }}
   {{- with $webhooks.namespaceSelector.matchExpressions }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -137,7 +137,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         scheme = self.uri.scheme
         credentials = (
-            _key_file(each) if scheme == "gs" else _variables(scheme, each) for each in self.servers
+            _key_file(server) if scheme == "gs" else _variables(scheme, server) for server in self.servers
         )
         return next(filter(None, credentials), FetchCredentials())
 

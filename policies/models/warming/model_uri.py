@@ -115,8 +115,8 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def registered(self) -> Mapping[str, str | None]:
         """Of models: the `name`, and its `version`, `alias` or `stage`; the others are None, all for the newest version."""
-        found = _REGISTERED.fullmatch(self.shown.removeprefix("models:/"))
-        return found.groupdict() if found and self.scheme == "models" else {}
+        match = _REGISTERED.fullmatch(self.shown.removeprefix("models:/"))
+        return match.groupdict() if match and self.scheme == "models" else {}
 
     @property
     def moves(self) -> bool:

@@ -240,7 +240,7 @@ class _Batch:
             return reason, shortfalls
         self._reserved = reserved
         is_late = request.owner is not None and (passes_others or key in self.marks)
-        if is_late and not any(each.can_never_fit for each in shortfalls):
+        if is_late and not any(shortfall.can_never_fit for shortfall in shortfalls):
             self.marks = marked(self.marks, key, needed, self._now, self._space)
         return reason, shortfalls
 

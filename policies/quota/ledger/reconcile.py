@@ -194,7 +194,7 @@ def _stored_names(
 
     A creation in flight is a reservation of a new object. Names beyond STORED_NAMES_LIMIT are omitted, which is safe.
     """
-    wanted = frozenset(each.name for each in reservations if each.name)
+    wanted = frozenset(reservation.name for reservation in reservations if reservation.name)
     objects = (each for each in listing.objects.values() if each.name in wanted)
     demand_by_name, space = {}, STORED_NAMES_LIMIT
     for stored in sorted(objects, key=attrgetter("name")):

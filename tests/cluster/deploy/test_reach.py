@@ -10,7 +10,7 @@ import pytest
 from tests.builders import JSON, container, deployment
 from tests.cases import cases
 from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane, accepted
-from tests.controlplane.build import claims_api
+from tests.controlplane.plane import CLAIMS_API
 from tests.controlplane.webhook import Calls, Webhook
 from webhook.configuration.documents import Document
 
@@ -236,7 +236,7 @@ def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
 
 
 def test_claims(webhook: Webhook, plane: ControlPlane) -> None:
-    path = f"{claims_api()}/namespaces/{TEAM}/resourceclaims"
+    path = f"{CLAIMS_API}/namespaces/{TEAM}/resourceclaims"
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     claim = {"metadata": {"name": "one"}, "spec": {"devices": {"requests": [request]}}}
 

@@ -269,9 +269,12 @@ def test_it_rotates_and_sends_canaries(plane: ControlPlane, running: Installed) 
     assert "may create no" not in plane.logs(CONTROLLER)
 
 
-def test_the_api_server_finds_no_mistake_in_the_policy(plane: ControlPlane, running: Installed) -> None:
+@pytest.mark.parametrize("name", ["gpu-admission-controller", "gpu-admission-limit-ranges"])
+def test_the_api_server_finds_no_mistake_in_the_policy(
+    plane: ControlPlane, running: Installed, name: str
+) -> None:
     del running
-    path = f"{REGISTRATION}/validatingadmissionpolicies/gpu-admission-controller"
+    path = f"{REGISTRATION}/validatingadmissionpolicies/{name}"
 
     def status() -> JSON:
         return dict(plane.client().get(path)[1].get("status", {}))

@@ -4,12 +4,12 @@ from typing import Any
 
 from tests.builders import JSON, manifest
 from tests.cluster.controllers import eventually
-from tests.controlplane import claims_api
+from tests.controlplane import CLAIMS_API
 from tests.controlplane.gpuquota import Namespace
 from webhook.configuration.documents import Document
 
 PODS = "/api/v1/namespaces/{}/pods"
-CLAIMS = claims_api() + "/namespaces/{}/resourceclaims"
+CLAIMS = CLAIMS_API + "/namespaces/{}/resourceclaims"
 QUOTAS = "/apis/gpu-admission.dev/v1alpha1/namespaces/{}/gpuquotas"
 EXPIRY = 10.0
 """Seconds; all that is said of a damaged ledger meanwhile has to be read within them."""
@@ -22,7 +22,7 @@ def gpu_pod(name: str, gpus: int = 1, resource: str = "nvidia.com/gpu", **spec: 
 
 def claim(name: str, count: int, device_class: str = "gpu.nvidia.com") -> JSON:
     requests = [{"name": "gpu", "exactly": {"deviceClassName": device_class, "count": count}}]
-    version = claims_api().removeprefix("/apis/")
+    version = CLAIMS_API.removeprefix("/apis/")
     return manifest(version, "ResourceClaim", name, {"devices": {"requests": requests}})
 
 
@@ -36,6 +36,6 @@ def in_force(team: Namespace, hard: JSON, **spec: Any) -> None:
     assert eventually(lambda: team.used() is not None)
 
 
-DEVICE_CLASSES = claims_api() + "/deviceclasses"
+DEVICE_CLASSES = CLAIMS_API + "/deviceclasses"
 
 FINALIZER = "resource.kubernetes.io/delete-protection"

@@ -60,8 +60,8 @@ def cost(kind: Mapping[str, Any], weights: Weights = BUILT_IN) -> Cost:
 
 def cost_of_spec(spec: Mapping[str, Any], weights: Weights = BUILT_IN) -> Cost:
     if "devices" in spec:
-        requests = spec["devices"]["requests"]  # until 1.33 stored as v1beta1, which has no `exactly`
-        return {"gpus": Fraction(sum(request.get("exactly", request)["count"] for request in requests))}
+        requests = spec["devices"]["requests"]
+        return {"gpus": Fraction(sum(request["exactly"]["count"] for request in requests))}
     requested: Counter[str] = Counter()
     for container in spec["containers"]:
         for name, amount in container["resources"]["limits"].items():

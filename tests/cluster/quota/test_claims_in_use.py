@@ -12,7 +12,8 @@ import pytest
 from tests.builders import JSON
 from tests.cluster.controllers import counting, eventually, uses
 from tests.cluster.quota.quotas import DEVICE_CLASSES, FINALIZER, PODS, claim, in_force
-from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
+from tests.cluster.versions import since
+from tests.controlplane import CLAIMS_API, ControlPlane, create_gpu_node, minor_version
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, accepted
 from tests.controlplane.gpuquota import RBAC, Namespace
 
@@ -22,14 +23,14 @@ REFUSED = (
     "metadata.finalizers: delete the pods that use the claim; its controller then removes the finalizer; must keep "
     f"{FINALIZER} while the claim is allocated: pods may be using its devices"
 )
-VERSIONS = sorted({claims_api(), "/apis/resource.k8s.io/v1beta1", "/apis/resource.k8s.io/v1beta2"})
+VERSIONS = (CLAIMS_API, "/apis/resource.k8s.io/v1beta1", "/apis/resource.k8s.io/v1beta2")
 
 
 @pytest.fixture(scope="module")
 def devices(full_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Eight GPUs of a DRA driver on a node, and a DeviceClass of them."""
     client = full_plane.client()
-    slices, pool = f"{claims_api()}/resourceslices", {"generation": 1, "resourceSliceCount": 1, "name": NODE}
+    slices, pool = f"{CLAIMS_API}/resourceslices", {"generation": 1, "resourceSliceCount": 1, "name": NODE}
     attributes = {"example.com/taken": {"bool": True}}
     cards = [{"name": f"gpu-{index}", "attributes": attributes} for index in range(8)]
     expression = "device.driver == 'gpu.nvidia.com' && device.attributes['example.com'].taken"
@@ -60,7 +61,7 @@ def team(devices: ControlPlane) -> Iterator[Namespace]:
 
 
 def claims(team: Namespace, name: str = "", *, version: str = "") -> str:
-    return f"{version or claims_api()}/namespaces/{team.name}/resourceclaims" + (f"/{name}" if name else "")
+    return f"{version or CLAIMS_API}/namespaces/{team.name}/resourceclaims" + (f"/{name}" if name else "")
 
 
 def stored(team: Namespace, name: str) -> JSON:
@@ -202,7 +203,7 @@ def test_a_finalizer_that_is_removed_before_is_there_again_with_the_allocation(
     assert FINALIZER in stored(team, "taken")["metadata"]["finalizers"]
 
 
-@pytest.mark.skipif(minor_version() < 36, reason="DRAExtendedResource is an alpha feature before 1.36")
+@since(36, "feature gate DRAExtendedResource is off")
 def test_a_claim_of_the_scheduler_is_charged_with_its_pod_and_kept_like_any_other(
     team: Namespace, devices: ControlPlane
 ) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.cluster.quota.quotas import in_force
-from tests.controlplane import ControlPlane, claims_api
+from tests.controlplane import CLAIMS_API, ControlPlane
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
 
 
@@ -59,10 +59,9 @@ def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
 
 @pytest.mark.slow
 def test_a_quota_is_counted_where_no_claims_are_served() -> None:
-    """As on every API server before 1.34 by default."""
     with ControlPlane(claims=False) as plane:
         install_quota_kind(plane.client())
-        assert plane.client().get(claims_api())[0] == 404
+        assert plane.client().get(CLAIMS_API)[0] == 404
         with Running(plane):
             team = Namespace(plane)
             team.pod("train", 2)

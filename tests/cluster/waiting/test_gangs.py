@@ -1,7 +1,7 @@
 """Gangs leave the line whole, on a real API server: Jobs with the controllers of Kubernetes, pods of other kinds without."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -10,11 +10,9 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
-from tests.cluster.waiting.conftest import queueing
-from tests.cluster.waiting.gangs import create, job, jobset, made, member, pod_group, pytorchjob
+from tests.cluster.waiting.gangs import create, job, jobset, member, pod_group, pytorchjob
 from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
-from tests.controlplane.build import minor_version
 from tests.controlplane.client import accepted
 
 SMALLER_SECONDS = 20
@@ -132,26 +130,3 @@ def test_a_gang_that_exceeds_the_quota_steps_aside(line: Line, plane: ControlPla
     whole = "waiting for quota: it exceeds the whole quota: it needs 3 GPUs, the quota grants 2 GPUs"
     assert eventually(lambda: whole in said()), said()
     assert all(line.waits(f"gang-{number}") for number in range(3))
-
-
-@pytest.fixture(scope="module")
-def grouping() -> Iterator[ControlPlane]:
-    """Serve the PodGroups of Kubernetes, which are alpha."""
-    gates = "--feature-gates=GenericWorkload=true,GangScheduling=true"
-    served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
-    with ControlPlane(apiserver_args=(gates, served)) as plane, queueing(plane):
-        yield plane
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(minor_version() < 36, reason="a pod names a PodGroup since 1.36")
-def test_a_gang_by_a_pod_group_of_kubernetes(grouping: ControlPlane) -> None:
-    line = Line(grouping)
-    in_force(line, {"gpus": "4"})
-    policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-    names = [f"gang-{number}" for number in range(3)]
-    for name in names:
-        line.pod(name, schedulingGroup={"podGroupName": "train"})
-    assert all(map(line.waits, names)), "its PodGroup may come later"
-    create(grouping, line, made("scheduling.k8s.io/v1alpha2", "PodGroup", policy))
-    assert line.starts(*names)

@@ -184,7 +184,7 @@ POOLS = (
 def test_a_label_outside_the_keys_that_only_nodes_of_other_classes_have(spec: JSON, want: str) -> None:
     facts = NodeFacts(keys=KEYS, label_sets=frozenset({T4, UNLABELLED}), pools=POOLS, with_other_labels=OTHER)
 
-    assert facts.chosen_otherwise(view(pod(gpu_container(), **spec)), "accelerator", ["nvidia-t4"]) == want
+    assert facts.excluding_label(view(pod(gpu_container(), **spec)), "accelerator", ["nvidia-t4"]) == want
 
 
 def test_facts_are_equal_whatever_the_order_of_equal_nodes() -> None:

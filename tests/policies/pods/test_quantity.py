@@ -1,4 +1,4 @@
-"""Quantities: what apimachinery v0.36.3 accepts, what it refuses, and what a number is worth to it.
+"""Quantities: what apimachinery v0.37.2 accepts, what it refuses, and what a number is worth to it.
 
 The expectations come from running its ParseQuantity over the same texts.
 """

@@ -32,6 +32,19 @@ PILE_UP = (
 )
 
 
+denied = replace(pods(1, running=2), denied=True)
+
+
+def groups(number: int) -> Workload:
+    """Return a LeaderWorkerSet of groups of a leader with 2 GPUs and a worker with 4."""
+    place = "spec.leaderWorkerTemplate."
+    return workload(
+        pods(2, f"{place}leaderTemplate", running=number, gang=1),
+        pods(4, f"{place}workerTemplate", running=number, gang=1),
+        kind="leaderworkerset.x-k8s.io/LeaderWorkerSet",
+    )
+
+
 @cases(
     ("subject", "held", "waiting", "want"),
     some_start=(
@@ -67,6 +80,19 @@ PILE_UP = (
             "spec.template: its pods will wait in line, 3 pods before them; activeDeadlineSeconds: 60 counts meanwhile"
         ],
     ),
+    it_would_be_denied=(workload(denied), 12, 3, []),
+    one_of_a_gang_would_be_denied=(
+        workload(denied, pods(1, running=1), kind="jobset.x-k8s.io/JobSet", starts_together=True),
+        12,
+        3,
+        [],
+    ),
+    one_of_several_would_be_denied=(
+        workload(denied, pods(1, running=1)),
+        12,
+        3,
+        ["spec.template: its pods will wait in line, 3 pods before them"],
+    ),
     it_fits=(workload(pods(1, running=2), kind="batch/Job", spec={"activeDeadlineSeconds": 60}), 12, 0, []),
     a_gang=(
         workload(pods(1, running=8, gang=8), kind="kubeflow.org/PyTorchJob"),
@@ -82,6 +108,45 @@ PILE_UP = (
         0,
         0,
         [f"spec.template: 17 pods that must run together need 17 GPUs, {NEVER}; {RAISE}"],
+    ),
+    groups_of_which_one_starts=(
+        groups(3),
+        8,
+        0,
+        [
+            "needs 18 GPUs, which can never fit: the GPUQuota of ml-training grants 16 in all; 2 of 6 pods will start, and the "
+            f"others will wait in line; {RAISE}"
+        ],
+    ),
+    groups_of_which_two_could_start=(
+        groups(2),
+        8,
+        0,
+        [
+            "needs 12 GPUs; ml-training has 8 of 16 free: 2 of 4 pods will start, and the others will wait in line"
+        ],
+    ),
+    groups_of_which_none_starts=(
+        groups(2),
+        11,
+        0,
+        ["needs 12 GPUs; ml-training has 5 of 16 free: its pods will wait in line"],
+    ),
+    one_group=(
+        groups(1),
+        12,
+        0,
+        [
+            "needs 6 GPUs; ml-training has 4 of 16 free: its pods will wait in line until enough of them fit to run together"
+        ],
+    ),
+    a_gang_that_needs_only_some=(
+        workload(pods(1, running=6, gang=4), kind="batch.volcano.sh/Job"),
+        11,
+        0,
+        [
+            "spec.template: needs 6 GPUs; ml-training has 5 of 16 free: 5 of 6 pods will start, and the others will wait in line"
+        ],
     ),
     not_all_of_them_ever=(
         workload(pods(1, running=20), kind="batch/Job"),

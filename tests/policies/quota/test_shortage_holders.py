@@ -153,6 +153,7 @@ OF_TEAM = TeamState(
     guaranteed_to_others={"gpus": NOTHING},
     taken={"team": {"gpus": Fraction(8)}},
 )
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
 IN_CREATION = Reservations({}).plus(
     Reservation(str(number), {"gpus": Fraction(1)}, name=f"pods/train-{number}-abcde") for number in range(8)
 )
@@ -196,6 +197,34 @@ IN_CREATION = Reservations({}).plus(
         {},
         "wait until its own pods and others release 10 GPUs",
     ),
+    another_job_of_its_jobset=(
+        ("Job", "train-workers-1"),
+        {"Job/train-workers-0": "8"},
+        8,
+        {"label": {JOBSET: "train"}},
+        "wait until its own pods release 1 GPU",
+    ),
+    jobs_of_its_jobset_are_being_created=(
+        ("Job", "train-workers-1"),
+        {},
+        0,
+        {"reservations": IN_CREATION, "label": {JOBSET: "train"}},
+        "wait until its own pods release 1 GPU",
+    ),
+    a_job_of_a_jobset_whose_name_begins_alike=(
+        ("Job", "train-workers-1"),
+        {"Job/training-workers-0": "8"},
+        8,
+        {"label": {JOBSET: "train"}},
+        "wait until Job/training-workers-0 releases 1 GPU",
+    ),
+    leaders_of_its_leaderworkerset=(
+        ("StatefulSet", "train-0"),
+        {"StatefulSet/train": "8"},
+        8,
+        {"label": {"leaderworkerset.sigs.k8s.io/name": "train"}},
+        "",
+    ),
     pods_that_do_not_end_by_themselves=(("DaemonSet", "train"), {"DaemonSet/train": "8"}, 8, {}, ""),
     pods_that_restart=(("RayCluster", "train"), {"RayCluster/train": "8"}, 8, {}, ""),
 )
@@ -204,11 +233,15 @@ def test_who_holds_what_is_asked_decides_for_whom_to_wait(
 ) -> None:
     held = tuple(Holder(name, amount) for name, amount in holders.items())
     amounts = {"hard": {"gpus": Fraction(8)}, "used": {"gpus": Fraction(used)}, "holders": {"gpus": held}}
+    label = fields.get("label", {})
+    fields = {name: each for name, each in fields.items() if name != "label"}
     ledger = replace(COUNTED, **{**amounts, **fields})
-    restarts = "Always" if owner[0] == "RayCluster" else "Never"
+    restarts = "Always" if owner[0] in {"RayCluster", "StatefulSet"} else "Never"
     author = Pod(
         metadata=Metadata(
-            name="p", owner_references=(OwnerReference(kind=owner[0], name=owner[1], controller=True),)
+            name="p",
+            labels=label,
+            owner_references=(OwnerReference(kind=owner[0], name=owner[1], controller=True),),
         ),
         given_spec=PodSpec(restart_policy=restarts),
     )

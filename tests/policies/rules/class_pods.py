@@ -14,6 +14,7 @@ PARAMS = "gpu-admission.dev/model-params"
 ANY = GPUClassOptions()
 T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
 GATED = [{"name": "kueue.x-k8s.io/admission"}]
+UNKNOWN = "must be a GPU class or a family of classes"
 
 
 def asking(name: str | None = None, gpus: str = "1", resource: str = "nvidia.com/gpu", **tweaks: Any) -> JSON:
@@ -53,3 +54,8 @@ def reported(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> l
     is_changed = not tweaks.get("is_update") and tweaks.get("phase", Phase.VALIDATE) is Phase.VALIDATE
     final = placed(document, options, **tweaks) if is_changed else document
     return [(each.severity, each.sentence()) for each in check(view(final), options, context(**tweaks))]
+
+
+def annotated(value: str, text: str) -> str:
+    """Return the sentence of a finding about the class that the annotation names."""
+    return f'metadata.annotations[{CLASS}] = "{value}": {text}'

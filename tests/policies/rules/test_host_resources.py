@@ -158,6 +158,20 @@ IN_ALL = "a GPU's share on nvidia-a100-80gb is 12 CPUs"
         ["spec.resources.requests[cpu]: request less cpu, or more GPUs; must request at most 12 of cpu in all: "
          f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own"],
     ),
+    its_limit_where_no_container_requests_any=(
+        pod(trainer(), resources={"limits": {"cpu": "13", "memory": "1Gi"}}, nodeSelector=A100), HostResourcesOptions(),
+        ["spec.resources.limits[cpu]: request less cpu, or more GPUs; must request at most 12 of cpu in all: "
+         f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own"],
+    ),
+    else_what_the_containers_request=(
+        pod(trainer(cpu="8"), resources={"limits": {"cpu": "13", "memory": "1Gi"}}, nodeSelector=A100),
+        HostResourcesOptions(), [],
+    ),
+    which_may_be_too_much=(
+        pod(trainer(cpu="13"), resources={"limits": {"cpu": "26", "memory": "1Gi"}}, nodeSelector=A100), HostResourcesOptions(),
+        ['spec.containers[0].resources.requests[cpu] (container "main") = "13": set cpu: 12; must be at most 12: '
+         f"{IN_ALL}; 13 leave 1 GPU without CPUs of its own"],
+    ),
     a_slice=(
         pod(trainer(resource=MIG, cpu="1715m", memory="1Gi"), nodeSelector=A100), HostResourcesOptions(), [],
     ),

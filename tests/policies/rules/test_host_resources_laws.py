@@ -1,6 +1,6 @@
 """What holds of host-resources under any LimitRanges: the API server's LimitRanger accepts a pod that it would accept without us.
 
-The model of LimitRanger is its source (k8s.io/kubernetes v1.36.3, plugin/pkg/admission/limitranger/admission.go), the QoS class
+The model of LimitRanger is its source (k8s.io/kubernetes v1.37.2, plugin/pkg/admission/limitranger/admission.go), the QoS class
 that of pkg/apis/core/v1/helper/qos; tests/cluster/test_host_resources.py asks the real ones.
 """
 

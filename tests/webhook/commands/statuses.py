@@ -145,7 +145,7 @@ def status(**tweaks: Any) -> ClusterStatus:
         **{
             "at": AT,
             "version": "0.1.0",
-            "kubernetes": "v1.36.3",
+            "kubernetes": "v1.37.2",
             "configuration": "abc",
             "namespaces": (),
             "installation": INSTALLATION,
@@ -164,7 +164,7 @@ def status(**tweaks: Any) -> ClusterStatus:
 
 
 WHOLE = """\
-gpu-admission 0.1.0  Kubernetes v1.36.3  2026-11-22 08:00 UTC
+gpu-admission 0.1.0  Kubernetes v1.37.2  2026-11-22 08:00 UTC
   webhook      ok       2 of 2 replicas ready, example.com/gpu-admission:0.1.0
   controller   failed   Lease/gpu-admission-controller in gpu-admission
                         Lease/gpu-admission-controller in gpu-admission

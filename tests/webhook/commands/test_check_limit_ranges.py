@@ -169,9 +169,6 @@ spec: {hard: {gpus: 0}}
             "resources.limits; must have an equal limit: GPUs cannot be overcommitted; LimitRange gpus gives nvidia.com/gpu: 1 "
             "to each container that requests none; or ask the platform team to take nvidia.com/gpu out of LimitRange gpus "
             "[gpu-requests]",
-            'warning: spec.containers[0].resources.requests[nvidia.com/gpu] (container "main") = "1": LimitRange gpus gives '
-            "nvidia.com/gpu: 1 to each container that requests none; ask the platform team to take nvidia.com/gpu out of "
-            "LimitRange gpus [gpu-requests]",
         ],
     ),
 )  # fmt: skip

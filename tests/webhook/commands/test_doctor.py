@@ -119,7 +119,7 @@ def test_before_an_installation_one_finding_says_how_to_install(
     def answer(request: Request) -> Answer:
         if request.path.startswith("/apis/authorization.k8s.io/"):
             return Answer(b'{"status": {"allowed": true}}', 201)
-        return answering({"/version": {"gitVersion": "v1.36.0"}})(request)
+        return answering({"/version": {"gitVersion": "v1.37.2"}})(request)
 
     with ApiServer(tmp_path, answer) as server:
         result = CliRunner().invoke(main, ["doctor", "--kubeconfig", str(server.kubeconfig())])

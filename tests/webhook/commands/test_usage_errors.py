@@ -39,13 +39,13 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
         "Error: DIRECTORY must not be combined with --kubeconfig or --context",
     ),
     export_for_an_old_version=(
-        [*EXPORT, "1.32"],
+        [*EXPORT, "1.34"],
         "Error: Invalid value for '--kubernetes': "
-        "must be 1.33 or newer: the CEL of Kubernetes 1.32 lacks what the policies need.",
+        "must be 1.35 or newer: the policies are not tested with older ones.",
     ),
     export_for_no_version=(
         [*EXPORT, "new"],
-        "Error: Invalid value for '--kubernetes': \"new\" must be a version of Kubernetes such as 1.36.",
+        "Error: Invalid value for '--kubernetes': \"new\" must be a version of Kubernetes such as 1.37.",
     ),
     export_of_no_directory=(
         ["export", "--config", "/nowhere"],

@@ -29,7 +29,7 @@ def labelled(version: str) -> dict[str, Any]:
 
 
 def of_cluster(folder: Path, objects: dict[str, Any], *arguments: str) -> Result:
-    known = {"/version": {"gitVersion": "v1.36.0"}, **objects}
+    known = {"/version": {"gitVersion": "v1.37.2"}, **objects}
     with ApiServer(folder, answering(known)) as server:
         return CliRunner().invoke(main, ["version", "--kubeconfig", str(server.kubeconfig()), *arguments])
 
@@ -62,14 +62,14 @@ TENANT = {WEBHOOK: FORBIDDEN, CONTROLLER: FORBIDDEN}
 def test_what_is_installed(objects: dict[str, Any], want: str, tmp_path: Path) -> None:
     result = of_cluster(tmp_path, objects)
 
-    rows = f"client        {VERSION}, commit c0ffee\ninstallation  {want}\nKubernetes    v1.36.0\n"
+    rows = f"client        {VERSION}, commit c0ffee\ninstallation  {want}\nKubernetes    v1.37.2\n"
     assert (result.exit_code, result.stdout) == (0, rows + DIFFER * ("0.0.1" in want))
 
 
 def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
     content = {
         "client": {"version": VERSION, "commit": "c0ffee"},
-        "kubernetes": "v1.36.0",
+        "kubernetes": "v1.37.2",
         "installation": {"webhook": "0.0.1", "controller": VERSION},
         "skew": True,
     }

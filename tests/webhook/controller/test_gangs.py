@@ -15,6 +15,7 @@ from tests.webhook.controller.clock import Clock
 from webhook.configuration.loader import load_directory
 from webhook.controller import gangs as gangs_module
 from webhook.controller.gangs import (
+    AGAIN_SECONDS,
     FORBIDDEN_SECONDS,
     MISSING_SECONDS,
     READING_SECONDS,
@@ -88,14 +89,14 @@ CHAIN_OF_GROUP_2 = {
 }
 MPI_ROLES = {"Launcher": (1, CPU), "Worker": (8, GPU)}
 MPIJOB = at("kubeflow.org/v2beta1", "mpijobs", "train")
-GROUPS = {"/apis/scheduling.k8s.io": {"versions": [{"version": "v1"}, {"version": "v1alpha2"}]}}
-GROUPS_1_35 = {"/apis/scheduling.k8s.io": {"versions": [{"version": "v1"}, {"version": "v1alpha1"}]}}
-WORKLOAD = made({"podGroups": [{"name": "driver", "policy": {"basic": {}}},
-    {"name": "workers", "policy": {"gang": {"minCount": 4}}}]})  # fmt: skip
+GROUPS = {
+    "/apis/scheduling.k8s.io": {"versions": [{"version": each} for each in ("v1", "v1alpha3", "v1beta1")]}
+}
+GROUPS_1_36 = {"/apis/scheduling.k8s.io": {"versions": [{"version": "v1"}, {"version": "v1alpha2"}]}}
 
 
-def group(api_version: str = VOLCANO, kind: str = "PodGroup", part: str = "") -> GangSource:
-    return GangSource(api_version, kind, "gang", part)
+def group(api_version: str = VOLCANO) -> GangSource:
+    return GangSource(api_version, "PodGroup", "gang")
 
 
 @cases(
@@ -156,16 +157,14 @@ def group(api_version: str = VOLCANO, kind: str = "PodGroup", part: str = "") ->
         {at("scheduling.x-k8s.io/v1alpha1", "podgroups", "gang"): made({"minMember": 6})}, 6),
     kai=(group("scheduling.run.ai/v2alpha2"),
         {at("scheduling.run.ai/v2alpha2", "podgroups", "gang"): made({"minMember": 6})}, 6),
-    kubernetes=(group("scheduling.k8s.io"), {**GROUPS, at("scheduling.k8s.io/v1alpha2", "podgroups", "gang"):
+    kubernetes=(group("scheduling.k8s.io"), {**GROUPS, at("scheduling.k8s.io/v1beta1", "podgroups", "gang"):
         made({"schedulingPolicy": {"gang": {"minCount": 4}}})}, 4),
     kubernetes_without_a_gang=(group("scheduling.k8s.io"), {**GROUPS,
-        at("scheduling.k8s.io/v1alpha2", "podgroups", "gang"): made({"schedulingPolicy": {"basic": {}}})}, None),
-    kubernetes_1_35=(group("scheduling.k8s.io", "Workload", "workers/0"),
-        {**GROUPS_1_35, at("scheduling.k8s.io/v1alpha1", "workloads", "gang"): WORKLOAD}, 4),
-    kubernetes_1_35_without_a_gang=(group("scheduling.k8s.io", "Workload", "driver/"),
-        {**GROUPS_1_35, at("scheduling.k8s.io/v1alpha1", "workloads", "gang"): WORKLOAD}, None),
-    kubernetes_1_35_without_the_part=(group("scheduling.k8s.io", "Workload", "other/"),
-        {**GROUPS_1_35, at("scheduling.k8s.io/v1alpha1", "workloads", "gang"): WORKLOAD}, None),
+        at("scheduling.k8s.io/v1beta1", "podgroups", "gang"): made({"schedulingPolicy": {"basic": {}}})}, None),
+    kubernetes_1_36=(group("scheduling.k8s.io"), {**GROUPS_1_36, at("scheduling.k8s.io/v1alpha2", "podgroups", "gang"):
+        made({"schedulingPolicy": {"gang": {"minCount": 4}}})}, 4),
+    kubernetes_of_a_job=(group("scheduling.k8s.io"), {**GROUPS, at("scheduling.k8s.io/v1beta1", "podgroups", "gang"):
+        made({"schedulingPolicy": {"gang": {"minCount": 4}}}, ("batch/v1", "Job", "train")), JOB: job(3)}, 3),
     nonsense=(group(), {at(VOLCANO, "podgroups", "gang"): made({"minMember": "many"})}, None),
     owners_in_a_loop=(GangSource("apps/v1", "StatefulSet", "serve", "0"),
         {at("apps/v1", "statefulsets", "serve"): made({}, ("apps/v1", "StatefulSet", "serve"))}, None),
@@ -239,6 +238,33 @@ def test_a_jobset_that_has_fewer_jobs_is_read_again(server: ApiServer) -> None:
     assert {each.size for each in gangs.find("team", 4 * jobs).values()} == {8}
     server.answer = answering({**owned, JOBSET: jobset((1, 4, GPU))})
     assert gangs.find("team", 4 * jobs[:1]) == {jobs[0]: KnownGang("JobSet/set", 4)}
+
+
+@cases(
+    ("suspended", "resumed"),
+    a_jobset=(
+        {JOB: job(2, owner=OF_JOBSET), JOBSET: jobset((2, 2, GPU), suspend=True)},
+        {JOB: job(2, owner=OF_JOBSET), JOBSET: jobset((2, 2, GPU))},
+    ),
+    an_indexed_job=(
+        {JOB: made({**job(4)["spec"], "suspend": True})},
+        {JOB: job(4)},
+    ),
+)
+def test_what_is_suspended_is_a_gang_again_when_it_is_resumed(
+    server: ApiServer, clock: Clock, suspended: JSON, resumed: JSON
+) -> None:
+    """Its last pods are still being deleted when it was read."""
+    server.answer = answering(suspended)
+    gangs = gangs_of(server)
+    found = find(gangs, JOB_SOURCE)
+    assert found is not None
+    assert found.size == 0, "none of its pods starts meanwhile"
+    server.answer = answering(resumed)
+    clock.now += AGAIN_SECONDS
+    found = find(gangs, JOB_SOURCE)
+    assert found is not None
+    assert found.size == 4
 
 
 @cases(("code", "size"), forbidden=(403, 0), gone=(404, None), failing=(500, 0), overloaded=(429, 0))

@@ -1,6 +1,7 @@
 """What is written into the status of a GPUQuota, and how often; and what becomes an Event."""
 
 import threading
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
@@ -160,7 +161,8 @@ def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> N
     world.wait(1.0)
 
     status = world.document["status"]
-    assert {key: status[key] for key in status if key != "conditions"} == {
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(status["countedAt"])) < timedelta(minutes=1)
+    assert {key: status[key] for key in status if key not in {"conditions", "countedAt"}} == {
         "hard": {"gpus": "8"},
         "used": {"gpus": "23/7"},
         "reserved": {"gpus": "2"},

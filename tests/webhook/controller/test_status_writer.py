@@ -1,5 +1,7 @@
 """When a status is written: what changed for the object itself comes before what changed for others, and a failure delays it."""
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -7,9 +9,10 @@ import pytest
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
 from webhook.cluster import errors
+from webhook.cluster.objects import Condition
 from webhook.controller import status_writer
-from webhook.controller.status_writer import EVERY_SECONDS, FAILED_SECONDS, StatusWriter
-from webhook.quota.documents import QuotaRecord
+from webhook.controller.status_writer import DATED_SECONDS, EVERY_SECONDS, FAILED_SECONDS, StatusWriter, dated
+from webhook.quota.documents import QuotaRecord, QuotaStatus
 
 
 class Writer(StatusWriter[QuotaRecord]):
@@ -22,6 +25,9 @@ class Writer(StatusWriter[QuotaRecord]):
         super().__init__(nothing, stale=str, is_ready_leader=lambda: True, events=nothing)
         self.written: list[str] = []
         self.failures: list[errors.ApiError] = []
+
+    def keys(self) -> Iterable[str]:
+        return ["a", "b"]
 
     def write(self, key: str) -> bool:
         if self.failures:
@@ -83,3 +89,40 @@ def test_a_change_does_not_shorten_the_pause_after_a_failure(
     clock.now += EVERY_SECONDS
     writer.sync()
     assert writer.written == ["a", "a"], "the pause is over"
+
+
+def test_all_statuses_are_looked_at_again_when_they_are_to_be_dated(clock: Clock) -> None:
+    writer = Writer()
+
+    clock.now += DATED_SECONDS
+    writer.sync()
+    clock.now += EVERY_SECONDS
+    writer.sync()
+    clock.now += EVERY_SECONDS
+    writer.sync()
+
+    assert writer.written == ["a", "b"]
+
+
+def status(counted_at: str = "", *, ready: str = "True", stale: str = "False", **fields: Any) -> QuotaStatus:
+    conditions = (Condition("Ready", ready, "", "", ""), Condition("Stale", stale, "", "", ""))
+    return QuotaStatus(conditions=conditions, counted_at=counted_at, **fields)
+
+
+NOON, LATER = "2026-11-21T12:00:00Z", "2026-11-21T12:02:29Z"
+AT_LAST = "2026-11-21T12:02:30Z"
+
+
+@cases(
+    ("before", "after", "now", "want"),
+    the_first_count=(QuotaStatus(), status(), NOON, NOON),
+    nothing_changed=(status(NOON), status(), LATER, NOON),
+    nothing_changed_for_long=(status(NOON), status(), AT_LAST, AT_LAST),
+    something_changed=(status(NOON), status(observed_generation=2), LATER, LATER),
+    changes_do_not_arrive=(status(NOON), status(stale="True"), AT_LAST, NOON),
+    not_counted=(QuotaStatus(), status(ready="False"), NOON, ""),
+)
+def test_a_status_has_the_time_of_its_count(
+    before: QuotaStatus, after: QuotaStatus, now: str, want: str
+) -> None:
+    assert dated(after, before, datetime.fromisoformat(now).astimezone(UTC)).counted_at == want

@@ -28,6 +28,7 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.gate import without_line
+from webhook.evaluation.line import queue
 from webhook.evaluation.tried_choices import PhasesOf
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -256,5 +257,5 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
         fingerprint = cache.fingerprints.of(submitted)
         decision = by.evaluate(Phase.MUTATE, by.policy("team"), submitted, fingerprint=fingerprint)
         asked.clear()
-        by.queue(decision, submitted, "uid", by_daemonset=by_daemonset)
+        queue(by, decision, submitted, "uid", by_daemonset=by_daemonset)
     assert asked == want

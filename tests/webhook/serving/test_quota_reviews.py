@@ -286,6 +286,27 @@ def test_a_dry_run_says_what_the_creation_then_meets(is_led: bool, want: tuple[b
     assert [(each.allowed, said(each).partition(" (until ")[0]) for each in (tried, created)] == [want, want]
 
 
+@cases("dry_run", of_a_dry_run=True, of_a_creation=False)
+@cases(
+    ("is_led", "want"),
+    a_controller_leads=(True, "set 1 or request 2 GPUs"),
+    none_has_renewed_its_lease=(False, "set args[1]: 1"),
+)
+def test_a_choice_that_would_wait_in_line_is_offered_only_while_a_controller_leads(
+    is_led: bool, want: str, dry_run: bool
+) -> None:
+    served = Served(is_led=is_led, onExceeded="Queue")
+    served.validate(gpu_pod("one", 1))
+    main = gpu_container("1", image="vllm/vllm-openai:latest", args=["--tensor-parallel-size", "2"])
+
+    response = served.validate({**pod(main), "metadata": {"name": "two", "uid": uid("two")}}, dryRun=dry_run)
+
+    assert said(response) == (
+        'pod team/two: spec.containers[0].args[0] (container "main") = "--tensor-parallel-size 2": '
+        f"{want}; should be at most 1, the GPUs of the container [parallelism]"
+    )
+
+
 def test_a_stored_pod_keeps_its_place_where_nobody_waits_any_more() -> None:
     stored = gpu_pod("one", schedulingGates=[OUR_GATE])
     changed = {**stored, "metadata": {**stored["metadata"], "labels": {"team": "vision"}}}

@@ -39,10 +39,6 @@ def controller(api_version: str, kind: str, part: str = "") -> GangSource:
 @cases(
     ("found", "want"),
     kubernetes=(made({}, schedulingGroup={"podGroupName": "gang"}), group("scheduling.k8s.io")),
-    kubernetes_1_35=(
-        made({}, workloadRef={"name": "gang", "podGroup": "workers", "podGroupReplicaKey": "3"}),
-        GangSource("scheduling.k8s.io", "Workload", "gang", "workers/3"),
-    ),
     volcano=(made({"annotations": {"scheduling.k8s.io/group-name": "gang"}}), group(VOLCANO)),
     volcano_before=(made({"annotations": {"scheduling.volcano.sh/group-name": "gang"}}), group(VOLCANO)),
     coscheduling=(made({"labels": {"scheduling.x-k8s.io/pod-group": "gang"}}), group(COSCHEDULING)),

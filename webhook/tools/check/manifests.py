@@ -144,9 +144,9 @@ def read_manifests(
     The default namespace is `namespace`. `kinds` says where their pods are; the built-in table if it is None.
     Specs of CustomResourceDefinitions are left out unless `is_whole`: no rule reads them. `texts` replaces files of these names.
     """
-    found = Manifests()
+    read = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
-    for file, content, is_stream in texts_of(sources, recursive, ignore, found, stdin):
+    for file, content, is_stream in texts_of(sources, recursive, ignore, read, stdin):
         text = (texts or {}).get(file, content)
         documents = load_documents(text, str if is_whole else _without_schema)
         for index, document in enumerate(documents):
@@ -160,17 +160,17 @@ def read_manifests(
                         document=document,
                         namespace=namespace or "default",
                     )
-                    _Reader(blank, found, kinds).read()
+                    _Reader(blank, read, kinds).read()
                 else:
-                    found.other_documents += 1
+                    read.other_documents += 1
             elif not is_template(content):
-                found.problems.append(LocatedProblem.of_yaml(file, document))
-            elif not any(each.file == file for each in found.to_render):
+                read.problems.append(LocatedProblem.of_yaml(file, document))
+            elif not any(each.file == file for each in read.to_render):
                 # Once a file, at its first document that YAML cannot read.
-                found.to_render.append(ToRender(Renderer.TEMPLATE, file, document.line))
-    if not (found.manifests or found.problems or found.to_render or found.other_documents or found.ignored):
-        found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
-    return found
+                read.to_render.append(ToRender(Renderer.TEMPLATE, file, document.line))
+    if not (read.manifests or read.problems or read.to_render or read.other_documents or read.ignored):
+        read.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
+    return read
 
 
 def whole_definition(manifest: Manifest) -> Any:

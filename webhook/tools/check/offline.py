@@ -253,7 +253,7 @@ class Run:
             decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
-        found = (each for decision in decisions for each in _as_known(decision, quota).violations)
+        found = (violation for decision in decisions for violation in _as_known(decision, quota).violations)
         is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_context.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
@@ -361,8 +361,8 @@ class Run:
                     )
                 ]
             if not is_reviewed(pod, self._configuration.resource_mapping):
-                decisions = [unreviewed(each, pod) for each in decisions]
-            located = (_as_known(each.located(place.path_in_object), quota) for each in decisions)
+                decisions = [unreviewed(decision, pod) for decision in decisions]
+            located = (_as_known(decision.located(place.path_in_object), quota) for decision in decisions)
             yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 
@@ -422,9 +422,9 @@ def _as_known(decision: Decision, quota: run_context.RunQuota | None) -> Decisio
     if quota is not None and quota.stored.used is not None:
         return decision
     known = (
-        Violation(each.finding, Outcome.WARNED)
-        if each.finding.rule == QUOTA_RULE.id and each.outcome is Outcome.DENIED
-        else each
-        for each in decision.violations
+        Violation(violation.finding, Outcome.WARNED)
+        if violation.finding.rule == QUOTA_RULE.id and violation.outcome is Outcome.DENIED
+        else violation
+        for violation in decision.violations
     )
     return replace(decision, violations=tuple(known))

@@ -94,11 +94,11 @@ def run_teams(
 
     @cache
     def team_of(namespace: str) -> RunTeam | None:
-        teams, found = all_teams()
+        teams, run_teams = all_teams()
         team = teams.of_name(namespace)
         if team is None and teams.has_selectors:
             with suppress(NamespaceUnknown):
                 team = teams.of(namespace, dict(labels_of(namespace)))
-        return found.get(team.name) if team else None
+        return run_teams.get(team.name) if team else None
 
     return team_of

@@ -112,7 +112,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
     rejected: set[Finding] = set()
 
     def wanted() -> list[Violation]:
-        visible = (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
+        visible = (finding for finding in evaluation.findings() if finding.outcome is not Outcome.AUDITED)
         left = (each for each in visible if _proposed(each.finding) and each.finding not in rejected)
         return list(islice(left, MAX_FIXES))
 

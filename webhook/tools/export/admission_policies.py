@@ -32,11 +32,11 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to export.
 
     now: the time at which pauses and exemptions are evaluated. selector: the namespaceSelector of the exported policies.
-    mutations: the version of MutatingAdmissionPolicy that the API server has; None where it has none.
+    mutations: the version of MutatingAdmissionPolicy that the API server has.
     """
 
     now: datetime
-    mutations: str | None = "v1"
+    mutations: str = "v1"
     selector: Object = {}
 
 
@@ -111,13 +111,10 @@ def _exported(
     where = governed.scope + not_exempted
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.selector)
     for fragment in _fragments(configuration, governed, bound):
-        if fragment.findings or (options.mutations and mode is Mode.ENFORCE):
+        if fragment.findings or mode is Mode.ENFORCE:
             denies = mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
             action = "Audit" if mode is Mode.AUDIT else "Deny" if denies else "Warn"
-            yield objects.policy_and_binding(fragment, rule, action, options.mutations or "")
-        elif options.mutations is None:
-            why = "needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on"
-            yield Unsupported(rule_id, "what it adds", why)
+            yield objects.policy_and_binding(fragment, rule, action, options.mutations)
         else:
             why = f"mode {mode.value}: a policy of the API server can add, but not report what it would have added"
             yield Unsupported(rule_id, "what it adds", why, policy.name)

@@ -1,4 +1,4 @@
-"""CEL that several exported rules share, as the API server of Kubernetes 1.33 and later reads it.
+"""CEL that several exported rules share, as the API server of Kubernetes 1.35 and later reads it.
 
 Safe under failurePolicy Fail, because no expression can err: `object` is read as `dyn`, every optional field through `.?` or
 `[?…]`, and `quantity()` gets only what the API server's decoder has read before, or digits.

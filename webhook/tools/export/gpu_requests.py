@@ -77,7 +77,7 @@ def _limit(limits: ResourceLimits, gpu_classes: GPUClasses) -> str:
     by_class = {each.resource for each in gpu_classes if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
-        having = [each for each in gpu_classes if each.resource == resource]
+        having = [gpu_class for gpu_class in gpu_classes if gpu_class.resource == resource]
         maxima = [limit_of(limits, requested, [each]) for each in having]
         maxima.append(limit_of(limits, requested, []))  # of a pod without a class
         stated = [maximum for maximum in maxima if maximum is not None]

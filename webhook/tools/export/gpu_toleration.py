@@ -22,7 +22,7 @@ from webhook.tools.export.objects import Fragment
 def fragment(
     resource_mapping: ResourceMapping, options: GPUTolerationOptions, gpu_classes: GPUClasses
 ) -> Fragment:
-    of_classes = {each.name: each.tolerations for each in gpu_classes if each.tolerations}
+    of_classes = {gpu_class.name: gpu_class.tolerations for gpu_class in gpu_classes if gpu_class.tolerations}
     taint = _literal(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)")
     return Fragment(
         part="gpu-toleration",
@@ -168,7 +168,7 @@ def _pinning(gpu_classes: GPUClasses) -> tuple[Named, ...]:
         ("pins", "variables.selectors.size() > 0 || variables.affinityPins"),
         (
             "pinned",
-            f"{cel.texts(each.name for each in gpu_classes)}.filter(c,\n"
+            f"{cel.texts(gpu_class.name for gpu_class in gpu_classes)}.filter(c,\n"
             "  variables.selectors.all(classes, c in classes) &&\n"
             "  (!variables.affinityPins || variables.terms.exists(t,\n"
             "    t.all(e, e.values.exists(value, c in variables.labels[e.key][value])))))",
@@ -180,9 +180,9 @@ def _label_classes(gpu_classes: GPUClasses) -> str:
     """Return the node labels of all classes as a map literal. Where values are class names, families are values, too."""
     lines = []
     for key in sorted(gpu_classes.label_keys):
-        labels = (label for each in gpu_classes for label in each.node_labels if label.key == key)
+        labels = (label for gpu_class in gpu_classes for label in gpu_class.node_labels if label.key == key)
         values = {value for label in labels for value in label.values}
-        values |= {each.family for each in gpu_classes}
+        values |= {gpu_class.family for gpu_class in gpu_classes}
         by_value = {value: classes_of_label(key, value, gpu_classes) for value in values}
         entries = ",\n    ".join(
             f"{cel.text(value)}: {cel.texts(sorted(classes))}"

@@ -55,8 +55,8 @@ def current_version(uri: ModelURI, endpoint: str | None) -> str:
     if alias:
         return _call(endpoint, "registered-models/alias", name=name, alias=alias).model_version.version
     stages = {"stages": stage.capitalize()} if stage else {}
-    found = _call(endpoint, "registered-models/get-latest-versions", name=name, **stages).model_versions
-    newest = max((int(each.version) for each in found), default=None)
+    versions = _call(endpoint, "registered-models/get-latest-versions", name=name, **stages).model_versions
+    newest = max((int(each.version) for each in versions), default=None)
     if newest is None:
         raise PermanentError("has no version in this stage" if stage else "has no version")
     return str(newest)
@@ -76,12 +76,12 @@ def model_files(uri: ModelURI, endpoints: Mapping[str, str], claim_mount: Path) 
     host = re.escape(urlsplit(own).netloc)
     if served := re.fullmatch(rf"(?:mlflow-artifacts:(?://{host})?|{re.escape(own)})/(?!/)(.*)", place):
         return list(_served_files(own, served[1].strip("/")))
-    found = parse_model_uri(place)
-    if isinstance(found, BadAnnotation) or found.scheme not in _READABLE:
+    stored_at = parse_model_uri(place)
+    if isinstance(stored_at, BadAnnotation) or stored_at.scheme not in _READABLE:
         readable = ", ".join(_READABLE)
         raise PermanentError(f"is in {shown(place)}, but only {readable} and its own server can be read")
     os.environ.pop("MODEL_HTTP_AUTHORIZATION", None)
-    return list_files(found, endpoints, claim_mount)
+    return list_files(stored_at, endpoints, claim_mount)
 
 
 def _served_files(root: str, path: str) -> Iterator[RemoteFile]:
@@ -90,13 +90,13 @@ def _served_files(root: str, path: str) -> Iterator[RemoteFile]:
     while folders:
         folder = folders.pop()
         listing = f"{root}?{urlencode({'path': f'{path}/{folder}'.strip('/')})}"
-        for each in _read(listing, authorization).files:
-            inside = safe(f"{folder}/{each.path}".strip("/"))
-            if each.is_dir:
+        for file in _read(listing, authorization).files:
+            inside = safe(f"{folder}/{file.path}".strip("/"))
+            if file.is_dir:
                 folders.append(inside)
                 continue
             url = f"{root}/{quote(f'{path}/{inside}'.strip('/'))}"
-            yield RemoteFile(inside, each.file_size, url, partial(pull_url, url, authorization, ""))
+            yield RemoteFile(inside, file.file_size, url, partial(pull_url, url, authorization, ""))
 
 
 def _call(endpoint: str | None, call: str, **parameters: str) -> _Answer:

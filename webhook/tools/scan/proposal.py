@@ -213,7 +213,7 @@ def write(proposal: Proposal, directory: Path) -> None:
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:
     """Return the taints that neither the rule by itself nor a class of the node tolerates, with the nodes that have them."""
-    cards = [resource_taint(each) for each in configuration.resource_mapping.whole_cards]
+    cards = [resource_taint(card) for card in configuration.resource_mapping.whole_cards]
     untolerated: dict[Toleration, list[str]] = {}
     for node in nodes:
         classes = configuration.classes.named(node.classes)

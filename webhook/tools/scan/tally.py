@@ -163,7 +163,7 @@ def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
 
 
 def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
-    violations = {(each.finding.rule, _EFFECT_OF[each.outcome]) for each in evaluation.findings()}
+    violations = {(finding.finding.rule, _EFFECT_OF[finding.outcome]) for finding in evaluation.findings()}
     return violations | {(change.rule, Effect.CHANGED) for pod in evaluation.pods for change in pod.changes}
 
 

@@ -27,7 +27,7 @@ DENIED = "denied"
 FROM_LOGS = "audit logs"
 FROM_EVENTS = "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
 _OURS, DENIED_MARK = "gpu-admission.dev", " denied the request: "
-"""How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.36):
+"""How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.37):
 `admission webhook "NAME" denied the request: MESSAGE`."""
 _BY_WORDS = {
     " can never fit: ": QUOTA_CAN_NEVER_FIT,
@@ -207,7 +207,7 @@ def pods_in_logs(
             denied.append(_denied_owner(line, at))
         if line.operation == "CREATE":
             moments.append(at)
-            refused.append({each.rule for each in line.findings if each.would_deny})
+            refused.append({finding.rule for finding in line.findings if finding.would_deny})
     by_rule = Counter(rule for rules in refused for rule in sorted(rules))
     audited = None
     if moments:

@@ -98,7 +98,7 @@ def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
             )
             for key, granted in sorted(_hours(budget.granted).items(), key=lambda each: key_order(each[0]))
         ),
-        message=next((each.message for each in conditions if each), ""),
+        message=next((condition.message for condition in conditions if condition), ""),
     )
 
 

@@ -91,12 +91,12 @@ def read_status(
     denials: ByNamespace[DeniedOwner] = {"": logged and logged.denied}
     if logged is None:
         denials = reader.by_namespace("events", shown, lambda each: denials_in_events(api, each, now))
-    records = [record for found in quotas for record in found or ()]
+    records = [record for of_namespace in quotas for record in of_namespace or ()]
     names = names or Names()
     if installation is None:
         installation = read_installation(InstalledCluster(api, names, config=config, now=now))
     summaries, until = read_summaries(reader, configuration, shown, records, index, names, now, denials)
-    alone = [each for each, found in zip(shown, quotas, strict=False) if found == []]
+    alone = [each for each, of_namespace in zip(shown, quotas, strict=False) if of_namespace == []]
     teams = _teams(reader, alone) if shown else read_teams(reader)
     capacities = None if nodes is None else capacity_by_class(nodes)
     return ClusterStatus(
@@ -160,10 +160,10 @@ def _read_quotas(
             if everywhere is not None:
                 return (), [everywhere]
             namespaces = (home,) if home else ()
-        found = [reader.attempt_list(QUOTA_KIND, each, partial(listed, each)) for each in namespaces]
+        of_namespaces = [reader.attempt_list(QUOTA_KIND, each, partial(listed, each)) for each in namespaces]
     except errors.NotFound:  # their kind is not installed; doctor says so
         return namespaces, []
-    return namespaces, found or [None]
+    return namespaces, of_namespaces or [None]
 
 
 ByNamespace = dict[str, tuple[T, ...] | None]
@@ -199,18 +199,18 @@ def read_summaries(
 
 
 def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity] | None) -> ClusterTotals:
-    totals, found = quota_totals(quotas), (capacities or {}).values()
-    free = [each.free for each in found]
+    totals, classes = quota_totals(quotas), (capacities or {}).values()
+    free = [each.free for each in classes]
     return msgspec.structs.replace(
         totals,
-        nodes=None if capacities is None else sum((each.gpus for each in found), NOTHING),
+        nodes=None if capacities is None else sum((each.gpus for each in classes), NOTHING),
         free=None if capacities is None or None in free else sum((each or NOTHING for each in free), NOTHING),
     )
 
 
 def _recent(denials: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
     """Return all denials, the most recent first; None if the caller may not read any."""
-    known = [each for each in denials.values() if each is not None]
+    known = [denial for denial in denials.values() if denial is not None]
     return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
 
 

@@ -59,7 +59,7 @@ from webhook.tools.why.explanation import (
     NodeFit,
     PodState,
     QuotaFit,
-    RuleSentence,
+    rule_sentences,
     ways_of,
 )
 from webhook.tools.why.family import read_author, read_family, scaled_by, wanted_pods
@@ -67,12 +67,12 @@ from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
 from webhook.tools.why.now import After, Try, helps, nearest, now
 from webhook.tools.why.quota_fit import idle_owner, quota_fit
-from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, Situation, answer_of, observed_events
+from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
+from webhook.tools.why.situation import Situation
 from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
 
 MAX_PODS = 20
-UNREADABLE = "unreadable"
 OUTLOOKS = frozenset({QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT})
 
 
@@ -280,14 +280,14 @@ class _Case:
         if self.nodes is not None and requested and not is_on_unknown_node:
             fits = self._fits(pod)
         if evaluation is not None:
-            denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
+            denied = (finding for finding in evaluation.findings() if finding.outcome is Outcome.DENIED)
             rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
-            found = sorted(
+            candidates = sorted(
                 (each for each in warned if each.reason in FINDS_NO_NODE),
                 key=lambda each: not each.reason.uncovers,
             )
-            no_node = tuple(now(each, tried) for each in found)
+            no_node = tuple(now(each, tried) for each in candidates)
             fits = nearest(fits, tried) if fits and tried else fits
         is_held = is_stored and not waits(pod)
         quota, status = None, None
@@ -328,7 +328,7 @@ class _Case:
             summary=summary,
             reasons=reasons,
             policy=self.policy.name if self.policy else "",
-            verdicts=tuple(_sentences(evaluation)),
+            verdicts=tuple(rule_sentences(evaluation)),
             requested=requested,
             classes=classes,
             quota=quota,
@@ -424,7 +424,7 @@ class _Case:
         self, nodes: Sequence[GPUNode], classes: Sequence[str], tried: Try | None
     ) -> dict[str, Edits]:
         """Return the other classes with nodes that take the pod, with the edits that name them."""
-        of, found = self._only_pod, {}
+        of, edits_of = self._only_pod, {}
         for kind in (kind for kind in self._usable_kinds(nodes) if kind not in classes):
             pins = without_pins(of.submitted, self.configuration.classes) if of else ()
             path_of = of.place.path_in_object if of else str
@@ -432,8 +432,8 @@ class _Case:
                 Edit(path_of(each.path), each.value) for each in (*pins, Edit(ANNOTATION_PATH, kind))
             )
             if tried is None or helps(edits, tried):
-                found[kind] = edits
-        return found
+                edits_of[kind] = edits
+        return edits_of
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have schedulable nodes."""
@@ -442,11 +442,3 @@ class _Case:
             known_class = self.configuration.classes.get(kind)
             if known_class is not None and class_matches(known_class, allowed):
                 yield kind
-
-
-def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
-    if evaluation is not None and evaluation.unreadable:
-        yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
-    for violation in evaluation.findings() if evaluation else ():
-        outcome, finding = violation.outcome.value, violation.finding
-        yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)

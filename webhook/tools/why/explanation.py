@@ -1,6 +1,6 @@
 """The answer of `why`, as frozen structs; `plain` of `webhook.tools.status.report` makes them what `-o json` prints."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
@@ -13,6 +13,7 @@ from policies.finding import Change, ContactEdit, Edit, Edits, Finding, Wait
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
+from webhook.tools.stored_objects import Evaluation
 from webhook.tools.stored_pod import StoredPod
 
 
@@ -83,7 +84,7 @@ def ways_of(finding: Finding) -> tuple[Way, ...]:
     """Return what a finding says to do, of which one is enough."""
     beside = finding.awaits if finding.awaits and finding.awaits.beside_choice else None
     alone = finding.awaits if not beside else None
-    edits = (Way(edits=each, quota=beside) for each in finding.choices)
+    edits = (Way(edits=choice, quota=beside) for choice in finding.choices)
     return (*edits, *([Way(quota=alone)] if alone else ()), *map(way_of, finding.contact_choices))
 
 
@@ -251,3 +252,11 @@ class Explanation(JsonStruct, frozen=True):
     def says(self, text: str) -> bool:
         """Whether a reason has this text of another program, so that it need not be shown again."""
         return any(text in reason.message for reason in self.reasons)
+
+
+def rule_sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
+    if evaluation is not None and evaluation.unreadable:
+        yield RuleSentence(outcome="unreadable", sentence=evaluation.unreadable)
+    for violation in evaluation.findings() if evaluation else ():
+        outcome, finding = violation.outcome.value, violation.finding
+        yield RuleSentence(outcome=outcome, sentence=finding.sentence(), reason=finding.reason.name)

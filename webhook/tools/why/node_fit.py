@@ -160,8 +160,8 @@ def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:
         if not instead or any(place.amount_paths(instead) for place in pod.places):
             return ()
         return (*map(Edit, paths), Edit(f"{places[0].path}.resources.limits[{instead}]", 1)) if places else ()
-    each = int(instead // max(len(places), 1))
-    return tuple(Edit(path, each) for path in paths) if each else ()
+    share = int(instead // max(len(places), 1))
+    return tuple(Edit(path, share) for path in paths) if share else ()
 
 
 def _is_known(key: str, node: GPUNode) -> bool:
@@ -171,11 +171,11 @@ def _is_known(key: str, node: GPUNode) -> bool:
 def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
     """Whether a node matches the term, as far as its labels are known (component-helpers `scheduling/corev1/nodeaffinity`)."""
     labels = (
-        (frozenset((node.labels[each.key],)) if each.key in node.labels else ABSENT, each)
-        for each in term.match_expressions or ()
-        if _is_known(each.key, node)
+        (frozenset((node.labels[expression.key],)) if expression.key in node.labels else ABSENT, expression)
+        for expression in term.match_expressions or ()
+        if _is_known(expression.key, node)
     )
-    by_name = (each for each in term.match_fields or () if each.key == NODE_NAME and node.name)
+    by_name = (field for field in term.match_fields or () if field.key == NODE_NAME and node.name)
     fields = ((frozenset((node.name,)), each) for each in by_name)
     return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)

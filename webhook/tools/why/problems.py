@@ -25,7 +25,7 @@ from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_e
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.stored_pod import StoredPod, decode_stored
-from webhook.tools.why import reasons
+from webhook.tools.why import reasons, situation
 from webhook.tools.why.explanation import Answer
 
 _WORST_FIRST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
@@ -83,7 +83,7 @@ _OWNER = msgspec.json.Decoder(_Owner)
 
 
 def _failure_of(owner: _Owner) -> dict[str, Any] | None:
-    return true_condition(owner.status or {}, reasons.REPLICA_FAILURE)
+    return true_condition(owner.status or {}, situation.REPLICA_FAILURE)
 
 
 def _lacks_replicas(owner: _Owner) -> bool:
@@ -135,7 +135,7 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     return Problems(
         namespace=namespace,
         at=now,
-        since=min((each.first for each in problems if each.answer is Answer.REFUSED), default=None),
+        since=min((problem.first for problem in problems if problem.answer is Answer.REFUSED), default=None),
         problems=tuple(sorted(problems, key=lambda each: each.order)),
         omitted=tuple(reader.omitted),
     )

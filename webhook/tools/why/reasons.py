@@ -2,22 +2,18 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, ContactEdit, Edits, Finding
+from policies.finding import PLATFORM_TEAM, ContactEdit
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
-from policies.placement.class_advice import ClassAdvice
 from policies.placement.class_choice import UNKNOWN_CLASS
-from policies.pods.conditions import has_ended, true_condition
+from policies.pods.conditions import true_condition
 from policies.quota.ledger.team import team_title
-from policies.registry import QUOTA_RULE
 from policies.rules.gpu_class import CLASS_CONTRADICTION
 from policies.times import utc
 from webhook.tools.status.denials import ClusterEvent
@@ -33,29 +29,26 @@ from webhook.tools.why.explanation import (
     cause_of,
     way_of,
 )
+from webhook.tools.why.situation import Situation, as_map, last_seen
 
 MAX_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
-"""The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.36)."""
+"""The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.37)."""
 _COMBINED = "(combined from similar events): "
 """How client-go begins an Event that stands for several (`tools/record/events_cache.go`, v0.36)."""
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
 DEFAULT_SCHEDULER = "default-scheduler"
-REPLICA_FAILURE = "ReplicaFailure"
-"""The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
 _FAILED = "Failed"
 _INSUFFICIENT = re.compile(r"Insufficient (cpu|memory|ephemeral-storage)\b")
 FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE, UNKNOWN_RESOURCE_NAME})
 """Reasons of warnings that a pod will find no node."""
-_MINIMUM = re.compile(r"\.min\w+ is 0$")
-"""Why an object makes no pods until its autoscaler makes some."""
 _WAITING_REMEDIES = {
     "CrashLoopBackOff": "see why the container exits: kubectl logs --previous -n {} {}",
     "ErrImagePull": "correct the image or imagePullSecrets",
     "ImagePullBackOff": "correct the image or imagePullSecrets",
     "InvalidImageName": "correct the image",
 }
-"""By the reason for which the kubelet does not run a container (`pkg/kubelet/images` and `container`, v1.36)."""
+"""By the reason for which the kubelet does not run a container (`pkg/kubelet/images` and `container`, v1.37)."""
 
 NO_REASON = Cause(
     source=Source.CONTROLLER,
@@ -68,113 +61,6 @@ UNKNOWN_RULES = Cause(
     remedy=f"ask {PLATFORM_TEAM} for the rights that are named below",
     ways=(Way(contact_edits=(ContactEdit("ClusterRole"),)),),
 )
-
-
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an object and its pods.
-
-    data: the object. wanted: how many pods the object makes, None if it does not say. events: warnings about the object, the
-      owners of its pods, and its pods.
-    rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
-    quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
-    no_node: warnings of the rules that a pod would find no node.
-    sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant cannot see its team's quota.
-    line: of the first of its pods that wait in line for quota, its name and why it waits.
-    zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
-    classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
-      if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
-      pod, with the edits that name them.
-    adds_nodes: what can add a node for the pod, in words; "" if nothing is known to. new_nodes: for which nodes to ask.
-    """
-
-    data: Any
-    now: datetime
-    pods: Sequence[StoredPod]
-    events: Sequence[ClusterEvent]
-    wanted: int | None
-    rule_denials: Sequence[Finding] | None = ()
-    quota_denials: Sequence[Finding] = ()
-    no_node: Sequence[Cause] = ()
-    sees_quota: bool = True
-    line: tuple[str, Cause] | None = None
-    zero: str = ""
-    held: Mapping[str, str] = {}
-    classes: Sequence[str] = ()
-    nodes: Sequence[NodeFit] | None = None
-    other_kinds: Mapping[str, Edits] = {}
-    adds_nodes: str = ""
-    new_nodes: ClassAdvice = ClassAdvice()
-    contact: str = PLATFORM_TEAM
-
-    @property
-    def living(self) -> list[StoredPod]:
-        return [pod for pod in self.pods if not pod.has_ended]
-
-    @property
-    def counted_on(self) -> list[StoredPod]:
-        """The pods that the object counts on: without those that are being deleted, unless a pod itself is explained."""
-        return [pod for pod in self.living if self.data is None or not pod.is_terminating]
-
-    @property
-    def terminating(self) -> list[StoredPod]:
-        return [pod for pod in self.living if pod.is_terminating]
-
-    @property
-    def stuck(self) -> StoredPod | None:
-        """A pod that does not run. A pod that finds no node comes first, because the nodes are compared with this pod."""
-        waiting = (pod for pod in self.counted_on if not pod.is_running)
-        return min(waiting, key=lambda pod: not pod.unscheduled, default=None)
-
-    @property
-    def denial_events(self) -> list[ClusterEvent]:
-        """Events about pods that our webhook denied in the past, the last one first."""
-        denials = (event for event in self.events if event.denial)
-        return sorted(denials, key=_last, reverse=True)
-
-    @property
-    def is_quota_denial(self) -> bool:
-        """Whether the quota was the last that denied a pod. Otherwise a rule did, which the caller may not be able to read."""
-        return all(f"[{QUOTA_RULE.id}]" in denial_event.denial for denial_event in self.denial_events[:1])
-
-    @property
-    def outdated(self) -> int:
-        """How many pods a rolling update of a Deployment cannot replace, since new ones are denied beside the old ones."""
-        data, status = _map(self.data), _map(_map(self.data).get("status"))
-        failed = true_condition(status, REPLICA_FAILURE) or self.denial_events
-        if data.get("kind") != "Deployment" or not failed or _map(data.get("spec")).get("paused"):
-            return 0
-        return max(int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0)), 0)
-
-    @property
-    def is_missing_pods(self) -> bool:
-        if not self.wanted:
-            return bool(self.denial_events)
-        return self.data is not None and (len(self.counted_on) < self.wanted or bool(self.outdated))
-
-    def author_of(self, owner: str) -> str:
-        """Return the author of the pods of `owner`: the explained Deployment for a ReplicaSet, else `owner` itself."""
-        data = _map(self.data)
-        if data.get("kind") != "Deployment" or not owner.startswith("ReplicaSet/"):
-            return owner
-        return f"Deployment/{_map(data.get('metadata')).get('name')}"
-
-    @property
-    def has_ended(self) -> bool:
-        is_over = has_ended(_map(_map(self.data).get("status")))
-        return is_over or (bool(self.pods) and not self.living)
-
-    @property
-    def why_stopped(self) -> str:
-        """Why the object should make no pods now, "" if it should make some."""
-        spec = _map(_map(self.data).get("spec"))
-        if self.counted_on or (self.wanted and not spec.get("schedule")):
-            return ""
-        if spec.get("suspend") is True:
-            return "spec.suspend is true"
-        if spec.get("schedule") and not self.denial_events:
-            return f"it makes pods when spec.schedule ({spec['schedule']}) is due"
-        is_woken = bool(self.denial_events) and _MINIMUM.search(self.zero)
-        return self.zero if self.wanted == 0 and not is_woken else ""
 
 
 def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
@@ -201,14 +87,14 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
 
 def _without_pods(situation: Situation) -> str:
     """Return why there is nothing to explain: the object has no pods, and does not say that it makes some."""
-    if target := _map(_map(_map(situation.data).get("spec")).get("scaleTargetRef")):
+    if target := as_map(as_map(as_map(situation.data).get("spec")).get("scaleTargetRef")):
         scaled = f"{target.get('kind')}/{target.get('name')}"
         return f"it makes no pods, but scales {scaled}: gpu-admission why {scaled} explains its pods"
     return "it has no pods, and objects of its kind are not known to make any"
 
 
 def _end(situation: Situation) -> str:
-    failed = true_condition(_map(_map(situation.data).get("status")), _FAILED)
+    failed = true_condition(as_map(as_map(situation.data).get("status")), _FAILED)
     return f"it has failed: {failed.get('message') or failed.get('reason')}" if failed else "it has ended"
 
 
@@ -226,7 +112,7 @@ def _failures(situation: Situation) -> Iterator[Cause]:
 def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
     """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod or claim."""
     merged: dict[tuple[str, str, bool, str], ObservedEvent] = {}
-    for event in sorted(events, key=_last, reverse=True):
+    for event in sorted(events, key=last_seen, reverse=True):
         is_ours = bool(event.denial)
         is_alike = is_ours or event.reason == FAILED_CREATE  # but for the name of the pod or claim
         key = (event.owner, event.reason, is_ours, "" if is_alike else event.message)
@@ -265,7 +151,7 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
         yield from explanations if denied_by_rule else ()
     yield from _pod_reasons(situation)
     yield from _ordered_creation(situation)
-    if _map(situation.data).get("kind") == "Job":
+    if as_map(situation.data).get("kind") == "Job":
         yield from _failures(situation)
     if any(pod.unscheduled for pod in situation.counted_on):
         yield from () if situation.is_missing_pods else situation.no_node
@@ -309,8 +195,8 @@ def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
 
 def _ordered_creation(situation: Situation) -> Iterator[Cause]:
     """Yield that a StatefulSet creates its next pod when the one before is ready."""
-    data, pod = _map(situation.data), situation.stuck
-    policy = _map(data.get("spec")).get("podManagementPolicy", "OrderedReady")
+    data, pod = as_map(situation.data), situation.stuck
+    policy = as_map(data.get("spec")).get("podManagementPolicy", "OrderedReady")
     is_ordered = data.get("kind") == "StatefulSet" and policy == "OrderedReady"
     if is_ordered and pod is not None and len(situation.counted_on) < (situation.wanted or 0):
         when = f"when Pod {pod.metadata.name} is ready (podManagementPolicy: {policy})"
@@ -345,15 +231,11 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         if event.reason == FAILED_CREATE and not event.denial:
             by_owner[event.owner].append(event)
     for owner, events in by_owner.items():
-        newest = max(events, key=_last)
+        newest = max(events, key=last_seen)
         number = sum(each.times for each in events)
         times = f" ({number} times)" if number > 1 else ""
         message = newest.message.removeprefix(_COMBINED)
         yield Cause(source=Source.EVENT, message=f"{situation.author_of(owner)}: {message}{times}")
-
-
-def _last(event: ClusterEvent) -> float:
-    return event.last.timestamp() if event.last else 0.0
 
 
 def _pod_reasons(situation: Situation) -> Iterator[Cause]:
@@ -374,7 +256,7 @@ def _pod_reasons(situation: Situation) -> Iterator[Cause]:
 
 def _claim_denial(pod: StoredPod, situation: Situation) -> Cause | None:
     """Return our last denial of the ResourceClaim of a pod, without names. No scheduler considers a pod without its claim."""
-    denials = (each for each in situation.denial_events if each.owner == f"Pod/{pod.metadata.name}")
+    denials = (event for event in situation.denial_events if event.owner == f"Pod/{pod.metadata.name}")
     last = next(denials, None)
     if last is None or not pod.is_unconsidered:
         return None
@@ -425,7 +307,7 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         ways = (*(Way(edits=each) for each in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
-    first, lacking = next((each for each in nodes if not each.against), nodes[0]), _lacking(situation)
+    first, lacking = next((node for node in nodes if not node.against), nodes[0]), _lacking(situation)
     if not first.against and lacking:
         message = f"{first.subject} has free GPUs for it, but too little {lacking}"
         remedy = f"request less {lacking}, or wait until it is free"
@@ -433,7 +315,7 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=room)
     elif first.against:
         kind = f"of class {classes}" if classes else "with GPUs"
-        total = sum(each.number for each in nodes)
+        total = sum(node.number for node in nodes)
         number = f"none of the {total} nodes {kind} can" if total > 1 else f"the only node {kind} cannot"
         subject = first.subject if total > 1 or first.name else "it"
         message = f"{number} take it: {subject} {', and '.join(first.against)}"
@@ -446,7 +328,3 @@ def _lacking(situation: Situation) -> str:
     """Return the resources besides GPUs that the scheduler says are insufficient: `cpu`, `cpu and memory`."""
     words = situation.stuck.unscheduled if situation.stuck else ""
     return " and ".join(dict.fromkeys(_INSUFFICIENT.findall(words)))
-
-
-def _map(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

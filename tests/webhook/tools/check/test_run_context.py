@@ -1,14 +1,20 @@
 """`gpu-admission check` with a GPUQuota: all documents of one run count together, in their order."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.builders import JSON, gpu_container, manifest
+from policies.quota.ledger.decide import VerdictReason
+from policies.quota.ledger.team import Team, TeamState
+from policies.quota.quota_request import quota_request_for_pod
+from tests.builders import JSON, gpu_container, manifest, quota_ledger, uid, view
 from tests.cases import cases
 from tests.webhook.commands.checking import check, configuration, document
+from webhook.configuration.loader import load_objects
+from webhook.tools.check.run_context import RunQuota
 
 
 def made(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
@@ -237,6 +243,32 @@ def test_a_team_is_read_as_the_webhook_does(spec: JSON, verdict: str, want: list
     )
     assert [f"{finding['path']}: {finding['message']}" for finding in mine["findings"]] == want
     assert mine["verdict"] == verdict
+
+
+@cases(
+    ("has_controller", "want"),
+    a_controller_starts_them=(True, VerdictReason.OTHERS_WAIT),
+    none_leads=(False, VerdictReason.RESERVED),
+)
+def test_pods_of_a_team_that_wait_go_first_only_while_a_controller_leads(
+    has_controller: bool, want: VerdictReason
+) -> None:
+    built_in, hard = load_objects([]), {"gpus": Fraction(8)}
+    state = TeamState(
+        team=Team(name="vision", uid="t", generation=1, hard=hard),
+        taken_by_others={"gpus": Fraction(0)},
+        guaranteed_to_others={"gpus": Fraction(0)},
+        taken={},
+        waiting=1,
+        scarce=frozenset({"gpus"}),
+    )
+    ledger = quota_ledger(hard=hard, team_state=state).using({"gpus": Fraction(0)})
+    quota = RunQuota("ml", ledger, built_in, {}, has_controller=has_controller)
+
+    outcome = quota.reserve(quota_request_for_pod(uid("review"), view(pod("a", 1)), None, built_in))
+
+    assert outcome.verdict is not None
+    assert outcome.verdict.reason is want
 
 
 def config_map(value: str, **metadata: Any) -> JSON:

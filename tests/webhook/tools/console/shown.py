@@ -60,7 +60,7 @@ def status(quotas: tuple[QuotaSummary, ...] = QUOTAS) -> ClusterStatus:
     return ClusterStatus(
         at=NOW,
         version="1",
-        kubernetes="v1.36.3",
+        kubernetes="v1.37.2",
         configuration="abc",
         namespaces=(),
         installation=InstallationStatus(),

@@ -120,6 +120,44 @@ def controller(account: str) -> JSON:
     }
 
 
+def renamed(**spec: str) -> JSON:
+    """Return a quota whose manifest has a field that was renamed."""
+    found = quota(COUNTED, **spec)
+    entry = {"manager": "kubectl", "fieldsV1": {"f:spec": {"f:hard": {}, "f:unpinned": {}}}}
+    return {**found, "metadata": {**found["metadata"], "managedFields": [entry]}}
+
+
+def budgeted() -> JSON:
+    found = quota(COUNTED, budget={"gpuHours": 100})
+    found["status"]["budget"] = {
+        "period": "month",
+        "start": "2027-01-01T00:00:00Z",
+        "end": "2027-02-01T00:00:00Z",
+        "until": "2027-01-31T11:55:00Z",
+        "granted": {"gpus": "100"},
+        "used": {"gpus": "4"},
+    }
+    return found
+
+
+def pending() -> JSON:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    return {
+        "metadata": {
+            "name": "a",
+            "namespace": "team",
+            "uid": "a",
+            "creationTimestamp": "2027-01-31T11:00:00Z",
+        },
+        "spec": {"containers": [{"name": "a", "resources": {"limits": GPU}}]},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+
+
+OF_TWO = node("a", {LABEL: "nvidia-l4", PRODUCT: "Tesla-T4"})
+NOT_REVIEWED = {NAMESPACES: [namespace("team")], "/api/v1/namespaces/team/pods": [pending()]}
+
+
 class Row(NamedTuple):
     """What a check sees, what doctor says to do, and what the check sees once each alternative is done."""
 
@@ -280,9 +318,9 @@ FOLLOWED = {
     ),
     "an old API server": Row(
         "kubernetes-version",
-        {"/version": {"major": "1", "minor": "29", "gitVersion": "v1.29.4"}},
-        "upgrade Kubernetes to 1.30 or newer",
-        ({"/version": {"major": "1", "minor": "30", "gitVersion": "v1.30.0"}},),
+        {"/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.4"}},
+        "upgrade Kubernetes to 1.35 or newer",
+        ({"/version": {"major": "1", "minor": "35", "gitVersion": "v1.35.0"}},),
     ),
     "no controller": Row(
         "controller",
@@ -368,5 +406,47 @@ FOLLOWED = {
         controller("builder"),
         "run it in gpu-admission with serviceAccountName: gpu-admission-controller, without --kubeconfig",
         (controller("gpu-admission-controller"),),
+    ),
+    "a field that the API server dropped": Row(
+        "gpu-quotas",
+        {QUOTAS: [renamed()]},
+        "set spec.unclassifiedPods in its manifest, and apply it",
+        ({QUOTAS: [renamed(unclassifiedPods="Deny")]},),
+    ),
+    "a budget without a controller": Row(
+        "budgets",
+        {QUOTAS: [quota(COUNTED, budget={"gpuHours": 100})]},
+        "start the controller (gpu-admission-controller) of this version, and see its log",
+        ({QUOTAS: [budgeted()], **LEADS},),
+    ),
+    "a node of two classes": Row(
+        "unknown-classes",
+        nodes(OF_TWO),
+        "name a label in nodeLabels of one class only; a GPUClass with the name of a built-in class replaces it",
+        (
+            {
+                **nodes(OF_TWO),
+                CLASSES: [document({**T4, "nodeLabels": [{"key": LABEL, "values": ["t4"]}]}, "nvidia-t4")],
+            },
+        ),
+    ),
+    "a pod that holds quota without a node": Row(
+        "pending-pods",
+        {QUOTAS: [quota(COUNTED)], NODES: [], PODS: [pending()]},
+        "gpu-admission why Pod/a -n team says what each node lacks; delete what is not needed",
+        ({QUOTAS: [quota(COUNTED)], NODES: [], PODS: []},),
+    ),
+    "teams that are granted more than there is": Row(
+        "team-capacity",
+        {**team(hard={"gpus": 9}), **nodes(CLEAN)},
+        "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node",
+        ({**team(hard={"gpus": 8}), **nodes(CLEAN)},),
+    ),
+    "GPU pods that are not reviewed": Row(
+        "excluded-namespaces",
+        {OURS: excluding("kube-system", "team"), **NOT_REVIEWED},
+        "remove team from the selector (webhooks.excludedNamespaces of the chart), unless it is the GPU stack; or apply "
+        "deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict",
+        ({OURS: excluding("kube-system"), **NOT_REVIEWED},),
     ),
 }

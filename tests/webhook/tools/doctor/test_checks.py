@@ -118,14 +118,14 @@ def endpoint(ready: bool | None, *, of: str = "gpu-admission") -> dict[str, Any]
 
 @cases(
     ("version", "want"),
-    new_enough=({"major": "1", "minor": "30"}, []),
-    as_clouds_write_it=({"major": "1", "minor": "33+"}, []),
+    new_enough=({"major": "1", "minor": "35"}, []),
+    as_clouds_write_it=({"major": "1", "minor": "37+"}, []),
     too_old=(
-        {"major": "1", "minor": "29", "gitVersion": "v1.29.4"},
+        {"major": "1", "minor": "34", "gitVersion": "v1.34.4"},
         [
-            "kubernetes-too-old: API server v1.29.4 must be 1.30 or newer: older ones may ask the webhook about "
-            "every pod\n"
-            "upgrade Kubernetes to 1.30 or newer"
+            "kubernetes-too-old: API server v1.34.4 must be 1.35 or newer: gpu-admission is not tested with older "
+            "ones\n"
+            "upgrade Kubernetes to 1.35 or newer"
         ],
     ),
 )

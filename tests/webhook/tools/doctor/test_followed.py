@@ -6,9 +6,12 @@ import pytest
 
 from tests.webhook.tools.doctor.clusters import checked
 from tests.webhook.tools.doctor.followed import FOLLOWED, Row
+from tests.webhook.tools.doctor.followed_installation import FOLLOWED_INSTALLATION
+
+ROWS = {**FOLLOWED, **FOLLOWED_INSTALLATION}
 
 
-@pytest.mark.parametrize("row", FOLLOWED.values(), ids=FOLLOWED)
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_what_doctor_says_to_do_ends_its_finding(row: Row, tmp_path: Path) -> None:
     found = checked(row.check, row.before, tmp_path)
     (finding,) = (each for each in found.findings if each.remedy == row.remedy)

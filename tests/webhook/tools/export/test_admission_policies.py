@@ -92,9 +92,9 @@ def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told() -> None:
 
 def test_what_never_comes_of_an_exported_rule() -> None:
     limits = "gpu-requests: {completeLimits: true, maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}"
-    made = exported(policy("default", "priority: 0", limits), mutations=None)
+    made = exported(policy("default", "priority: 0", limits))
 
-    assert [str(gap) for gap in made.unsupported if gap.what != "all of it"] == [
+    assert [str(gap) for gap in made.unsupported if gap.what != "all of it" and not gap.policy] == [
         (
             "gpu-requests: slices that no class has, more slices or cards than a node has, another vendor's resource "
             "than the class's: what a class has depends on where the pod can land, which is computed over all "
@@ -114,20 +114,12 @@ def test_what_never_comes_of_an_exported_rule() -> None:
         "gpu-requests: completeLimits: without the webhook the API server itself rejects such pods",
         "gpu-toleration: tolerations for devices by DRA: CEL cannot look up the DeviceClasses of a claim",
         (
-            "gpu-toleration: what it adds: needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is "
-            "switched on"
-        ),
-        (
             "gpu-isolation: accelerators that no GPUResourceMapping has: the webhook warns of them; they keep what their "
             "image says"
         ),
         "gpu-isolation: GPUs of other schedulers: the webhook warns that no quota counts them",
         "gpu-isolation: claims of other devices: CEL cannot look up their devices, so each claim counts as a GPU",
         "gpu-isolation: pod templates of workloads: their pods are checked when they are created",
-        (
-            "gpu-isolation: what it adds: needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is "
-            "switched on"
-        ),
     ]
 
 

@@ -21,7 +21,7 @@ from webhook.tools.status.report import ClusterStatus, InstallationStatus
 NOW = datetime(2027, 1, 31, 12, tzinfo=UTC)
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases"
 OPEN: dict[str, Any] = {
-    "/version": {"gitVersion": "v1.36.3"},
+    "/version": {"gitVersion": "v1.37.2"},
     "/api/v1/events": [],
     "/api/v1/pods": [],
     f"{GROUP}/gpuquotas": [],

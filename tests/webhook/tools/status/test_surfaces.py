@@ -81,7 +81,7 @@ def served(seconds: int, refused: tuple[str, ...] = ()) -> dict[str, Any]:
     spec = {"holderIdentity": "one", "leaseDurationSeconds": 5, "renewTime": renewed}
     found = {
         **cluster(),
-        "/version": {"gitVersion": "v1.36.3"},
+        "/version": {"gitVersion": "v1.37.2"},
         "/api/v1/namespaces/ml/events": [],
         LEASE: {"metadata": {"name": "gpu-admission-controller"}, "spec": spec},
         QUOTAS: [quota],

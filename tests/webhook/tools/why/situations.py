@@ -9,7 +9,7 @@ from tests.builders import JSON
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import NodeFit
-from webhook.tools.why.reasons import Situation
+from webhook.tools.why.situation import Situation
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 

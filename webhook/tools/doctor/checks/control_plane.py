@@ -13,8 +13,8 @@ from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expe
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Permission, Unknown
 from webhook.workloads.autoscalers import SCALED_RESOURCES
 
-OLDEST = (1, 30)
-"""The first version where matchConditions are GA: without them every pod of the cluster would come to the webhook."""
+OLDEST = (1, 35)
+"""The oldest version with which gpu-admission is tested (`kubeVersion` of the chart)."""
 MAX_RIGHTS = 6
 """Missing permissions that a finding names; without an installation all of some fifty are missing."""
 LATE = 6
@@ -31,8 +31,8 @@ def _version(cluster: InstalledCluster) -> Iterator[Observation]:
         raise Unknown("the API server reports no version") from None
     if numbers < OLDEST:
         where = f"API server {version.get('gitVersion', '')}"
-        message = "must be 1.30 or newer: older ones may ask the webhook about every pod"
-        yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.30 or newer")
+        message = "must be 1.35 or newer: gpu-admission is not tested with older ones"
+        yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.35 or newer")
 
 
 @doctor_check("controller", "A controller leads")
@@ -169,7 +169,7 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
         karpenter=cluster.get("/apis/karpenter.sh") is not None,
         cert_manager=has_cert_manager(cluster),
         autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
-        owners=[each for each in configuration.workload_kinds.values() if each.ends_pods and reads_owners],
+        owners=[kind for kind in configuration.workload_kinds.values() if kind.ends_pods and reads_owners],
     )
     for account, permissions in permissions_of.items():
         missing = [each.words for each in permissions if not cluster.is_allowed(each, account)]

@@ -48,9 +48,9 @@ def _subject(names: Collection[str]) -> str:
 
 def _command(verb: str, names: Iterable[str], what: str) -> str:
     """Return the command for all nodes of a finding."""
-    each = sorted(names)
-    more = f" (and so on for {len(each) - MAX_IN_COMMAND} more)" if len(each) > MAX_IN_COMMAND else ""
-    return f"kubectl {verb} nodes {' '.join(each[:MAX_IN_COMMAND])} {what}{more}"
+    ordered = sorted(names)
+    more = f" (and so on for {len(ordered) - MAX_IN_COMMAND} more)" if len(ordered) > MAX_IN_COMMAND else ""
+    return f"kubectl {verb} nodes {' '.join(ordered[:MAX_IN_COMMAND])} {what}{more}"
 
 
 @doctor_check("untainted-nodes", "GPU nodes are tainted", READ)
@@ -161,7 +161,7 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
 def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
     policies = cluster.configuration.policies
     all_options = (policies.bound(gpu_class.RULE, policy).options for policy in policies.policies)
-    return [each for each in all_options if isinstance(each, GPUClassOptions)] or [GPUClassOptions()]
+    return [option for option in all_options if isinstance(option, GPUClassOptions)] or [GPUClassOptions()]
 
 
 def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
@@ -218,8 +218,8 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, GPUCla
             for word in sorted(word for word in words if configuration.classes.resolve(word)):
                 yield f"GPUPolicy/{policy.name}", word, unrestricted
     for document in configuration.documents:
-        name, each = document.name, configuration.classes.get(document.name)
-        if document.kind == CLASS and each is not None and not _is_autoscaled(cluster, each):
+        name, known = document.name, configuration.classes.get(document.name)
+        if document.kind == CLASS and known is not None and not _is_autoscaled(cluster, known):
             options = GPUClassOptions(label_key=_class_options(cluster)[0].label_key)
             yield f"GPUClass/{name}", name, options
 
@@ -231,9 +231,9 @@ def _is_autoscaled(cluster: InstalledCluster, of_class: GPUClass) -> bool:
 def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
     """Whether an autoscaler may create the nodes for the document with the toleration."""
     kind, _, name = owner.partition("/")
-    each = cluster.configuration.classes.get(name)
-    if kind == "GPUClass" and each is not None:
-        return _is_autoscaled(cluster, each) or name in _classes_of_node_pools(cluster)
+    known = cluster.configuration.classes.get(name)
+    if kind == "GPUClass" and known is not None:
+        return _is_autoscaled(cluster, known) or name in _classes_of_node_pools(cluster)
     return bool(_classes_of_node_pools(cluster)) or any(
         options.autoscaled_classes for options in _class_options(cluster)
     )

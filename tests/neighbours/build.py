@@ -1,0 +1,114 @@
+"""Where the controllers of others come from: a Go module each, built once into the cache of the control plane's binaries.
+
+Their CustomResourceDefinitions, roles and webhooks are read from the same modules, in Go's module cache.
+"""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TextIO
+
+from tests.controlplane.build import ControlPlaneUnavailable, GoModule, build_once, folder_for
+
+HERE = Path(__file__).parent
+COMMAND = "python -m tests.neighbours build"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """One project, as its own manifests install it.
+
+    `module` is its Go module, `package` that of its command. `manifests` is a folder of the module for kustomize. `flags` are of
+    a command that reads no configuration file; `{address}` is that of its Service. `port` is where its webhooks are served: what
+    listens on all addresses needs a port of its own. `secret` is where it keeps a certificate that it issues itself.
+    """
+
+    name: str
+    version: str
+    module: str
+    package: str
+    manifests: str = "config/default"
+    flags: tuple[str, ...] = ()
+    secure_metrics: bool = True
+    port: int = 443
+    secret: str = ""
+
+    @property
+    def folder(self) -> str:
+        return f"{self.name}-{self.version}"
+
+
+JOBSET = Neighbour(name="jobset", version="0.11.1", module="sigs.k8s.io/jobset", package="sigs.k8s.io/jobset")
+KUBERAY = Neighbour(
+    name="kuberay",
+    version="1.6.0",
+    module="github.com/ray-project/kuberay/ray-operator",
+    package="github.com/ray-project/kuberay/ray-operator",
+    flags=(
+        "--metrics-addr={address}:8080",
+        "--health-probe-bind-address={address}:8081",
+        "--enable-leader-election=false",
+    ),
+    secure_metrics=False,
+)
+KUEUE = Neighbour(
+    name="kueue", version="0.17.0", module="sigs.k8s.io/kueue", package="sigs.k8s.io/kueue/cmd/kueue"
+)
+LEADER_WORKER_SET = Neighbour(
+    name="lws", version="0.8.0", module="sigs.k8s.io/lws", package="sigs.k8s.io/lws/cmd"
+)
+TRAINING_OPERATOR = Neighbour(
+    name="training-operator",
+    version="1.9.3",
+    module="github.com/kubeflow/training-operator",
+    package="github.com/kubeflow/training-operator/cmd/training-operator.v1",
+    manifests="manifests/overlays/standalone",
+    flags=(
+        "--metrics-bind-address={address}:8080",
+        "--health-probe-bind-address={address}:8081",
+        "--webhook-server-port={port}",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+    ),
+    secure_metrics=False,
+    port=29443,
+    secret="training-operator-webhook-cert",
+)
+NEIGHBOURS = (JOBSET, KUBERAY, KUEUE, LEADER_WORKER_SET, TRAINING_OPERATOR)
+
+
+def build(neighbour: Neighbour, out: TextIO) -> Path:
+    """Return the binary after building it if it is not there. Raises ControlPlaneUnavailable when that cannot be."""
+    folder = folder_for(neighbour.folder)
+    if not folder.is_dir():
+        module = GoModule(_go(), HERE / neighbour.folder, {neighbour.name: neighbour.package}, "-s -w")
+        build_once(f"{neighbour.name} {neighbour.version}", folder, module, out)
+    return locate(neighbour)
+
+
+def locate(neighbour: Neighbour) -> Path:
+    """Return the binary. Raises ControlPlaneUnavailable when it has not been built."""
+    binary = folder_for(neighbour.folder) / neighbour.name
+    if binary.exists():
+        return binary
+    raise ControlPlaneUnavailable(f"no {neighbour.folder}: build the neighbours once with `{COMMAND}`")
+
+
+@cache
+def source(neighbour: Neighbour) -> Path:
+    """Return the folder of the project's module, as Go has unpacked it for the build."""
+    command = [_go(), "list", "-m", "-f", "{{.Dir}}", neighbour.module]
+    done = subprocess.run(
+        command, cwd=HERE / neighbour.folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode or not done.stdout.strip():
+        raise ControlPlaneUnavailable(f"no source of {neighbour.folder}: {done.stderr}")
+    return Path(done.stdout.strip())
+
+
+def _go() -> str:
+    if go := shutil.which("go"):
+        return go
+    raise ControlPlaneUnavailable("the neighbours need a Go toolchain on PATH (https://go.dev/dl)")

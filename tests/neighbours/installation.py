@@ -1,0 +1,237 @@
+"""A neighbour as a process beside a control plane, with its own manifests, rights and webhooks.
+
+What its pod would have of the kubelet, the process gets otherwise: the token of its ServiceAccount in a kubeconfig, its
+certificate where its image expects it, and the clusterIP of its Service, on which it listens.
+"""
+
+import json
+import ssl
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from copy import deepcopy
+from functools import cached_property
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.builders import JSON
+from tests.cluster.controllers import eventually
+from tests.controlplane import Authority, ControlPlane, ControlPlaneUnavailable
+from tests.neighbours.build import Neighbour, locate, source
+from tests.unavailable import skip_without
+
+NOT_HERE = {"APIService", "Deployment", "ServiceMonitor"}
+"""What runs its pods, and what is aggregated, has no place on a control plane without nodes of its own."""
+HTTPS = 443
+MOUNTED = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108 - compiled into what issues its certificate itself
+CONFIGURATION = "controller_manager_config.yaml"
+
+
+class Installation:
+    """One neighbour on `plane`, its webhooks at the service address `host`. `options` change its configuration file."""
+
+    def __init__(
+        self, plane: ControlPlane, neighbour: Neighbour, *, host: int = 20, options: JSON | None = None
+    ) -> None:
+        self.neighbour = neighbour
+        self._plane = plane
+        self._options = options or {}
+        self._address = plane.service_address(host)
+        self._authority = Authority(f"{neighbour.name} CA")
+        self._folder = plane.processes.folder / neighbour.name
+
+    @cached_property
+    def _documents(self) -> list[JSON]:
+        folder = source(self.neighbour) / self.neighbour.manifests
+        rendered = self._plane.kubectl("kustomize", str(folder)).stdout
+        return [each for each in yaml.load_all(rendered, Loader=yaml.CSafeLoader) if each]
+
+    def _of_kind(self, kind: str) -> list[JSON]:
+        return [each for each in self._documents if each["kind"] == kind]
+
+    @cached_property
+    def _account(self) -> tuple[str, str]:
+        (deployment,) = self._of_kind("Deployment")
+        spec = deployment["spec"]["template"]["spec"]
+        return deployment["metadata"].get("namespace", "default"), spec["serviceAccountName"]
+
+    def install(self) -> None:
+        """Apply its manifests, and run it."""
+        documents = [self._adapted(each) for each in self._documents if each["kind"] not in NOT_HERE]
+        self._plane.kubectl(
+            "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(documents)
+        )
+        for crd in self._of_kind("CustomResourceDefinition"):
+            self._plane.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}")
+        self._write_certificate()
+        assert eventually(self._has_its_rights)
+        self.start()
+
+    def start(self) -> None:
+        namespace, account = self._account
+        kubeconfig = self._plane.account_kubeconfig(namespace, account)
+        self._plane.processes.start(
+            self.neighbour.name,
+            [
+                *("env", f"TMPDIR={self._folder}", f"KUBECONFIG={kubeconfig}", f"POD_NAMESPACE={namespace}"),
+                locate(self.neighbour),
+                *self._arguments(),
+            ],
+        )
+        if self.neighbour.secret:
+            assert eventually(self._mount, seconds=60), self.log()[-6000:]
+        assert eventually(self._is_ready, seconds=60), self.log()[-6000:]
+
+    def kill(self) -> None:
+        self._plane.processes.kill(self.neighbour.name)
+
+    def log(self) -> str:
+        return self._plane.logs(self.neighbour.name)
+
+    def reconciles(self) -> float:
+        """Return how often its controllers have reconciled an object since it started."""
+        text = self._read(8080, "/metrics", is_secure=self.neighbour.secure_metrics)
+        assert "controller_runtime_reconcile_total" in text
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "controller_runtime_reconcile_total"
+        )
+
+    def _arguments(self) -> list[str]:
+        flags = [
+            flag.format(address=self._address, port=self.neighbour.port) for flag in self.neighbour.flags
+        ]
+        if flags:
+            return flags
+        (text,) = (
+            each["data"][CONFIGURATION]
+            for each in self._of_kind("ConfigMap")
+            if CONFIGURATION in each.get("data", {})
+        )
+        configuration = {
+            **yaml.safe_load(text),
+            "webhook": {"host": self._address, "port": self.neighbour.port},
+            "health": {"healthProbeBindAddress": f"{self._address}:8081"},
+            "metrics": {"bindAddress": f"{self._address}:8080"},
+            "leaderElection": {"leaderElect": False},
+            "internalCertManagement": {"enable": False},
+            "clientConnection": {"qps": 500, "burst": 500},
+            **self._options,
+        }
+        path = self._folder / CONFIGURATION
+        path.write_text(yaml.safe_dump(configuration))
+        return [f"--config={path}"]
+
+    def _adapted(self, document: JSON) -> JSON:
+        """Return the document with our clusterIP and caBundle, and otherwise as it is."""
+        kind, name = document["kind"], document["metadata"]["name"]
+        adapted = deepcopy(document)
+        if kind == "Service" and name in self._services:
+            adapted["spec"]["clusterIP"] = self._address
+            for port in adapted["spec"]["ports"]:
+                port["port"] = self.neighbour.port if port["port"] == HTTPS else port["port"]
+        for called in [*adapted.get("webhooks", ()), *_conversions(adapted)]:
+            called["clientConfig"]["service"]["port"] = self.neighbour.port
+            if not self.neighbour.secret:
+                called["clientConfig"]["caBundle"] = b64encode(self._authority.certificate).decode()
+        return adapted
+
+    @cached_property
+    def _services(self) -> dict[str, str]:
+        """Return the namespaces of the Services that its webhooks name."""
+        called = [
+            webhook["clientConfig"]["service"]
+            for document in self._documents
+            for webhook in document.get("webhooks", ())
+        ]
+        return {each["name"]: each["namespace"] for each in called}
+
+    def _write_certificate(self) -> None:
+        names = [f"{name}.{namespace}.svc" for name, namespace in self._services.items()]
+        pem = self._authority.issue(names=names or [self.neighbour.name])
+        self._write_files(self._certificates, {"tls.crt": pem, "tls.key": pem})
+
+    @property
+    def _certificates(self) -> Path:
+        """Return where controller-runtime looks for the certificate of webhooks."""
+        return self._folder / "k8s-webhook-server" / "serving-certs"
+
+    def _mount(self) -> bool:
+        """Write the files of its Secret, once it has filled it, as a kubelet mounts them."""
+        path = f"/api/v1/namespaces/{self._account[0]}/secrets/{self.neighbour.secret}"
+        data = self._plane.client().get(path)[1].get("data") or {}
+        if data:
+            files = {name: b64decode(text) for name, text in data.items()}
+            for folder in (self._certificates, MOUNTED):
+                self._write_files(folder, files)
+        return bool(data)
+
+    @staticmethod
+    def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+    def _has_its_rights(self) -> bool:
+        """Whether the API server knows of its roles: a controller whose first list is forbidden may end."""
+        namespace, account = self._account
+        review = {
+            "spec": {
+                "user": f"system:serviceaccount:{namespace}:{account}",
+                "resourceAttributes": {"verb": "watch", "resource": "pods"},
+            }
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(self._plane.client().post(path, review)[1]["status"]["allowed"])
+
+    def _is_ready(self) -> bool:
+        assert self._plane.processes.exit_status(self.neighbour.name) is None, self.log()[-6000:]
+        try:
+            return bool(self._read(8081, "/readyz"))
+        except OSError:
+            return False
+
+    def _read(self, port: int, path: str, *, is_secure: bool = False) -> str:
+        """Return what is served there. Raises OSError."""
+        user = json.loads(self._plane.kubeconfig().read_text())["users"][0]["user"]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = (
+            False,
+            ssl.CERT_NONE,
+        )  # it issues a certificate to itself
+        connection = (
+            HTTPSConnection(self._address, port, timeout=10, context=context)
+            if is_secure
+            else HTTPConnection(self._address, port, timeout=10)
+        )
+        with closing(connection):
+            connection.request("GET", path, headers={"Authorization": f"Bearer {user['token']}"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        return text if answer.status == HTTPStatus.OK else ""
+
+
+def _conversions(document: JSON) -> list[JSON]:
+    """Return the webhook by which a CustomResourceDefinition has its objects converted, if it has one."""
+    webhook = document.get("spec", {}).get("conversion", {}).get("webhook")
+    return [webhook] if webhook else []
+
+
+@contextmanager
+def installed(
+    plane: ControlPlane, neighbour: Neighbour, *, host: int = 20, options: JSON | None = None
+) -> Iterator[Installation]:
+    """Have the neighbour installed until the plane ends. Skip the test, or fail it, if it has not been built."""
+    installation = Installation(plane, neighbour, host=host, options=options)
+    try:
+        installation.install()
+    except ControlPlaneUnavailable as unavailable:
+        skip_without(unavailable)
+    yield installation
+    installation.kill()

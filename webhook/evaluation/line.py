@@ -1,0 +1,51 @@
+"""Pods that wait in line for quota: which get our scheduling gate at /mutate, and which keep it."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from policies.pods.pod import Pod
+from policies.policy import EffectivePolicy
+from policies.quota.ledger.decide import Line
+from policies.quota.line_findings import queued
+from policies.quota.waiting import names_kueue, never_waits
+from policies.registry import QUOTA_RULE
+from policies.rule import Mode
+from webhook.evaluation.decision import Decision
+from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.gate import gated
+from webhook.workloads.gang_sources import may_be_in_gang
+
+
+def queue(by: Evaluator, decision: Decision, pod: Pod, uid: str, *, by_daemonset: bool) -> Decision:
+    """Return the decision of /mutate with our scheduling gate, if the new pod has to wait in line for quota.
+
+    The request in the decision may come from a pod that differs only in its metadata.
+    """
+    request, decision = decision.request, replace(decision, request=None)
+    if request is None or by.queues is None or not decision.allowed:
+        return decision
+    if line_of(by, decision.policy, pod, by_daemonset=by_daemonset) is Line.NEVER_WAITS:
+        return decision
+    in_gang = may_be_in_gang(pod, by.configuration.workload_kinds)
+    outcome = by.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
+    if outcome is None:
+        return decision
+    finding = queued(decision.policy.namespace, outcome, by.now)
+    return gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
+
+
+def line_of(by: Evaluator, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
+    """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
+    held = policy.in_force(QUOTA_RULE.id, by.now)
+    options: Any = held[0].options if held else None
+    may_be_kueues = options and options.trust_kueue and names_kueue(pod)
+    may_be_reserved = may_be_kueues and by.configuration.resource_mapping.pod_requests_gpus(pod)
+    by_kueue = bool(may_be_reserved) and by.facts.has_quota_reserved(policy.namespace, pod)
+    reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
+    return Line.NEVER_WAITS if reason else Line.BEHIND
+
+
+def keep_gate(by: Evaluator, decision: Decision, pod: Pod) -> Decision:
+    """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""
+    return decision if by.lets_wait(decision.policy) is None else gated(decision, pod)

@@ -1,0 +1,136 @@
+"""What is known of an object and its pods when its author asks why they do not run."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from policies.finding import PLATFORM_TEAM, Edits, Finding
+from policies.placement.class_advice import ClassAdvice
+from policies.pods.conditions import has_ended, true_condition
+from policies.registry import QUOTA_RULE
+from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.stored_pod import StoredPod
+from webhook.tools.why.explanation import Cause, NodeFit
+
+REPLICA_FAILURE = "ReplicaFailure"
+"""The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
+_MINIMUM = re.compile(r"\.min\w+ is 0$")
+"""Why an object makes no pods until its autoscaler makes some."""
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an object and its pods.
+
+    data: the object. wanted: how many pods the object makes, None if it does not say. events: warnings about the object, the
+      owners of its pods, and its pods.
+    rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
+    quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
+    no_node: warnings of the rules that a pod would find no node.
+    sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant cannot see its team's quota.
+    line: of the first of its pods that wait in line for quota, its name and why it waits.
+    zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
+    classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
+      if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
+      pod, with the edits that name them.
+    adds_nodes: what can add a node for the pod, in words; "" if nothing is known to. new_nodes: for which nodes to ask.
+    """
+
+    data: Any
+    now: datetime
+    pods: Sequence[StoredPod]
+    events: Sequence[ClusterEvent]
+    wanted: int | None
+    rule_denials: Sequence[Finding] | None = ()
+    quota_denials: Sequence[Finding] = ()
+    no_node: Sequence[Cause] = ()
+    sees_quota: bool = True
+    line: tuple[str, Cause] | None = None
+    zero: str = ""
+    held: Mapping[str, str] = {}
+    classes: Sequence[str] = ()
+    nodes: Sequence[NodeFit] | None = None
+    other_kinds: Mapping[str, Edits] = {}
+    adds_nodes: str = ""
+    new_nodes: ClassAdvice = ClassAdvice()
+    contact: str = PLATFORM_TEAM
+
+    @property
+    def living(self) -> list[StoredPod]:
+        return [pod for pod in self.pods if not pod.has_ended]
+
+    @property
+    def counted_on(self) -> list[StoredPod]:
+        """The pods that the object counts on: without those that are being deleted, unless a pod itself is explained."""
+        return [pod for pod in self.living if self.data is None or not pod.is_terminating]
+
+    @property
+    def terminating(self) -> list[StoredPod]:
+        return [pod for pod in self.living if pod.is_terminating]
+
+    @property
+    def stuck(self) -> StoredPod | None:
+        """A pod that does not run. A pod that finds no node comes first, because the nodes are compared with this pod."""
+        waiting = (pod for pod in self.counted_on if not pod.is_running)
+        return min(waiting, key=lambda pod: not pod.unscheduled, default=None)
+
+    @property
+    def denial_events(self) -> list[ClusterEvent]:
+        """Events about pods that our webhook denied in the past, the last one first."""
+        denials = (event for event in self.events if event.denial)
+        return sorted(denials, key=last_seen, reverse=True)
+
+    @property
+    def is_quota_denial(self) -> bool:
+        """Whether the quota was the last that denied a pod. Otherwise a rule did, which the caller may not be able to read."""
+        return all(f"[{QUOTA_RULE.id}]" in denial_event.denial for denial_event in self.denial_events[:1])
+
+    @property
+    def outdated(self) -> int:
+        """How many pods a rolling update of a Deployment cannot replace, since new ones are denied beside the old ones."""
+        data, status = as_map(self.data), as_map(as_map(self.data).get("status"))
+        failed = true_condition(status, REPLICA_FAILURE) or self.denial_events
+        if data.get("kind") != "Deployment" or not failed or as_map(data.get("spec")).get("paused"):
+            return 0
+        return max(int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0)), 0)
+
+    @property
+    def is_missing_pods(self) -> bool:
+        if not self.wanted:
+            return bool(self.denial_events)
+        return self.data is not None and (len(self.counted_on) < self.wanted or bool(self.outdated))
+
+    def author_of(self, owner: str) -> str:
+        """Return the author of the pods of `owner`: the explained Deployment for a ReplicaSet, else `owner` itself."""
+        data = as_map(self.data)
+        if data.get("kind") != "Deployment" or not owner.startswith("ReplicaSet/"):
+            return owner
+        return f"Deployment/{as_map(data.get('metadata')).get('name')}"
+
+    @property
+    def has_ended(self) -> bool:
+        is_over = has_ended(as_map(as_map(self.data).get("status")))
+        return is_over or (bool(self.pods) and not self.living)
+
+    @property
+    def why_stopped(self) -> str:
+        """Why the object should make no pods now, "" if it should make some."""
+        spec = as_map(as_map(self.data).get("spec"))
+        if self.counted_on or (self.wanted and not spec.get("schedule")):
+            return ""
+        if spec.get("suspend") is True:
+            return "spec.suspend is true"
+        if spec.get("schedule") and not self.denial_events:
+            return f"it makes pods when spec.schedule ({spec['schedule']}) is due"
+        is_woken = bool(self.denial_events) and _MINIMUM.search(self.zero)
+        return self.zero if self.wanted == 0 and not is_woken else ""
+
+
+def last_seen(event: ClusterEvent) -> float:
+    return event.last.timestamp() if event.last else 0.0
+
+
+def as_map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
