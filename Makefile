@@ -38,8 +38,8 @@ test-all: $(READY) control-plane oracle helm ## run all tests, with those that a
 	$(PYTEST) 6 -m "not long" --hypothesis-profile all
 
 .PHONY: test-neighbours
-test-neighbours: $(READY) control-plane neighbours ## run beside the controllers of JobSet and KubeRay
-	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 -m neighbours --timeout 900 tests/neighbours
+test-neighbours: $(READY) control-plane neighbours ## run beside the controllers of JobSet, KubeRay, Kueue and others (PART=neighbours_ci: these three)
+	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 -m $(or $(PART),neighbours) --timeout 900 tests/neighbours
 
 .PHONY: test-long
 test-long: $(READY) control-plane oracle neighbours ## run the laws over 5,000 random worlds, and beside the controllers of others

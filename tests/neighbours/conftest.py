@@ -9,14 +9,18 @@ from tests.controlplane import ControlPlane, ControlPlaneUnavailable
 from tests.neighbours.kubelet import running_pods
 from tests.unavailable import skip_without
 
+IN_CI = ("test_jobset", "test_kuberay", "test_kueue")
+
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs the controllers of others."""
+    """Mark what runs the controllers of others: `neighbours`, and `neighbours_ci` the part that CI has the time for."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             for marker in ("cluster", "slow", "long", "neighbours"):
                 item.add_marker(marker)
+            if item.path.stem in IN_CI:
+                item.add_marker("neighbours_ci")
 
 
 @pytest.fixture(scope="module")

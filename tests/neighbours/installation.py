@@ -6,13 +6,14 @@ certificate where its image expects it, and the clusterIP of its Service, on whi
 
 import json
 import ssl
-from base64 import b64encode
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from copy import deepcopy
 from functools import cached_property
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,15 +26,20 @@ from tests.unavailable import skip_without
 
 NOT_HERE = {"APIService", "Deployment", "ServiceMonitor"}
 """What runs its pods, and what is aggregated, has no place on a control plane without nodes of its own."""
+HTTPS = 443
+MOUNTED = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108 - compiled into what issues its certificate itself
 CONFIGURATION = "controller_manager_config.yaml"
 
 
 class Installation:
-    """One neighbour on `plane`, its webhooks at the service address `host`."""
+    """One neighbour on `plane`, its webhooks at the service address `host`. `options` change its configuration file."""
 
-    def __init__(self, plane: ControlPlane, neighbour: Neighbour, *, host: int = 20) -> None:
+    def __init__(
+        self, plane: ControlPlane, neighbour: Neighbour, *, host: int = 20, options: JSON | None = None
+    ) -> None:
         self.neighbour = neighbour
         self._plane = plane
+        self._options = options or {}
         self._address = plane.service_address(host)
         self._authority = Authority(f"{neighbour.name} CA")
         self._folder = plane.processes.folder / neighbour.name
@@ -76,6 +82,8 @@ class Installation:
                 *self._arguments(),
             ],
         )
+        if self.neighbour.secret:
+            assert eventually(self._mount, seconds=60), self.log()[-6000:]
         assert eventually(self._is_ready, seconds=60), self.log()[-6000:]
 
     def kill(self) -> None:
@@ -96,7 +104,9 @@ class Installation:
         )
 
     def _arguments(self) -> list[str]:
-        flags = [flag.format(address=self._address) for flag in self.neighbour.flags]
+        flags = [
+            flag.format(address=self._address, port=self.neighbour.port) for flag in self.neighbour.flags
+        ]
         if flags:
             return flags
         (text,) = (
@@ -106,12 +116,13 @@ class Installation:
         )
         configuration = {
             **yaml.safe_load(text),
-            "webhook": {"host": self._address, "port": 443},
+            "webhook": {"host": self._address, "port": self.neighbour.port},
             "health": {"healthProbeBindAddress": f"{self._address}:8081"},
             "metrics": {"bindAddress": f"{self._address}:8080"},
             "leaderElection": {"leaderElect": False},
             "internalCertManagement": {"enable": False},
             "clientConnection": {"qps": 500, "burst": 500},
+            **self._options,
         }
         path = self._folder / CONFIGURATION
         path.write_text(yaml.safe_dump(configuration))
@@ -123,8 +134,12 @@ class Installation:
         adapted = deepcopy(document)
         if kind == "Service" and name in self._services:
             adapted["spec"]["clusterIP"] = self._address
-        for called in adapted.get("webhooks", ()):
-            called["clientConfig"]["caBundle"] = b64encode(self._authority.certificate).decode()
+            for port in adapted["spec"]["ports"]:
+                port["port"] = self.neighbour.port if port["port"] == HTTPS else port["port"]
+        for called in [*adapted.get("webhooks", ()), *_conversions(adapted)]:
+            called["clientConfig"]["service"]["port"] = self.neighbour.port
+            if not self.neighbour.secret:
+                called["clientConfig"]["caBundle"] = b64encode(self._authority.certificate).decode()
         return adapted
 
     @cached_property
@@ -138,13 +153,30 @@ class Installation:
         return {each["name"]: each["namespace"] for each in called}
 
     def _write_certificate(self) -> None:
-        """Write it to where controller-runtime looks for the certificate of webhooks."""
-        folder = self._folder / "k8s-webhook-server" / "serving-certs"
-        folder.mkdir(parents=True)
         names = [f"{name}.{namespace}.svc" for name, namespace in self._services.items()]
         pem = self._authority.issue(names=names or [self.neighbour.name])
-        for name in ("tls.crt", "tls.key"):
-            (folder / name).write_bytes(pem)
+        self._write_files(self._certificates, {"tls.crt": pem, "tls.key": pem})
+
+    @property
+    def _certificates(self) -> Path:
+        """Return where controller-runtime looks for the certificate of webhooks."""
+        return self._folder / "k8s-webhook-server" / "serving-certs"
+
+    def _mount(self) -> bool:
+        """Write the files of its Secret, once it has filled it, as a kubelet mounts them."""
+        path = f"/api/v1/namespaces/{self._account[0]}/secrets/{self.neighbour.secret}"
+        data = self._plane.client().get(path)[1].get("data") or {}
+        if data:
+            files = {name: b64decode(text) for name, text in data.items()}
+            for folder in (self._certificates, MOUNTED):
+                self._write_files(folder, files)
+        return bool(data)
+
+    @staticmethod
+    def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
 
     def _has_its_rights(self) -> bool:
         """Whether the API server knows of its roles: a controller whose first list is forbidden may end."""
@@ -185,10 +217,18 @@ class Installation:
         return text if answer.status == HTTPStatus.OK else ""
 
 
+def _conversions(document: JSON) -> list[JSON]:
+    """Return the webhook by which a CustomResourceDefinition has its objects converted, if it has one."""
+    webhook = document.get("spec", {}).get("conversion", {}).get("webhook")
+    return [webhook] if webhook else []
+
+
 @contextmanager
-def installed(plane: ControlPlane, neighbour: Neighbour, *, host: int = 20) -> Iterator[Installation]:
+def installed(
+    plane: ControlPlane, neighbour: Neighbour, *, host: int = 20, options: JSON | None = None
+) -> Iterator[Installation]:
     """Have the neighbour installed until the plane ends. Skip the test, or fail it, if it has not been built."""
-    installation = Installation(plane, neighbour, host=host)
+    installation = Installation(plane, neighbour, host=host, options=options)
     try:
         installation.install()
     except ControlPlaneUnavailable as unavailable:
