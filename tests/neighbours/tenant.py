@@ -99,11 +99,11 @@ class Tenant(Line):
     def runs(self, number: int, prefix: str = "", *, gated: int = 0, seconds: float = 60) -> bool:
         """Whether soon so many pods run, and so many wait, and no others are there."""
 
-        def told() -> bool:
+        def is_shown() -> bool:
             counts = [len(each) for each in (self.running(prefix), self.gated(prefix), self.live(prefix))]
             return counts == [number, gated, number + gated]
 
-        if not eventually(told, seconds=seconds):
+        if not eventually(is_shown, seconds=seconds):
             shown = {name_of(pod): (pod["status"]["phase"], gates_of(pod)) for pod in self.pods(prefix)}
             pytest.fail(f"not {number} pods that run and {gated} that wait: {shown}; all: {self.running()}")
         return True

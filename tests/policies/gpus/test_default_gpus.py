@@ -232,7 +232,7 @@ def test_a_denial_of_one_of_two_resources_asks_to_take_that_one() -> None:
     ]
 
 
-def test_whoever_takes_it_out_of_one_takes_it_out_of_all_that_bound_it() -> None:
+def test_all_limit_ranges_that_bound_it_are_named() -> None:
     others = limit_range("more", default={GPU: "2"}), limit_range("bounds", type="Pod", min={GPU: "1"}), CPU
     limits = namespace_limits(decode_limit_range(json.dumps(each).encode()) for each in (GPUS, *others))
     defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)

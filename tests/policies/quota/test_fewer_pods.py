@@ -1,4 +1,4 @@
-"""Which kinds are told to have fewer pods, and by which field, where a quota has room for some of them."""
+"""The field by which a kind has fewer pods, in the advice where a quota has room for some of them."""
 
 from policies.finding import Edit
 from policies.pods.field_paths import path_parts, with_edits

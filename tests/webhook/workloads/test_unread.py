@@ -112,61 +112,6 @@ def test_values_of_a_chart_are_for_the_chart_to_place(kind: str) -> None:
     assert found.remedy == "render the chart, and check what it makes"
 
 
-CLAIMS = "resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]"
-
-
-@cases(
-    ("kind", "text", "want"),
-    values=(
-        "HelmRelease.helm.toolkit.fluxcd.io",
-        f"spec: {{values: {{{CLAIMS}}}}}",
-        "spec.values.resourceClaims[0].resourceClaimTemplateName",
-    ),
-    values_as_text=(
-        "Application.argoproj.io",
-        'spec: {source: {helm: {values: "a: 1\\nresourceClaims:\\n- name: gpu\\n  resourceClaimName: one\\n"}}}',
-        "spec.source.helm.values",
-    ),
-    a_parameter=(
-        "Application.argoproj.io",
-        "spec: {source: {helm: {parameters: [{name: 'resourceClaims[0].resourceClaimName', value: one}]}}}",
-        "spec.source.helm.parameters[0]",
-    ),
-    none_of_them=(
-        "HelmRelease.helm.toolkit.fluxcd.io",
-        "spec: {values: {resourceClaims: [], a: {resourceClaimName: ''}}}",
-        "",
-    ),
-    of_an_unknown_kind=(
-        "Server.example.com",
-        f"spec: {{{CLAIMS}}}",
-        "spec.resourceClaims[0].resourceClaimTemplateName",
-    ),
-    which_a_template_has=(
-        "Deployment.apps",
-        f"spec: {{template: {{spec: {{containers: [{{name: a}}], {CLAIMS}}}}}}}",
-        "",
-    ),
-    which_a_pod_spec_has=(
-        "InferenceService.serving.kserve.io",
-        f"spec: {{predictor: {{model: {{}}, {CLAIMS}}}}}",
-        "",
-    ),
-    beside_amounts=(
-        "InferenceService.inference.llmkube.dev",
-        f"spec: {{resources: {{gpu: 1}}, {CLAIMS}}}",
-        "spec.resourceClaims[0].resourceClaimTemplateName",
-    ),
-)
-def test_claims_that_are_not_read(kind: str, text: str, want: str) -> None:
-    name, _, group = kind.partition(".")
-    data, pods = workload_pods(KINDS, group, name, msgspec.json.encode(yaml.safe_load(text)))
-
-    assert [each.path for each in unread_gpus(group, name, data, pods, MAPPING, KINDS)] == (
-        [want] if want else []
-    )
-
-
 def test_a_gpu_that_stands_beside_the_resources() -> None:
     data = {"spec": {"containers": [{"name": "main", "nvidia.com/gpu": 1}]}}
 

@@ -172,7 +172,9 @@ def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
 
 
 def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
-    violations = {(finding.finding.rule, _EFFECT_OF[finding.outcome]) for finding in evaluation.findings()}
+    violations = {
+        (violation.finding.rule, _EFFECT_OF[violation.outcome]) for violation in evaluation.findings()
+    }
     return violations | {(change.rule, Effect.CHANGED) for pod in evaluation.pods for change in pod.changes}
 
 
