@@ -34,7 +34,7 @@ test-unit: $(READY) ## run the tests that need neither an API server nor other p
 	$(PYTEST) 3 -m "not slow and not processes" --ignore tests/cluster
 
 .PHONY: test-all
-test-all: $(READY) control-plane oracle helm ## run all tests, with those that are slow by their nature (some 17 minutes)
+test-all: $(READY) control-plane oracle helm ## run all tests, with those that are slow by their nature (some 20 minutes)
 	$(PYTEST) 4 -m "not long" --hypothesis-profile all
 
 .PHONY: test-neighbours

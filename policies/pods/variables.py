@@ -24,11 +24,14 @@ class Source(View, frozen=True):
         return self.field_ref is not None and self.field_ref.field_path == f"metadata.annotations['{key}']"
 
 
+_decode = msgspec.json.Decoder(Source).decode
+
+
 def source_of(variable: EnvVar) -> Source | None:
     """Return the source of the value; None if the pod has the value."""
     if not isinstance(variable.value_from, msgspec.Raw) or bytes(variable.value_from) == b"null":
         return None
     try:
-        return msgspec.json.decode(variable.value_from, type=Source)
+        return _decode(variable.value_from)
     except msgspec.ValidationError:  # the API server refuses it
         return Source()

@@ -86,7 +86,9 @@ VM = manifest(
     of_a_part_of_it=(dynamo("16"), "set gpu: 4", [("spec.services.a.resources.limits.gpu", 4)]),
     devices_by_name=(VM, "", []),
 )
-def test_advice_names_the_fields_of_the_author(written: JSON, remedy: str, edits: list[tuple[str, Any]]) -> None:
+def test_advice_names_the_fields_of_the_author(
+    written: JSON, remedy: str, edits: list[tuple[str, Any]]
+) -> None:
     shown, _ = document(stdin=yaml.safe_dump_all([written, QUOTA]))["objects"]
     findings = [*shown["findings"], *(each for pod in shown["pods"] for each in pod["findings"])]
     [found] = [each for each in findings if each["reason"] in {"QuotaCanNeverFit", "FractionalGPU"}]

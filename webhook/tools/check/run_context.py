@@ -39,6 +39,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.disruption_budgets import read_budgets
 from webhook.cluster.namespaces import NamespaceUnknown
+from webhook.cluster.objects import decode_config_map
 from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.documents import (
     CONFIGURATION,
@@ -117,12 +118,10 @@ def budgets_of(
 def config_maps(manifests: Iterable[Manifest]) -> Callable[[str], dict[str, dict[str, str]]]:
     """Return a function: of a namespace, the data of the ConfigMaps among the manifests, by name, if without placeholders."""
     known: dict[str, dict[str, dict[str, str]]] = {}
-    for manifest in manifests:
-        if manifest.group_kind == ("", "ConfigMap"):
-            with suppress(msgspec.ValidationError):
-                data = msgspec.convert(manifest.data.get("data") or {}, dict[str, str])
-                if not any(map(is_placeholder, data.values())):
-                    known.setdefault(manifest.namespace, {})[manifest.name] = data
+    for manifest, config_map in _decoded(manifests, ("", "ConfigMap"), decode_config_map):
+        data = config_map.data or {}
+        if not any(map(is_placeholder, data.values())):
+            known.setdefault(manifest.namespace, {})[manifest.name] = data
     return lambda namespace: known.get(namespace, {})
 
 

@@ -82,6 +82,9 @@ class _StoredBudget(PartialObject, frozen=True):
     status: _BudgetStatus = _BudgetStatus()
 
 
+_decode_stored_budget = msgspec.json.Decoder(_StoredBudget).decode
+
+
 class ClusterFacts:
     """The facts about a cluster, or one namespace, that evaluations need. Each fact is read when it is first needed.
 
@@ -294,7 +297,7 @@ class Scan:
 
         def read(raw: msgspec.Raw) -> None:
             with suppress(msgspec.ValidationError):
-                stored = msgspec.json.decode(raw, type=_StoredBudget)
+                stored = _decode_stored_budget(raw)
                 namespace, name = stored.metadata.namespace, stored.metadata.name
                 is_current = stored.status.observed_generation == stored.metadata.generation
                 are_all = is_current and stored.status.expected_pods == 0
