@@ -121,13 +121,14 @@ def _sum(team: TeamRow) -> int:
 class Spent:
     """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history.
 
-    `waited`: for how long those had waited whose gate was removed when perhaps no controller watched. They count from their
-    creation (docs/operate/budget.md).
+    `unexplained`: what is unknown beyond what docs/operate/budget.md allows. `waited`: for how long those had waited whose gate was
+    removed when perhaps no controller watched. They count from their creation (docs/operate/budget.md).
     """
 
     seconds: float = 0.0
     spent: float = 0.0
     unknown: float = 0.0
+    unexplained: float = 0.0
     truth: float = 0.0
     waited: float = 0.0
 
@@ -144,29 +145,46 @@ def gpu_seconds(
     are `unwatched`, controllers were killed or had not begun to write.
     """
     found = [
-        row.text["spending"]
+        row
         for write in facts.writes
         if (row := write.rows.get(namespace)) is not None and "spending" in row.text
     ]
     if not found or namespace not in facts.namespaces:
         return None
     sums = Spent()
-    for first, last in pairwise(found):
+    for before, row in pairwise(found):
+        first, last = before.text["spending"], row.text["spending"]
         begin, end = first["until"] / 1000, last["until"] / 1000
         if end > begin and not _overlaps(begin, end, away):
             spent, unknown = (
                 (last.get(key, {}).get("gpus", 0) - first.get(key, {}).get("gpus", 0)) * 3600 / PER_HOUR
                 for key in ("spent", "unknown")
             )
-            waited = _waited(facts, namespace, begin, end) if _overlaps(begin, end, unwatched) else 0.0
+            waited = allowed = 0.0
+            if _overlaps(begin, end, unwatched):
+                waited = _waited(facts, namespace, begin, end)
+                allowed = (_gone(facts, namespace, begin, end) + before.reserved()) * (end - begin)
             sums = Spent(
                 sums.seconds + end - begin,
                 sums.spent + spent,
                 sums.unknown + unknown,
+                sums.unexplained + max(0.0, unknown - allowed),
                 sums.truth + _integral(facts, namespace, begin, end),
                 sums.waited + waited,
             )
     return sums
+
+
+def _gone(facts: Facts, namespace: str, begin: float, end: float) -> int:
+    """Return the GPUs of the pods that were deleted in this time, or in the second before it, which a count may not have seen."""
+    space = facts.namespaces[namespace]
+    return sum(
+        pod.gpus
+        for at, before, after in zip(space.times[1:], space.states, space.states[1:], strict=False)
+        if begin - 1 < at <= end
+        for uid, pod in before.items()
+        if uid not in after
+    )
 
 
 def _overlaps(begin: float, end: float, times: Sequence[tuple[float, float]]) -> bool:

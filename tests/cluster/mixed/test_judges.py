@@ -356,8 +356,12 @@ def test_whose_quota_was_perhaps_not_in_force(steps: list[Step], unlimited: bool
     assert read(*steps).was_unlimited("a") is unlimited
 
 
-def spending(until: int, spent: float) -> JSON:
-    said = {"until": until * 1000, "spent": {"gpus": int(spent * amounts.PER_HOUR / 3600)}}
+def spending(until: int, spent: float, unknown: float = 0) -> JSON:
+    hours = {"spent": spent, "unknown": unknown}
+    said = {
+        "until": until * 1000,
+        **{key: {"gpus": int(value * amounts.PER_HOUR / 3600)} for key, value in hours.items()},
+    }
     return {"ledger": json.dumps({**ledger(0), "spending": said})}
 
 
@@ -365,7 +369,7 @@ def test_gpu_seconds() -> None:
     begun, ended = spending(10, 0), spending(20, 11)
     found = read((10, f"{LEDGERS}/a", begun), pod(12, "x-1", 2), gone(17, "x-1"), (20, f"{LEDGERS}/a", ended))
 
-    assert amounts.gpu_seconds(found, "a") == amounts.Spent(10.0, 11.0, 0.0, 10.0)
+    assert amounts.gpu_seconds(found, "a") == amounts.Spent(10.0, 11.0, 0.0, 0.0, 10.0)
 
 
 def test_a_gate_that_is_removed_while_nobody_counts() -> None:
@@ -378,5 +382,21 @@ def test_a_gate_that_is_removed_while_nobody_counts() -> None:
         (20, f"{LEDGERS}/a", spending(20, 28)),
     )
 
-    assert amounts.gpu_seconds(found, "a") == amounts.Spent(10.0, 28.0, 0.0, 8.0)
-    assert amounts.gpu_seconds(found, "a", [], [(8, 11)]) == amounts.Spent(10.0, 28.0, 0.0, 8.0, 20.0)
+    assert amounts.gpu_seconds(found, "a") == amounts.Spent(10.0, 28.0, 0.0, 0.0, 8.0)
+    assert amounts.gpu_seconds(found, "a", [], [(8, 11)]) == amounts.Spent(10.0, 28.0, 0.0, 0.0, 8.0, 20.0)
+
+
+@cases(
+    ("unknown", "unwatched", "unexplained"),
+    a_pod_that_ended_while_nobody_counted=(20, [(8, 11)], 0),
+    more_than_that_pod_can_have_held=(25, [(8, 11)], 5),
+    while_a_controller_counted=(6, [], 6),
+)
+def test_unknown_gpu_seconds(unknown: float, unwatched: list[tuple[float, float]], unexplained: float) -> None:
+    begun, ended = spending(10, 0), spending(20, 0, unknown)
+    found = read((10, f"{LEDGERS}/a", begun), pod(12, "x-1", 2), gone(17, "x-1"), (20, f"{LEDGERS}/a", ended))
+
+    spent = amounts.gpu_seconds(found, "a", [], unwatched)
+
+    assert spent is not None
+    assert spent.unexplained == pytest.approx(unexplained)

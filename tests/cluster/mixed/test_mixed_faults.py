@@ -171,8 +171,6 @@ def test_denials_have_a_reason(run: Run) -> None:
 
 UNCOUNTED = kill_the_leader, kill_the_leader_as_it_lifts, stop_the_leader, restart_the_api_server
 """Faults of controllers, and of what they watch."""
-UNWATCHED = 0.05
-"""The largest part of what was held that may be unknown after mixed faults."""
 TAKE_OVER = 10.0
 """Seconds after a fault without a count: a follower leads after 7 s, and is ready within 3 s (docs/operate/budget.md)."""
 
@@ -184,7 +182,7 @@ def test_gpu_hours(run: Run, namespace: str) -> None:
     spent = amounts.gpu_seconds(run.facts, namespace, away, unwatched)
     assert spent is not None
     log.info("%s: %s", namespace, spent)
-    # Two controllers may be killed soon after each other: what came and went meanwhile is unknown (docs/operate/budget.md).
-    assert spent.unknown <= (UNWATCHED if run.world.faults else 0.0) * spent.truth
+    # Two controllers may be killed soon after each other: what came and went meanwhile is unknown, and nothing else.
+    assert spent.unexplained == pytest.approx(0, abs=0.01)
     tolerance = 0.01 * spent.truth + 4.0
     assert spent.spent - spent.waited - tolerance <= spent.truth <= spent.spent + spent.unknown + tolerance
