@@ -636,8 +636,10 @@ end:
   do
   :: d_step { WORTH_LISTING(c) -> lists(c) }
   :: d_step { seen[c].listed && !seen[c].settled && REACHES(c) -> counts(c) }
-  :: d_step { REPLACES && unkept -> unkept = false; kept = 1; written() }
-  :: d_step { REPLACES && !KEEP_BECOMES_LIFT && kept && IS_CURRENT(c) && WANTS(c, 1) -> kept = 0; has_turned(c) }
+#if REPLACES
+  :: d_step { unkept -> unkept = false; kept = 1; written() }
+  :: d_step { !KEEP_BECOMES_LIFT && kept && IS_CURRENT(c) && WANTS(c, 1) -> kept = 0; has_turned(c) }
+#endif
   :: d_step { GANG_MAY_HOLD(c) -> hold_gang(c) }
   :: d_step { GANG_GIVES_BACK(c) -> give_back_gang(c) }
   STEPS(0)
@@ -686,10 +688,12 @@ end:
 #if PODS > 2
   ACTS(2)
 #endif
-  :: d_step { !stopped && REPLACES && pod[0] == FREE -> pod[0] = GONE; stores(0) }
-  :: d_step { !stopped && REPLACES && pod[0] == FREE -> pod[0] = GONE; succeeded = true; stores(0) }
-  :: d_step { !stopped && REPLACES && asks -> asks = false; revision++ }
+#if REPLACES
+  :: d_step { !stopped && pod[0] == FREE -> pod[0] = GONE; stores(0) }
+  :: d_step { !stopped && pod[0] == FREE -> pod[0] = GONE; succeeded = true; stores(0) }
+  :: d_step { !stopped && asks -> asks = false; revision++ }
   :: d_step { !stopped && kept && !late -> late = true; revision++ }
+#endif
   :: d_step { !stopped && LOWERS && moves < 2 -> moves++; hard = (moves == 1 -> HARD - 1 : HARD); written() }
   :: d_step { !stopped -> stopped = true }
   od;
