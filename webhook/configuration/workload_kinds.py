@@ -208,6 +208,7 @@ class WorkloadKind(_Row, frozen=True):
     stopped: path → value with which the object, or that part of it, has no pods: a suspended job. `*` is any value.
     starts_together: whether all its pods start together. Then they leave the line for quota together, as a gang does.
     runs_to_completion: whether its pods end by themselves, also where a container has a port.
+    replaces_pods: whether its objects make a new pod for one that failed, and no new objects by a schedule or step by step.
     deadline: path of the seconds after which it ends its pods.
     staged: path → value with which its pods start in stages. Then they leave the line for quota one by one. `*` is any value.
     together: path of the number of pods of the whole object that must run together before any of them works.
@@ -225,6 +226,7 @@ class WorkloadKind(_Row, frozen=True):
     stopped: dict[str, str] = {}
     starts_together: bool = False
     runs_to_completion: bool = False
+    replaces_pods: bool = True
     deadline: str = ""
     staged: dict[str, str] = {}
     together: str = ""

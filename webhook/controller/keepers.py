@@ -27,11 +27,6 @@ log = logging.getLogger("gpu_admission.controller")
 REMEMBERED_SECONDS, UNREAD_SECONDS = 600.0, 60.0
 """How long the object above a controller is remembered after its last pod, which may be the last to go; and a failed read."""
 REMEMBERED = 16_384
-STARTING = frozenset(
-    {"CronJob", "CronWorkflow", "RayCronJob", "ScheduledSparkApplication", "Experiment", "Workflow"}
-    | {"AnalysisRun", "TaskRun", "PipelineRun"}
-)
-"""Kinds, of any group, that start pods, and replace none."""
 ENDED = frozenset({"complete", "completed", "succeeded", "failed", "terminated", "aborted"})
 """States, in small letters, of kinds that have no conditions."""
 STATES = ("status.phase", "status.state.phase", "status.applicationState.state", "status.jobStatus")
@@ -91,7 +86,7 @@ class Keepers:
                 if workload.metadata.uid != at.uid:
                     break
                 exists |= at is reference and not workload.metadata.deletion_timestamp
-                if at.kind in STARTING:
+                if workload.workload_kind is not None and not workload.workload_kind.replaces_pods:
                     break
                 if _asked(workload) and (found is None or _keeps_instead(workload, found[1])):
                     found = at, workload

@@ -122,8 +122,8 @@ def _sum(team: TeamRow) -> int:
 class Spent:
     """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history (used or kept).
 
-    `unexplained`: what is unknown beyond what docs/operate/budget.md allows. `waited`: for how long those had waited whose gate was
-    removed when perhaps no controller watched. They count from their creation (docs/operate/budget.md).
+    `unexplained`: what is unknown beyond what docs/operate/budget.md allows. `waited`: for how long those had waited whose gate
+    was removed when perhaps no controller watched. They count from their creation (docs/operate/budget.md).
     """
 
     seconds: float = 0.0

@@ -17,7 +17,7 @@ from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.cluster import errors
 from webhook.configuration.loader import load_directory
 from webhook.controller.gangs import Gangs
-from webhook.controller.keepers import STARTING, Keepers
+from webhook.controller.keepers import Keepers
 from webhook.workloads.gang_sources import GangSource
 
 ONE, TWO = Fraction(1), Fraction(2)
@@ -243,7 +243,3 @@ def test_an_object_that_cannot_be_read_now_is_not_taken_for_one_that_is_gone(tmp
         pass
     with pytest.raises(errors.ApiError):
         keepers.room("team", TRAIN, [])
-
-
-def test_the_kinds_that_replace_no_pods_are_in_the_table() -> None:
-    assert {kind for _, kind in load_directory(None).workload_kinds} >= STARTING
