@@ -9,6 +9,7 @@ from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.gangs import TEMPLATE, create, job, jobset, made, member, reference
 from tests.cluster.waiting.line import Line
+from tests.cluster.waiting.operators import Operator, mpijob, other_waits, pytorchjob, ray_cluster
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 
@@ -16,58 +17,6 @@ GONE_SECONDS = 5.0
 """Longer than the quota of any ended pod stayed free before it stood in the ledger."""
 SOON = 10.0
 """On a busy machine, for what takes a second."""
-
-
-def template(gpus: int) -> JSON:
-    resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
-    return {"spec": {"containers": [{"name": "train", "image": "x", "resources": resources}]}}
-
-
-def ray_cluster(workers: int = 4, gpus: int = 2) -> JSON:
-    groups = [{"groupName": "gpu", "replicas": workers, "maxReplicas": 9, "template": template(gpus)}]
-    spec = {"headGroupSpec": {"template": template(0)}, "workerGroupSpecs": groups}
-    return made("ray.io/v1", "RayCluster", spec)
-
-
-def pytorchjob() -> JSON:
-    roles = {
-        "Master": {"replicas": 1, "template": template(2)},
-        "Worker": {"replicas": 3, "template": template(2)},
-    }
-    return made("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": roles})
-
-
-def mpijob() -> JSON:
-    roles = {
-        "Launcher": {"replicas": 1, "template": template(0)},
-        "Worker": {"replicas": 4, "template": template(2)},
-    }
-    return made("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": roles})
-
-
-class Operator:
-    """Makes the pods of an object, and replaces those that end."""
-
-    def __init__(self, line: Line, plane: ControlPlane, document: JSON, pods: int = 4, gpus: int = 2) -> None:
-        self.line, self.gpus = line, gpus
-        self.owner = create(plane, line, document)
-        group, plural = document["apiVersion"], f"{document['kind'].lower()}s"
-        self.path = f"/apis/{group}/namespaces/{line.name}/{plural}/{document['metadata']['name']}"
-        self.names = [self.make(f"worker-{number}") for number in range(pods)]
-        assert line.starts(*self.names)
-
-    def make(self, name: str) -> str:
-        self.line.pod(name, self.gpus, metadata=member(self.owner))
-        return name
-
-    def change(self, spec: JSON) -> None:
-        accepted(self.line.client.patch(self.path, {"spec": spec}))
-
-
-def other_waits(line: Line, gpus: int = 2) -> None:
-    line.in_a_later_second("other", gpus)
-    assert line.waits("other")
-    assert line.is_counted()
 
 
 @cases("document", a_raycluster=ray_cluster(), a_pytorchjob=pytorchjob(), an_mpijob=mpijob())
