@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from fractions import Fraction
 
 from tests.builders import JSON
 from tests.cases import cases
@@ -12,6 +13,7 @@ from tests.cluster.waiting.line import Line
 from tests.cluster.waiting.operators import Operator, mpijob, other_waits, pytorchjob, ray_cluster
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
+from webhook.quota.documents import KeptQuota
 
 GONE_SECONDS = 5.0
 """Longer than the quota of any ended pod stayed free before it stood in the ledger."""
@@ -43,6 +45,8 @@ def test_nor_if_nobody_waits(line: Line, plane: ControlPlane) -> None:
     operator = Operator(line, plane, ray_cluster())
     line.delete_pod(operator.names[0])
     assert eventually(lambda: line.ledger_object().reservations.keeps)
+    kept = (KeptQuota("RayCluster/train", {"gpus": Fraction(2)}),)
+    assert eventually(lambda: line.status().kept == kept)
     line.pod("other", 2)
     assert line.waits("other")
     operator.make("again")
