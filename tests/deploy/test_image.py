@@ -19,6 +19,7 @@ import pytest
 import urllib3
 import yaml
 
+from tests.cases import cases
 from tests.deploy.manifests import INSTALL, ROOT, STATIC
 from tests.webhook.tools.fetch.servers import GSHandler, Handler, HubHandler, S3Handler, Store, serving
 
@@ -163,13 +164,11 @@ AWS = ("AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=t0pS3cretKey", "A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@cases(
     ("uri", "handler", "prefix", "environment"),
-    [
-        pytest.param("s3://models/llama", S3Handler, "models/llama/", AWS, id="s3"),
-        pytest.param("gs://models/llama", GSHandler, "models/llama/", ("NO_GCE_CHECK=true",), id="gs"),
-        pytest.param("hf://meta/llama", HubHandler, "", ("HF_TOKEN=hf_t0pS3cretKey",), id="hub"),
-    ],
+    s3=("s3://models/llama", S3Handler, "models/llama/", AWS),
+    gs=("gs://models/llama", GSHandler, "models/llama/", ("NO_GCE_CHECK=true",)),
+    hub=("hf://meta/llama", HubHandler, "", ("HF_TOKEN=hf_t0pS3cretKey",)),
 )
 def test_the_fetcher_fetches_with_nothing_but_itself(
     fetcher_app: Path, uri: str, handler: type[Handler], prefix: str, environment: tuple[str, ...]
@@ -199,13 +198,10 @@ def test_the_fetchers_launcher_names_the_images_interpreter(fetcher_app: Path) -
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
-@pytest.mark.parametrize(
+@cases(
     ("user", "group"),
-    [
-        pytest.param(USER, USER, id="as-the-images-user"),
-        # Of a range as OpenShift gives each namespace one, with group 0.
-        pytest.param(1_000_674_321, 0, id="as-a-random-user"),
-    ],
+    as_the_images_user=(USER, USER),
+    as_a_random_user=(1_000_674_321, 0),
 )
 def test_serves_with_nothing_but_itself(app: Path, user: int, group: int) -> None:
     # The only folder that can be written to.
@@ -247,12 +243,10 @@ def started(confined: list[str], certificates: str) -> Iterator[tuple[subprocess
         process.communicate(timeout=60)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "entrypoint"),
-    [
-        pytest.param("", '["python3", "-m", "webhook"]', id="both-commands"),
-        pytest.param("fetcher", '["gpu-admission", "fetch-model"]', id="fetcher"),
-    ],
+    both_commands=("", '["python3", "-m", "webhook"]'),
+    fetcher=("fetcher", '["gpu-admission", "fetch-model"]'),
 )
 def test_nothing_of_the_last_stages_needs_a_shell(name: str, entrypoint: str) -> None:
     instructions = dict(stage(name))

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.deploy.release import ROOT, SUMS, CannotRelease, man_page, notes
 
 ADDRESS = "https://releases.example.com/v0.1.0"
 CHANGES = "# Changelog\n\n## Unreleased\n\n- new\n\n## 0.1.0\n\n- first\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("version", "expected"),
-    [
-        pytest.param("0.1.0", "# gpu-admission 0.1.0\n\n- first\n", id="its-own-section"),
-        pytest.param("0.2.0", "# gpu-admission 0.2.0\n\n- new\n", id="what-is-not-released-yet"),
-    ],
+    its_own_section=("0.1.0", "# gpu-admission 0.1.0\n\n- first\n"),
+    what_is_not_released_yet=("0.2.0", "# gpu-admission 0.2.0\n\n- new\n"),
 )
 def test_release_notes_are_of_the_changelog(version: str, expected: str) -> None:
     assert notes(CHANGES, version) == expected

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import cases
 from tests.controlplane import helm
 from tests.deploy.manifests import arguments, of_kind, pods, rendered, template, webhooks
 
@@ -140,12 +141,10 @@ def test_without_conditions_namespaces_must_be_chosen() -> None:
 KNOWN = "webhook.clientAuthentication."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "volume"),
-    [
-        pytest.param("caConfigMap", {"configMap": {"name": "callers"}}, id="config-map"),
-        pytest.param("caSecret", {"secret": {"secretName": "callers"}}, id="secret"),
-    ],
+    config_map=("caConfigMap", {"configMap": {"name": "callers"}}),
+    secret=("caSecret", {"secret": {"secretName": "callers"}}),
 )
 def test_known_callers_are_those_of_the_values(source: str, volume: dict[str, Any]) -> None:
     documents = rendered("--set", f"{KNOWN}{source}=callers,{KNOWN}names={{kube-apiserver,spiffe://a/b}}")
@@ -172,17 +171,14 @@ def test_callers_are_not_asked_for_a_certificate_unless_values_say_so() -> None:
     assert "client" not in str(pods(rendered()))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "want"),
-    [
-        pytest.param(f"{KNOWN}caSecret=a", f"{KNOWN}names: must name the callers", id="any-certificate"),
-        pytest.param(f"{KNOWN}names={{a}}", "names need the authority", id="no-authority"),
-        pytest.param(
-            f"{KNOWN}caSecret=a,{KNOWN}caConfigMap=b,{KNOWN}names={{a}}",
-            "set one of caConfigMap and caSecret",
-            id="two-authorities",
-        ),
-    ],
+    any_certificate=(f"{KNOWN}caSecret=a", f"{KNOWN}names: must name the callers"),
+    no_authority=(f"{KNOWN}names={{a}}", "names need the authority"),
+    two_authorities=(
+        f"{KNOWN}caSecret=a,{KNOWN}caConfigMap=b,{KNOWN}names={{a}}",
+        "set one of caConfigMap and caSecret",
+    ),
 )
 def test_known_callers_need_one_authority_and_names(values: str, want: str) -> None:
     with pytest.raises(helm.HelmFailed, match=re.escape(want)):

@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import gpu_container, pod
+from tests.cases import cases
 from tests.controlplane import helm
 from tests.deploy.helm_needed import need_helm
 from tests.deploy.manifests import CHART, NAMESPACE, RELEASE
@@ -69,13 +70,11 @@ def test_flux_installs_and_tests_the_release(tmp_path: Path) -> None:
     assert {chart["sourceRef"]["name"], policies["sourceRef"]["name"]} == names
 
 
-@pytest.mark.parametrize(
+@cases(
     ("policies", "count", "status"),
-    [
-        pytest.param("policies", "1", 0, id="a-whole-gpu"),
-        pytest.param("policies", "500m", 1, id="half-a-gpu"),
-        pytest.param("policies-audit", "500m", 0, id="an-audit-refuses-nothing"),
-    ],
+    a_whole_gpu=("policies", "1", 0),
+    half_a_gpu=("policies", "500m", 1),
+    an_audit_refuses_nothing=("policies-audit", "500m", 0),
 )
 def test_the_job_of_gitlab_runs_commands_that_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policies: str, count: str, status: int

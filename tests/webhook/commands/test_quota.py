@@ -69,10 +69,7 @@ LINE = WaitingPods(
     ),
 )
 
-
-@pytest.fixture(autouse=True)
-def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+pytestmark = pytest.mark.usefixtures("eighty_columns")
 
 
 def summary(

@@ -39,10 +39,7 @@ from webhook.tools.status.report import (
 )
 from webhook.tools.status.summaries import AuditedPods, QuotaHolder
 
-
-@pytest.fixture(autouse=True)
-def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+pytestmark = pytest.mark.usefixtures("eighty_columns")
 
 
 def test_everything_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,10 +21,7 @@ from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, WaitingPo
 from webhook.tools.status.report import plain
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaHolder
 
-
-@pytest.fixture(autouse=True)
-def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+pytestmark = pytest.mark.usefixtures("eighty_columns")
 
 
 def test_of_many_pending_owners_those_that_wait_longest_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,10 +27,7 @@ from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 assert SHARE is not None
 
-
-@pytest.fixture(autouse=True)
-def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+pytestmark = pytest.mark.usefixtures("eighty_columns")
 
 
 @cases(

@@ -1,4 +1,5 @@
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,16 +9,16 @@ from policies.policy import TemplateMode
 from policies.rule import Mode
 from tests.cases import cases
 from tests.webhook.configuration.written import HEAD, policy, write
-from webhook.configuration.loader import ConfigurationError, load_directory
+from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 
 
 def gpu_class(spec: str, name: str = "own-card") -> str:
     return f"{HEAD}kind: GPUClass\nmetadata: {{name: {name}}}\nspec: {spec}\n"
 
 
-def problems_of(directory: Path) -> list[str]:
+def problems_of(directory: Path, *, standalone: bool = False) -> list[str]:
     with pytest.raises(ConfigurationError) as raised:
-        load_directory(directory)
+        load_directory(directory, standalone=standalone)
     assert str(raised.value) == "\n".join(str(problem) for problem in raised.value.problems)
     return [str(problem) for problem in raised.value.problems]
 
@@ -407,43 +408,39 @@ def test_a_bad_quota_is_reported_with_its_place(tmp_path: Path, text: str, want:
     assert problems_of(write(tmp_path, p=text)) == [f"p.yaml:{want}"]
 
 
-def test_a_selector_needs_somebody_who_knows_labels(tmp_path: Path) -> None:
-    selector = "namespaceSelector: {matchLabels: {team: ml}}"
-    exemption = f"{{namespaces: ['*'], reason: ours, {selector}}}"
-    write(tmp_path, p=policy(f"\n  match: {{{selector}}}\n  exemptions: [{exemption}]"))
-
-    assert load_directory(tmp_path).policies.has_selectors
-    with pytest.raises(ConfigurationError) as caught:
-        load_directory(tmp_path, standalone=True)
-
-    why = "must be omitted with --standalone: a cluster has the labels of namespaces"
-    assert [str(problem) for problem in caught.value.problems] == [
-        f"p.yaml:5: GPUPolicy/default spec.match.namespaceSelector: {why}",
-        f"p.yaml:6: GPUPolicy/default spec.exemptions[0].namespaceSelector: {why}",
-    ]
+SELECTOR = "namespaceSelector: {matchLabels: {team: ml}}"
+TEAM = "namespaces: {names: [vision-*]}, hard: {gpus: 64}, guaranteed: {vision-a: {gpus: 8}}"
+LABELS = "namespaceSelector: must be omitted with --standalone: a cluster has the labels of namespaces"
 
 
-def test_a_line_needs_a_controller(tmp_path: Path) -> None:
-    write(tmp_path, p=policy("\n  rules: {gpu-quota: {onExceeded: Queue}}"))
+@cases(
+    ("text", "is_read", "want"),
+    a_selector=(
+        policy(f"\n  match: {{{SELECTOR}}}\n  exemptions: [{{namespaces: ['*'], reason: ours, {SELECTOR}}}]"),
+        lambda read: read.policies.has_selectors,
+        [f"p.yaml:5: {DEFAULT} spec.match.{LABELS}", f"p.yaml:6: {DEFAULT} spec.exemptions[0].{LABELS}"],
+    ),
+    a_line=(
+        policy("\n  rules: {gpu-quota: {onExceeded: Queue}}"),
+        lambda read: read.policies.lets_pods_wait,
+        [
+            f"p.yaml:5: {DEFAULT} spec.rules.gpu-quota.onExceeded: must be Deny with --standalone: "
+            "gpu-admission controller starts the pods that wait in line"
+        ],
+    ),
+    a_team=(
+        f"{HEAD}kind: ClusterGPUQuota\nmetadata: {{name: team-vision}}\nspec: {{{TEAM}}}\n",
+        lambda read: read.teams["team-vision"].guarantees == {"vision-a": {"gpus": 8}},
+        [
+            "p.yaml:2: ClusterGPUQuota/team-vision kind: must be omitted with --standalone: "
+            "a cluster has the namespaces of a team"
+        ],
+    ),
+)
+def test_what_needs_a_cluster(
+    tmp_path: Path, text: str, is_read: Callable[[Configuration], bool], want: list[str]
+) -> None:
+    write(tmp_path, p=text)
 
-    assert load_directory(tmp_path).policies.lets_pods_wait
-    with pytest.raises(ConfigurationError) as caught:
-        load_directory(tmp_path, standalone=True)
-
-    why = "must be Deny with --standalone: gpu-admission controller starts the pods that wait in line"
-    assert [str(problem) for problem in caught.value.problems] == [
-        f"p.yaml:5: GPUPolicy/default spec.rules.gpu-quota.onExceeded: {why}"
-    ]
-
-
-def test_a_team_needs_namespaces(tmp_path: Path) -> None:
-    spec = "spec: {namespaces: {names: [vision-*]}, hard: {gpus: 64}, guaranteed: {vision-a: {gpus: 8}}}\n"
-    write(tmp_path, t=HEAD + "kind: ClusterGPUQuota\nmetadata: {name: team-vision}\n" + spec)
-
-    assert load_directory(tmp_path).teams["team-vision"].guarantees == {"vision-a": {"gpus": 8}}
-    with pytest.raises(ConfigurationError) as caught:
-        load_directory(tmp_path, standalone=True)
-
-    assert [str(problem) for problem in caught.value.problems] == [
-        "t.yaml:2: ClusterGPUQuota/team-vision kind: must be omitted with --standalone: a cluster has the namespaces of a team"
-    ]
+    assert is_read(load_directory(tmp_path))
+    assert problems_of(tmp_path, standalone=True) == want

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.cases import cases
 from webhook.server.dispatcher import Application, ServerMetrics
 from webhook.server.http import Request, Response, text
 from webhook.server.monitoring import listen
@@ -110,19 +111,10 @@ def test_a_request_that_does_not_end_is_cut_at_its_deadline(polled: Callable[...
     assert answer(client) == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limit", "sent", "logged"),
-    [
-        pytest.param(
-            1, SMALL, "shedding: 1 requests at once are held already (--max-concurrent)", id="requests"
-        ),
-        pytest.param(
-            4,
-            LARGE,
-            "shedding: 1 large requests wait already (a quarter of --max-concurrent)",
-            id="large-ones",
-        ),
-    ],
+    requests=(1, SMALL, "shedding: 1 requests at once are held already (--max-concurrent)"),
+    large_ones=(4, LARGE, "shedding: 1 large requests wait already (a quarter of --max-concurrent)"),
 )
 def test_requests_too_many_hear_when_to_ask_again(
     polled: Callable[..., Polled], caplog: pytest.LogCaptureFixture, limit: int, sent: bytes, logged: str

@@ -221,12 +221,10 @@ def test_the_page_of_a_quota_has_its_long_lists_in_the_main_column() -> None:
     assert re.findall(r'<section class="card" id="(\w+)"', beside) == ["holders"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("injected", "want"),
-    [
-        pytest.param((), False, id="a-stored-pod-has-everything"),
-        pytest.param((("plus", "+x"),), True, id="a-template"),
-    ],
+    a_stored_pod_has_everything=((), False),
+    a_template=((("plus", "+x"),), True),
 )
 def test_what_the_webhook_adds_is_shown_where_it_adds_something(
     monkeypatch: pytest.MonkeyPatch, injected: tuple[tuple[str, str], ...], want: bool

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner
 
 from tests.builders import JSON, gpu_container
@@ -154,15 +153,13 @@ FREE = {
 """Where each surface says how much of the class is free."""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("refused", "want"),
-    [
-        pytest.param((), "3", id="an-administrator"),
-        pytest.param(TENANT, "3", id="a-tenant"),
-        pytest.param((NODES,), "3", id="who-may-not-list-nodes"),
-        pytest.param((PODS,), "?", id="who-may-not-list-pods"),
-        pytest.param((*TENANT, CONFIG_MAP), None, id="who-may-read-nothing-of-nodes"),
-    ],
+    an_administrator=((), "3"),
+    a_tenant=(TENANT, "3"),
+    who_may_not_list_nodes=((NODES,), "3"),
+    who_may_not_list_pods=((PODS,), "?"),
+    who_may_read_nothing_of_nodes=((*TENANT, CONFIG_MAP), None),
 )
 def test_what_is_free_of_a_class(tmp_path: Path, refused: tuple[str, ...], want: str | None) -> None:
     found = shown(tmp_path, served(2, refused))
