@@ -425,5 +425,9 @@ RULE = Rule(
     check=check,
     metadata_keys=HARDWARE_ANNOTATIONS,
     on_update=True,
-    not_exported="it chooses by the classes and the nodes, which CEL cannot read; `allowed` holds for the class that it chooses",
+    exported_without={
+        "all but `allowed`": "it chooses by the classes and the nodes, which CEL cannot read",
+        "pods that name a node": "CEL cannot look up its class",
+        "pods that only use claims (DRA)": "CEL cannot look up their devices",
+    },
 )

@@ -19,7 +19,7 @@ from functools import partial
 import msgspec
 
 from policies.finding import Edit, Finding, Reason, Severity, either, together
-from policies.gpus.classes import GPUClasses
+from policies.gpus.classes import GPUClass, GPUClasses
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
 from policies.pods.duration import DURATION_MUST, duration_seconds, duration_text, meant_seconds
@@ -87,10 +87,14 @@ class MaxRuntimeOptions(RuleOptions, frozen=True):
         """Return default and maximum in seconds, None if there is none. Of several possible classes the longest count."""
         pinned = pinning(pod, gpu_classes) if self.by_class else None
         classes = gpu_classes.named(pinned.classes) if pinned is not None else ()
-        by_class = [self.by_class.get(each.name) or self.by_class.get(each.family) for each in classes]
-        runtimes = [self._effective(each or Runtimes()) for each in by_class] or [self._effective(Runtimes())]
+        runtimes = [self.of_class(each) for each in classes] or [self.of_class(None)]
         defaults, longest = zip(*runtimes, strict=True)
         return (None if None in defaults else max(defaults), None if None in longest else max(longest))
+
+    def of_class(self, gpu_class: GPUClass | None) -> tuple[int | None, int | None]:
+        """Return default and maximum for pods of the class, or of none that is known."""
+        named = gpu_class and (self.by_class.get(gpu_class.name) or self.by_class.get(gpu_class.family))
+        return self._effective(named or Runtimes())
 
     def _effective(self, of_class: Runtimes) -> tuple[int | None, int | None]:
         maximum = _seconds(of_class.max or self.max)
@@ -145,7 +149,7 @@ def _bound(
             reason=EXCEEDS_MAX_RUNTIME,
             path=annotation_path(MAX_RUNTIME),
             value=pod.annotations[MAX_RUNTIME],
-            message=f"must be at most {duration_text(maximum)}, {_LONGEST}",
+            message=f"must be at most {duration_text(maximum)}, {LONGEST}",
             choices=together(Edit(annotation_path(MAX_RUNTIME), duration_text(maximum))),
         )
     elif owner.name:  # of a template, `check_workload` names the field
@@ -225,11 +229,11 @@ def _above(seconds: int | str | None, maximum: int | None, path: str) -> Iterato
         )
 
 
-_LONGEST = "the longest runtime that the policy allows"
+LONGEST = "the longest runtime that the policy allows"
 
 
 def _at_most(maximum: int) -> str:
-    return f"must be at most {maximum} ({duration_text(maximum)}), {_LONGEST}"
+    return f"must be at most {maximum} ({duration_text(maximum)}), {LONGEST}"
 
 
 RULE = Rule(
@@ -240,5 +244,10 @@ RULE = Rule(
     mutate=mutate,
     check_workload=check_workload,
     needs=frozenset({Need.OWNER}),
-    not_exported="it depends on the object that makes the pod, and CEL cannot look anything up",
+    exported_without={
+        "pods that controllers of Kubernetes make": "their deadline may be that of their Job, which CEL cannot look up",
+        "what it adds": "a pod without a deadline is denied: the default may be that of its owner, and the webhook adds it",
+        "annotation max-runtime": "the webhook reads it before, and sets the field",
+        "pods that only use claims (DRA)": "CEL cannot look up their devices",
+    },
 )

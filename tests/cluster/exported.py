@@ -17,8 +17,8 @@ from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_text, export_policies
 
 TEAM, RESTRICTED, WARNED = "exported-team", "exported-restricted", "exported-warned"
-EXEMPTED, LABELLED = "exported-legacy", "exported-labelled"
-NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED, LABELLED)
+EXEMPTED, LABELLED, CHOSEN = "exported-legacy", "exported-labelled", "exported-chosen"
+NAMESPACES = (TEAM, RESTRICTED, WARNED, EXEMPTED, LABELLED, CHOSEN)
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 RULES = """
@@ -35,6 +35,19 @@ RULES = """
         amd.com: [{key: rocm, operator: Exists}, {key: reserved, operator: Exists, tolerationSeconds: 600, effect: NoExecute}]
 """
 POLICY = f"""
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: chosen}}
+spec:
+  priority: 5
+  match: {{namespaces: [exported-chosen]}}
+  rules:
+    gpu-requests: {{maxPerContainer: null, maxPerPod: {{"*": 6, nvidia-t4: 2}}}}
+    gpu-isolation: {{mode: disabled}}
+    gpu-toleration: {{mode: disabled}}
+    gpu-class: {{allowed: [nvidia-t4, "nvidia-a100*"]}}
+    max-runtime: {{mode: enforce, max: 2h, byClass: {{nvidia-t4: {{max: 1h}}}}, exempt: {{kinds: [RayCluster]}}}}
+---
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
 metadata: {{name: labelled}}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.cluster.exported import ALL, EXEMPTED, LABELLED, POLICY, TEAM, VOID, WARNED, create
+from tests.cluster.exported import ALL, CHOSEN, EXEMPTED, LABELLED, POLICY, TEAM, VOID, WARNED, create
 from tests.controlplane import ControlPlane, accepted, minor_version
 from tests.controlplane.client import STRATEGIC_PATCH
 from tests.controlplane.webhook import ROOT, Webhook, serving
@@ -87,6 +88,72 @@ def test_refused(plane: ControlPlane, namespace: str, document: JSON, reported: 
 
     assert status == 403, answer
     assert reported in answer["message"]
+
+
+def on(gpu_class: str, amount: str = "1", **spec: Any) -> JSON:
+    return pod(gpu_container(amount), nodeSelector={"accelerator": gpu_class}, **spec)
+
+
+def made_by(kind: str) -> JSON:
+    owner = {"apiVersion": "ray.io/v1", "kind": kind, "name": "o", "uid": "1", "controller": True}
+    return {
+        **on("nvidia-t4", restartPolicy="Never"),
+        "metadata": {"name": "owned", "ownerReferences": [owner]},
+    }
+
+
+TERMS = [
+    {"matchExpressions": [{"key": "accelerator", "operator": "In", "values": ["nvidia-t4", "nvidia-l4"]}]}
+]
+AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": TERMS}}}
+RUNS = {"restartPolicy": "Never"}
+SERVES = {**gpu_container(), "ports": [{"containerPort": 80}]}
+UNPINNED = (
+    "spec: set nodeSelector accelerator: nvidia-a100-40gb or nvidia-a100-80gb or nvidia-t4; must pin the pod to a GPU class: namespace "
+    "exported-chosen may not use every class [gpu-class]"
+)
+
+
+@cases(
+    ("document", "reported"),
+    an_allowed_class=(on("nvidia-t4"), ""),
+    another_class=(on("nvidia-l4"), "must not pin the pod to nvidia-l4: not allowed in namespace exported-chosen [gpu-class]"),
+    one_of_two_values=(pod(gpu_container(), affinity=AFFINITY), "must not pin the pod to nvidia-l4: not allowed in namespace"),
+    no_pin=(pod(gpu_container()), UNPINNED),
+    no_pin_yet=(pod(gpu_container(), schedulingGates=[{"name": "example.com/queue"}]), ""),
+    another_class_before_the_gate_is_lifted=(on("nvidia-l4", schedulingGates=[{"name": "example.com/queue"}]), "must not pin"),
+    no_gpu=(pod(container(), nodeSelector={"accelerator": "nvidia-l4"}), ""),
+    a_node_by_name=(pod(gpu_container(), nodeSelector={"kubernetes.io/hostname": "n"}), ""),
+    a_validator_of_a_gpu_operator=(pod(gpu_container(), nodeName="n"), ""),
+    more_than_of_this_class=(on("nvidia-t4", "3"), "the pod needs 3 nvidia.com/gpu at one time: must be at most 2 per pod"),
+    as_many_of_another_class=(on("nvidia-a100", "3"), ""),
+    more_than_of_any_class=(on("nvidia-a100", "7"), "the pod needs 7 nvidia.com/gpu at one time: must be at most 6 per pod"),
+    no_deadline=(on("nvidia-t4", **RUNS), "spec.activeDeadlineSeconds: set it to 3600 or less; must be set: "),
+    no_deadline_on_another_class=(on("nvidia-a100", **RUNS), "spec.activeDeadlineSeconds: set it to 7200 or less; must be set: "),
+    too_long=(on("nvidia-t4", **RUNS, activeDeadlineSeconds=3601), ' = "3601": set it to 3600 or less; must be at most 3600, '),
+    as_long_as_it_may=(on("nvidia-t4", **RUNS, activeDeadlineSeconds=3600), ""),
+    as_long_as_another_class_may=(on("nvidia-a100", **RUNS, activeDeadlineSeconds=7200), ""),
+    a_server=({**on("nvidia-t4"), "spec": {**on("nvidia-t4", **RUNS)["spec"], "containers": [SERVES]}}, ""),
+    a_pod_of_an_exempt_kind=(made_by("RayCluster"), ""),
+    a_pod_of_another_kind=(made_by("PyTorchJob"), "must be set: the longest runtime that the policy allows"),
+)  # fmt: skip
+def test_classes_and_runtimes(plane: ControlPlane, document: JSON, reported: str) -> None:
+    status, answer = create(plane.client(), document, CHOSEN)
+
+    assert status == (403 if reported else 201), answer
+    assert reported in answer.get("message", "")
+
+
+def test_whoever_lifts_a_gate_has_to_have_pinned_the_pod(plane: ControlPlane) -> None:
+    stored(plane, "gated", pod(gpu_container(), schedulingGates=[{"name": "example.com/queue"}]), CHOSEN)
+    path = f"/api/v1/namespaces/{CHOSEN}/pods/gated"
+
+    refused, answer = plane.client().patch(path, {"spec": {"schedulingGates": None}})
+    pin = {"spec": {"schedulingGates": None, "nodeSelector": {"accelerator": "nvidia-t4"}}}
+    lifted, _ = plane.client().patch(path, pin)
+
+    assert (refused, lifted) == (403, 200)
+    assert UNPINNED in answer["message"]
 
 
 def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:

@@ -1,7 +1,8 @@
 """The exported policies against our own engine, over generated pods: the same verdict, the same additions.
 
-Of the engine only what is exported counts: all of gpu-isolation and gpu-toleration, and how many GPUs (the API server itself has
-checked the numbers).
+Of the engine only what is exported counts: all of gpu-isolation and gpu-toleration, how many GPUs (the API server itself has
+checked the numbers), classes that the namespace may not use, and runtimes. A pod without the pin and the deadline that the engine
+would add is denied.
 """
 
 import random
@@ -17,9 +18,12 @@ import msgspec
 import pytest
 
 from policies.finding import Finding
+from policies.placement.class_choice import CLASS_NOT_ALLOWED
+from policies.placement.pinning import Pinning, named_nodes, pinning
 from policies.rule import Phase
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cluster.exported import (
+    CHOSEN,
     EXEMPTED,
     NAMESPACES,
     POLICY,
@@ -120,6 +124,8 @@ def container_of(choose: random.Random, name: str) -> JSON:
         prefix = choose.choice(PREFIXES)
         made["envFrom"] = [{**source, **({} if prefix is None else {"prefix": prefix})}]
     if choose.random() < 0.1:
+        made["ports"] = [{"containerPort": 8000}]
+    if choose.random() < 0.1:
         made.setdefault("resources", {})["claims"] = [{"name": "claim"}]
     return made
 
@@ -144,6 +150,8 @@ def pods(count: int) -> Iterator[JSON]:
             "volumes": [{"name": name, "hostPath": {"path": choose.choice(PATHS)}} for name in ("v0", "v1")],
             "resourceClaims": [{"name": "claim", "resourceClaimName": "mine"}],
             **some(choose, 0.15, schedulingGates=[{"name": "example.com/queue"}]),
+            **some(choose, 0.6, restartPolicy=choose.choice(["Never", "OnFailure"])),
+            **some(choose, 0.4, activeDeadlineSeconds=choose.choice([3600, 3601, 7200, 7201])),
             **some(choose, 0.3, schedulerName=choose.choice(["kai-scheduler", "kai-scheduler", "volcano"])),
             **some(choose, 0.5, tolerations=choose.sample(TOLERATIONS, choose.choice([1, 2, 3]))),
             **some(
@@ -217,6 +225,8 @@ def pods_of_others() -> Iterator[JSON]:
 class Expected(msgspec.Struct):
     denials: list[Finding]
     pod: JSON
+    lacks_deadline: bool
+    """Whether the engine would add one, and the exported policies deny the pod without it."""
 
 
 def expected(engine: DecisionCache, document: JSON, namespace: str) -> Expected:
@@ -234,12 +244,29 @@ def expected(engine: DecisionCache, document: JSON, namespace: str) -> Expected:
     ]
     patched = jsonpatch.apply_patch(document, operations)
     verdict = by.evaluate(Phase.VALIDATE, policy, view(patched))
-    return Expected([each for each in verdict.findings(Outcome.DENIED) if is_exported(each)], patched)
+    denials = list(verdict.findings(Outcome.DENIED))
+    denials += [
+        each
+        for each in decision.findings(Outcome.DENIED)
+        if each.rule == "max-runtime" and each not in denials
+    ]
+    pod, configuration = view(patched), engine.configuration
+    has_gpus = configuration.resource_mapping.requests_gpus_without_claims(pod)
+    lacks = {change.rule for change in decision.changes if has_gpus} & {"max-runtime"}
+    pinned, is_placed_by_class = pinning(pod, configuration.classes), has_gpus and not named_nodes(pod)
+    found = [each for each in denials if is_exported(each, is_placed_by_class, pinned)]
+    return Expected(found, patched, lacks_deadline=bool(lacks))
 
 
-def is_exported(finding: Finding) -> bool:
+def is_exported(finding: Finding, is_placed_by_class: bool, pinned: Pinning | None) -> bool:
     if finding.rule == "gpu-requests":
         return any(words in finding.message for words in COUNTED)
+    if finding.rule == "gpu-class":
+        return is_placed_by_class and (
+            pinned is None or (finding.reason, finding.path) == (CLASS_NOT_ALLOWED, "spec")
+        )
+    if finding.rule == "max-runtime":
+        return finding.path == "spec.activeDeadlineSeconds"
     return finding.rule == "gpu-isolation"
 
 
@@ -298,7 +325,10 @@ def compare(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Co
             difference = differing(status, answer, want, isolation)
             if difference is not None:
                 comparison.differences.append((namespace, document, *difference))
-            comparison.seen.update({finding.rule for finding in want.denials} or {"allowed"})
+            denying = {finding.rule for finding in want.denials} | {
+                "deadline" for _ in range(want.lacks_deadline)
+            }
+            comparison.seen.update(denying or {"allowed"})
             comparison.seen.update(words for words in ISOLATED if any(words in text for text in isolation))
             comparison.seen[f"{status} in {namespace}"] += 1
         return comparison
@@ -311,7 +341,7 @@ def differing(
 ) -> tuple[object, object] | None:
     """Return what the API server and the engine say, where that is not the same."""
     message = answer.get("message", "")
-    if (status == HTTPStatus.FORBIDDEN) != bool(want.denials):
+    if (status == HTTPStatus.FORBIDDEN) != (bool(want.denials) or want.lacks_deadline):
         return message, want.denials
     if "[gpu-isolation]" in message and not message.endswith("; ".join(isolation)):
         return message, isolation
@@ -320,14 +350,22 @@ def differing(
     return None
 
 
-@pytest.mark.parametrize("number", [200, pytest.param(500, marks=pytest.mark.slow)])
+LONG = (pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(3600))
+
+
+@pytest.mark.parametrize(
+    "number", [200, pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=LONG)]
+)
 def test_exported_policies_and_engine_agree(compare: Compare, number: int) -> None:
-    found = compare([*NEVER_GENERATED, *pods(number)], [*NAMESPACES, TEAM, RESTRICTED, RESTRICTED])
+    found = compare(
+        [*NEVER_GENERATED, *pods(number)], [*NAMESPACES, TEAM, RESTRICTED, RESTRICTED, *[CHOSEN] * 3]
+    )
     seen = found.seen
 
     assert found.differences[:3] == [], f"{len(found.differences)} of {number} differ"
     assert seen["invalid"] < number / 5, seen
     assert all(seen[key] > number / 25 for key in ("gpu-requests", "gpu-isolation", "allowed")), seen
+    assert all(seen[key] for key in ("gpu-class", "max-runtime", "deadline")), seen
     assert all(seen[words] > number / 50 for words in ISOLATED), seen
     assert seen[f"201 in {EXEMPTED}"] > number / 25, seen
 

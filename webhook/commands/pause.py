@@ -21,6 +21,7 @@ from webhook.commands.options import ClusterChoice
 from webhook.commands.output import FAILED, Screen, end_with, fail, print_as, print_errors
 from webhook.configuration.cluster_source import RESOURCES, Record, decode_record, path_of
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
+from webhook.tools.export.static import FILE, MOUNTED_AT
 
 PAUSED_BY, PAUSED_AT, PAUSE_REASON = (
     f"{GROUP}/{name}" for name in ("paused-by", "paused-at", "pause-reason")
@@ -157,6 +158,10 @@ def _print_pause(screen: Screen, done: list[Record], policies: list[Record], unt
         return
     screen.paragraph("Denials and changes are only logged. The pause ends by itself, or with:")
     screen.line(f"  gpu-admission resume {' '.join(names)}")
+    screen.paragraph(
+        "Files of API servers, if there are some (export --static), stay in force: export them again now, and after the pause. "
+        f"Or move {MOUNTED_AT}/validating/{FILE} away on each control plane node."
+    )
     if len(done) == len(policies) and not any(EVERYTHING in _namespaces(policy) for policy in done):
         screen.paragraph(
             "Namespaces that no policy matches are governed by the built-in defaults, which cannot be paused."

@@ -88,6 +88,8 @@ def with_policy(request: Request) -> Answer:
         "policy research, which governs ml-*, lab, is paused until LATER (it was until 2027-01-01T00:00:00Z), by unknown\n"
         "Denials and changes are only logged. The pause ends by itself, or with:\n"
         "  gpu-admission resume research\n"
+        "Files of API servers, if there are some (export --static), stay in force: export them again now, and after the pause. "
+        "Or move /etc/kubernetes/gpu-admission/validating/gpu-admission.yaml away on each control plane node.\n"
         "Namespaces that no policy matches are governed by the built-in defaults, which cannot be paused.\n",
     ),
     resumed=(["resume"], 0, "policy research resumed; it was paused until 2027-01-01T00:00:00Z\n"),

@@ -7,10 +7,11 @@ from textwrap import wrap
 import msgspec
 
 from policies.finding import Severity
+from policies.placement.class_use import ANY
 from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
-from policies.rules import gpu_requests
+from policies.rules import gpu_class, gpu_requests, max_runtime
 from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
@@ -73,7 +74,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
     for governed in objects.governed(configuration.policies):
         ending += objects.time_dependent(governed.policy, options.now)
         for bound in governed.bound_rules:
-            if bound.rule.id not in EXPRESSIBLE:
+            if bound.rule.id not in EXPRESSIBLE or not _limits_something(bound):
                 continue
             for each in _exported(configuration, options, governed, bound, common):
                 unsupported |= dict.fromkeys(_never_exported(bound))
@@ -83,7 +84,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
                     made += each
     made.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
     exported = {each["metadata"]["labels"][EXPORTED_RULE] for each in made}
-    why = "every policy disables it, or exempts every namespace from it"
+    why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
     for rule_id in sorted(set(EXPRESSIBLE) - exported - {each.rule for each in unsupported}):
         unsupported[Unsupported(rule_id, _ALL, why)] = None
     return AdmissionPolicies(
@@ -94,6 +95,15 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         unsupported=tuple(sorted(unsupported, key=lambda each: ALL_RULES.index(each.rule))),
         ending=tuple(ending),
     )
+
+
+def _limits_something(bound: BoundRule) -> bool:
+    options = bound.options
+    if isinstance(options, gpu_class.GPUClassOptions):
+        return ANY not in options.allowed
+    if isinstance(options, max_runtime.MaxRuntimeOptions):
+        return any([options.max, *(each.max for each in options.by_class.values())])
+    return True
 
 
 def _exported(
@@ -133,7 +143,9 @@ def _never_exported(bound: BoundRule) -> Iterator[Unsupported]:
     omitted, options = dict(bound.rule.exported_without), bound.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         if dict in {type(options.max_per_container), type(options.max_per_pod)}:
-            omitted["limits by class"] = "the largest of a resource holds for every pod, whatever its class"
+            omitted["limits by class"] = (
+                "the largest holds for a pod that does not pin itself by labels of nodes"
+            )
         if options.complete_limits:
             omitted["completeLimits"] = "without the webhook the API server itself rejects such pods"
     yield from (Unsupported(bound.rule.id, what, why) for what, why in omitted.items())

@@ -20,12 +20,17 @@ from policies.gpus.resource_mapping import (
 )
 from policies.gpus.unmapped import ACCELERATOR, NO_AMOUNTS, VIRTUAL_NODE
 from policies.gpus.vendors import HIDING, VENDORS, VOID
+from policies.placement import named_nodes
+from policies.placement.class_advice import alternatives_in_words, listed
+from policies.placement.class_selection import node_label_values
+from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import resource_taint
 from policies.placement.pinning import classes_of_label
 from policies.pods import tolerations
 from policies.pods.pod import Toleration
 from policies.policy import BoundRule
-from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
+from policies.rule import Mode
+from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration, max_runtime
 from webhook.configuration.loader import Configuration
 from webhook.tools.export.cel import any_pattern, fits, is_gpu_name, text, texts
 from webhook.workloads import creators
@@ -37,13 +42,13 @@ def common_facts(configuration: Configuration) -> dict[str, str]:
     """Return the facts of every rule of every policy."""
     classes = configuration.classes
     return {
-        **_constants(creators, fraction_annotations, tolerations, exposure),
+        **_constants(creators, fraction_annotations, tolerations, exposure, named_nodes),
         **_of_mapping(configuration.resource_mapping),
         "decimal-integer": _regex(tolerations.DECIMAL_INTEGER),
         "longest-value": str(VALUE_LENGTH),
         "cut-at": str(VALUE_LENGTH - 1),
         "class-labels": _class_labels(classes),
-        "class-names": texts(gpu_class.name for gpu_class in classes),
+        "class-names": texts(each.name for each in classes),
     }
 
 
@@ -54,6 +59,10 @@ def facts_of(
     options, classes = bound.options, configuration.classes
     if isinstance(options, gpu_requests.GPURequestsOptions):
         return _of_gpu_requests(options, classes)
+    if isinstance(options, gpu_class.GPUClassOptions):
+        return _of_gpu_class(options, classes)
+    if isinstance(options, max_runtime.MaxRuntimeOptions):
+        return _of_max_runtime(options, classes)
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         return {"listed-tolerations": _listed_tolerations(options, classes)}
     return {**_constants(gpu_isolation), **_of_gpu_isolation(configuration, bound_rules)}
@@ -127,19 +136,65 @@ def _of_gpu_requests(options: gpu_requests.GPURequestsOptions, classes: GPUClass
 
 
 def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
-    """Return the limit of the resource `name`, -1 without one; if it depends on the class, the largest limit of all classes."""
+    """Return the limit of the resource `name`, -1 without one.
+
+    If it depends on the class, it is the largest of the classes to which the pod pins itself, or of all.
+    """
     if not isinstance(limits, Mapping):
-        return str(-1 if limits is None else limits)
-    cases = [(fits("name", [name]), maximum) for name, maximum in limits_by_pattern(limits)]
+        return _or_none(limits)
+    cases = [(fits("name", [name]), str(maximum)) for name, maximum in limits_by_pattern(limits)]
     by_class = {each.resource for each in classes if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
-        having = [gpu_class for gpu_class in classes if gpu_class.resource == resource]
-        maxima = [limit_of(limits, requested, [each]) for each in having]
-        maxima.append(limit_of(limits, requested, []))  # of a pod without a class
-        stated = [maximum for maximum in maxima if maximum is not None]
-        cases.insert(0, (fits("name", [resource]), max(stated) if len(stated) == len(maxima) else -1))
+        maxima = {
+            each.name: limit_of(limits, requested, [each]) for each in classes if each.resource == resource
+        }
+        of_others = limit_of(limits, requested, [])  # of a pod without a class
+        stated = [maximum for maximum in (*maxima.values(), of_others) if maximum is not None]
+        largest = max(stated) if len(stated) > len(maxima) else None
+        literal = ", ".join(f"{text(name)}: {_or_none(maximum)}" for name, maximum in maxima.items())
+        of_pinned = f"[{{{literal}}}].map(by, variables.pinned.filter(c, c in by).map(c, by[c]))[0]"
+        chosen = f"each.size() == 0 ? {_or_none(largest)} : each.exists(most, most < 0) ? -1 : each.max()"
+        cases.insert(
+            0, (fits("name", [resource]), f"[variables.pins ? {of_pinned} : []].map(each, {chosen})[0]")
+        )
     return " ".join([*(f"{condition} ? {maximum} :" for condition, maximum in cases), "-1"])
+
+
+# ---- gpu-class, max-runtime
+
+
+def _of_gpu_class(options: gpu_class.GPUClassOptions, classes: GPUClasses) -> dict[str, str]:
+    allowed = [each for each in classes if class_matches(each, options.allowed)]
+    values = [value for each in allowed for value in node_label_values(each, options.label_key)]
+    names = alternatives_in_words(listed(values))
+    return {
+        "forbidden-classes": texts(each.name for each in classes if each not in allowed),
+        "pin-instead": text(
+            f"set nodeSelector {options.label_key}: {names}" if values else "remove the constraint"
+        ),
+        "is-enforced": _literal(options.mode is Mode.ENFORCE),
+    }
+
+
+def _of_max_runtime(options: max_runtime.MaxRuntimeOptions, classes: GPUClasses) -> dict[str, str]:
+    by_class = (f"{text(each.name)}: {_or_none(options.of_class(each)[1])}" for each in classes)
+    return {
+        "longest-of-all": _or_none(options.of_class(None)[1]),
+        "longest-by-class": f"{{{', '.join(by_class)}}}",
+        "exempt-kinds": texts(options.exempt.kinds),
+        "is-enforced": _literal(options.mode is Mode.ENFORCE),
+        "LONGEST": text(max_runtime.LONGEST),
+    }
+
+
+def _literal(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _or_none(limit: int | None) -> str:
+    """Return the limit, -1 where there is none."""
+    return str(-1 if limit is None else limit)
 
 
 # ---- gpu-toleration
@@ -151,9 +206,9 @@ def _listed_tolerations(options: gpu_toleration.GPUTolerationOptions, classes: G
         for domain, listed in options.by_vendor.items()
     ]
     conditional += [
-        (f"variables.pins && {text(gpu_class.name)} in variables.pinned", gpu_class.tolerations)
-        for gpu_class in classes
-        if gpu_class.tolerations
+        (f"variables.pins && {text(each.name)} in variables.pinned", each.tolerations)
+        for each in classes
+        if each.tolerations
     ]
     parts = [_tolerations(options.tolerations), *(f"({c} ? {_tolerations(t)} : [])" for c, t in conditional)]
     return " +\n  ".join(parts)
@@ -175,7 +230,7 @@ def _class_labels(classes: GPUClasses) -> str:
     """Return the node labels of all classes as a map literal. Where values are class names, families are values, too."""
     lines = []
     for key in sorted(classes.label_keys):
-        labels = (label for gpu_class in classes for label in gpu_class.node_labels if label.key == key)
+        labels = (label for each in classes for label in each.node_labels if label.key == key)
         values = {value for label in labels for value in label.values} | {each.family for each in classes}
         by_value = {value: classes_of_label(key, value, classes) for value in sorted(values)}
         entries = (f"{text(value)}: {texts(sorted(names))}" for value, names in by_value.items() if names)
@@ -225,8 +280,8 @@ def _gpu_taints(configuration: Configuration, bound_rules: Sequence[BoundRule]) 
     for bound in bound_rules:
         if isinstance(bound.options, gpu_toleration.GPUTolerationOptions):
             yield from bound.options.listed
-    for gpu_class in configuration.classes:
-        yield from gpu_class.tolerations
+    for each in configuration.classes:
+        yield from each.tolerations
 
 
 def _taints(taints: Iterable[Toleration]) -> str:

@@ -146,7 +146,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def loaded(api: ApiClient) -> dict[str, Loaded]:
-    """Return by plugin what the API server that answers has loaded. Raises errors.ApiError."""
+    """Return by plugin what the API server that answers has loaded from files. Raises errors.ApiError."""
     read: dict[tuple[str, str, str], str] = {}
     hashes: dict[str, tuple[str, str]] = {}
     for name, listed, value in _SERIES.findall(api.get("/metrics").decode()):

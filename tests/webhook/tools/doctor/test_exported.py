@@ -9,11 +9,13 @@ import pytest
 from tests.builders import JSON
 from tests.cases import cases
 from tests.gpu_stacks import AGENTS
+from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.admission import ADMISSION, NAMESPACES, namespace
 from tests.webhook.tools.doctor.clusters import NOW, assert_found, checked
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import load_objects
 from webhook.tools.export.admission_policies import ExportOptions, export_policies
+from webhook.tools.export.static import HASHES, RELOADS
 
 VALIDATING, DAEMONSETS = f"{ADMISSION}/validatingadmissionpolicies", "/apis/apps/v1/daemonsets"
 DOCUMENTS = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
@@ -78,3 +80,44 @@ def test_an_exemption_that_was_not_exported(tmp_path: Path) -> None:
         f"not of configuration {version}, which is in force",
         "run gpu-admission export again, and apply what it writes",
     )
+
+
+def loaded(failed: str) -> Answer:
+    of = '{apiserver_id_hash="sha256:7",plugin="ValidatingAdmissionPolicy"'
+    lines = [f'{HASHES}{of},hash="sha256:9"}} 1', f'{RELOADS}{of},status="success"}} 1.7e+09']
+    return Answer("\n".join([*lines, f'{RELOADS}{of},status="failure"}} {failed}']).encode())
+
+
+def test_files_that_an_api_server_refused(tmp_path: Path) -> None:
+    refused = (
+        "static-policies-refused: ValidatingAdmissionPolicy of API server sha256:7 refused its newest file of policies, and will "
+        "not start with it: the last good one is in force\n"
+        "run gpu-admission export --static again for its control plane node; its log says what is wrong"
+    )
+
+    assert_found("exported-policies", {"/metrics": loaded("1.8e+09")}, [refused], tmp_path)
+
+
+@cases(
+    ("metrics", "notes", "not_checked"),
+    loaded=(
+        loaded("0"),
+        (
+            "API server sha256:7, the one that answered, has ValidatingAdmissionPolicy sha256:9 from files; "
+            "gpu-admission export --check compares it",
+        ),
+        [],
+    ),
+    who_may_not=(
+        status(403, "no", "Forbidden"),
+        (),
+        ["you may not get /metrics, which say what files the API server has"],
+    ),
+)
+def test_which_api_server_was_asked(
+    metrics: Answer, notes: tuple[str, ...], not_checked: list[str], tmp_path: Path
+) -> None:
+    result = checked("exported-policies", {"/metrics": metrics}, tmp_path)
+
+    assert (result.notes, [each.why for each in result.not_checked]) == (notes, not_checked)
+    assert result.findings == ()

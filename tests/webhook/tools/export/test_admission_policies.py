@@ -110,7 +110,7 @@ def test_what_never_comes_of_an_exported_rule() -> None:
             "them up to thousandths"
         ),
         "gpu-requests: pod templates of workloads: their pods are checked when they are created",
-        "gpu-requests: limits by class: the largest of a resource holds for every pod, whatever its class",
+        "gpu-requests: limits by class: the largest holds for a pod that does not pin itself by labels of nodes",
         "gpu-requests: completeLimits: without the webhook the API server itself rejects such pods",
         "gpu-toleration: tolerations for devices by DRA: CEL cannot look up the DeviceClasses of a claim",
         (
@@ -130,18 +130,29 @@ def test_disabled_rules_come_to_nothing() -> None:
     assert made.rules == ()
     assert all(gap.what == "all of it" for gap in made.unsupported)
     assert {gap.rule for gap in made.unsupported} == set(RULES_BY_ID)
-    why = "every policy disables it, or exempts every namespace from it"
+    why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
     assert {gap.rule for gap in made.unsupported if gap.why == why} == {
+        "gpu-class",
+        "max-runtime",
         "gpu-requests",
         "gpu-toleration",
         "gpu-isolation",
     }
 
 
+LIMITING = {
+    "spot": ", nodeSelector: {pool: spot}",
+    "gpu-class": ", allowed: [nvidia-t4]",
+    "max-runtime": ", max: 8h",
+}
+"""Options with which a rule has something to say."""
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_every_rule_is_exported_or_says_why_not(rule: Rule) -> None:
-    options = "mode: enforce, nodeSelector: {pool: spot}" if rule.id == "spot" else "mode: enforce"
-    made = exported(policy("default", "priority: 0", f"{rule.id}: {{{options}}}"))
+    made = exported(
+        policy("default", "priority: 0", f"{rule.id}: {{mode: enforce{LIMITING.get(rule.id, '')}}}")
+    )
     left_out = [gap.why for gap in made.unsupported if (gap.rule, gap.what) == (rule.id, "all of it")]
 
     assert left_out == [rule.not_exported] * (rule.id not in made.rules)
@@ -198,13 +209,19 @@ def test_a_rule_from_which_every_namespace_is_exempted() -> None:
     assert not any(".gpu-requests" in name for name in names(made, "ValidatingAdmissionPolicy"))
 
 
-def test_limits_that_cel_cannot_tell_apart() -> None:
+def test_limits_by_class_are_those_of_the_classes_to_which_a_pod_pins_itself_or_the_largest() -> None:
     made = exported(
         policy("default", "priority: 0", "gpu-requests: {maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}")
     )
 
     totals = expressions(made, "default.gpu-requests", "variables")["wrongTotals"]
-    assert "name in ['nvidia.com/gpu'] ? 2 : name in ['nvidia.com/gpu'] ? 1 : -1" in totals
+    assert "name in ['nvidia.com/gpu'] ? [variables.pins ? [{'" in totals
+    assert "'nvidia-l4': 1, " in totals
+    assert "'nvidia-t4': 2" in totals
+    assert (
+        "].map(by, variables.pinned.filter(c, c in by).map(c, by[c]))[0] : []].map(each, each.size() == 0 ? 2 : "
+        "each.exists(most, most < 0) ? -1 : each.max())[0] : name in ['nvidia.com/gpu'] ? 1 : -1"
+    ) in totals
 
 
 def test_the_words_of_a_denial() -> None:

@@ -1,4 +1,4 @@
-"""Policies of `gpu-admission export` in the cluster: they leave the GPU stack alone, and have the documents in force.
+"""Policies of `gpu-admission export`, stored and in files of the API server: they leave the GPU stack alone, and are current.
 
 They hold for pods that the webhook never gets: device plugins, exporters and validators request no GPU.
 """
@@ -14,10 +14,19 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import Pod, decode_pod
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_isolation
+from webhook.cluster import errors
 from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, ObjectMeta, decode_metadata, fields_of
-from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
+from webhook.tools.doctor.check import (
+    DoctorFinding,
+    NotChecked,
+    Observation,
+    doctor_check,
+    failure,
+    warning,
+)
 from webhook.tools.doctor.checks.configurations import GROUP
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
+from webhook.tools.export.static import loaded
 
 POLICIES = "validatingadmissionpolicies"
 
@@ -50,6 +59,33 @@ def _exported(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("exported-policies-outdated", f"{POLICIES} ({len(outdated)})", message, remedy)
     if isolating:
         yield from denied_agents(cluster, isolating)
+    yield from _static(cluster)
+
+
+def _static(cluster: InstalledCluster) -> Iterator[Observation]:
+    """Say what the API server that answered has loaded from files. Whether that is current, only their options say."""
+    try:
+        found = loaded(cluster.api)
+    except errors.NotFound:
+        return
+    except errors.Forbidden:
+        yield NotChecked(
+            "you may not get /metrics, which say what files the API server has", for_administrators=True
+        )
+        return
+    for plugin, has in sorted(found.items()):
+        if has.is_refused:
+            yield failure(
+                "static-policies-refused",
+                f"{plugin} of API server {has.server}",
+                "refused its newest file of policies, and will not start with it: the last good one is in force",
+                "run gpu-admission export --static again for its control plane node; its log says what is wrong",
+            )
+        else:
+            yield (
+                f"API server {has.server}, the one that answered, has {plugin} {has.hash or 'without data'} from files; "
+                "gpu-admission export --check compares it"
+            )
 
 
 def denied_agents(cluster: InstalledCluster, selectors: dict[str, LabelSelector]) -> Iterator[DoctorFinding]:
