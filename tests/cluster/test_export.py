@@ -109,8 +109,8 @@ AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
 RUNS = {"restartPolicy": "Never"}
 SERVES = {**gpu_container(), "ports": [{"containerPort": 80}]}
 UNPINNED = (
-    "spec: set nodeSelector accelerator: nvidia-a100-40gb or nvidia-a100-80gb or nvidia-t4; must pin the pod to a GPU class: namespace "
-    "exported-chosen may not use every class [gpu-class]"
+    "spec: set nodeSelector accelerator: nvidia-a100-40gb or nvidia-a100-80gb or nvidia-t4; must pin the pod to a GPU class: "
+    "namespace exported-chosen may not use every class [gpu-class]"
 )
 
 
