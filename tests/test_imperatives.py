@@ -98,6 +98,9 @@ MORE = re.compile(
 BROKEN = re.compile(r'"\s*\n\s*f?"')
 """Where a literal goes on in the next line."""
 UNFOLLOWED = {
+    "run gpu-admission export --static again for its control plane node; its log says what is wrong": (
+        "tests/webhook/tools/doctor/test_exported.py"
+    ),
     "run gpu-admission export again, and apply what it writes": "tests/webhook/tools/doctor/test_exported.py",
     "create patch": "verbs of a right",
     "is unknown to version {}: remove it": "tests/webhook/tools/doctor/test_chart_values.py",

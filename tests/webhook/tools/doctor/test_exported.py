@@ -104,7 +104,7 @@ def test_files_that_an_api_server_refused(tmp_path: Path) -> None:
         loaded("0"),
         (
             "API server sha256:7, the one that answered, has ValidatingAdmissionPolicy sha256:9 from files; "
-            "gpu-admission export --check compares it",
+            "compare its folder by gpu-admission export --check",
         ),
         [],
     ),

@@ -84,7 +84,7 @@ def _static(cluster: InstalledCluster) -> Iterator[Observation]:
         else:
             yield (
                 f"API server {has.server}, the one that answered, has {plugin} {has.hash or 'without data'} from files; "
-                "gpu-admission export --check compares it"
+                "compare its folder by gpu-admission export --check"
             )
 
 
