@@ -120,7 +120,8 @@ class _Case:
     def of_workload(self) -> Explanation:
         document = msgspec.Raw(self.document)
         data, places = self._places(document)
-        denied = [event for event in self.events if event.denial or event.reason == FAILED_CREATE]
+        creations = (event for event in self.events if not event.denied_change)
+        denied = [event for event in creations if event.denial or event.reason == FAILED_CREATE]
         uid = decode_metadata(document).uid
         pods, owners = read_family(self.reader, self.kinds, self.namespace, uid, denied)
         uids = {*owners, *(pod.metadata.uid for pod in pods)}
@@ -318,7 +319,7 @@ class _Case:
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answer_of(situation)
-        holders = {each.metadata.controlled_by or f"Pod/{each.metadata.name}" for each in situation.pods}
+        holders = {each.holder for each in situation.pods}
         ordered = sorted(situation.pods, key=lambda pod: (pod.is_running, pod.has_ended, pod.metadata.name))
         return Explanation(
             kind=self.served.kind,

@@ -78,8 +78,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def denial_events(self) -> list[ClusterEvent]:
-        """Events about pods that our webhook denied in the past, the last one first."""
-        denials = (event for event in self.events if event.denial)
+        """Events about pods whose creation our webhook denied in the past, the last one first."""
+        denials = (event for event in self.events if event.denial and not event.denied_change)
         return sorted(denials, key=last_seen, reverse=True)
 
     @property
