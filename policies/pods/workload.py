@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from policies.finding import Edit
 from policies.pods.field_paths import value_at
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Metadata, Pod
@@ -77,6 +78,10 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """Whether the quota lets all its pods start at once, or none."""
     serve_config: Any = None
     """What `serveConfigV2` of a RayService says, as plain data; None if it cannot be read, and for other kinds."""
+    deadline: str = ""
+    """Its deadline that passes first while its pods wait, such as `spec.activeDeadlineSeconds: 60`; "" without one."""
+    leader_edit: Edit | None = None
+    """What lets its pods without GPUs wait for the others. None if they do, or do not fail without them."""
 
     @property
     def starts_whole(self) -> bool:

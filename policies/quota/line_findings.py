@@ -105,6 +105,11 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
                 "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
             )
             yield warning(path=f"{pod.path}.spec.resourceClaims", message=message)
+    of_gpus = {resource_mapping.pod_requests_gpus(pod.pod) for pod in pods}
+    if workload.leader_edit and of_gpus == {True, False}:
+        path, choices = workload.leader_edit.path, together(workload.leader_edit)
+        message = "its pods without GPUs start at once, and fail while the others wait in line for quota"
+        yield warning(path=path, message=message, choices=choices)
     is_cron_job = (workload.group, workload.kind) == ("batch", "CronJob")
     policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
     if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
@@ -117,7 +122,5 @@ _CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "acti
 
 
 def deadline_note(workload: Workload) -> str:
-    """Return a note that the deadline of a Job also counts while its pods wait; "" without a deadline."""
-    seconds = value_at(workload.data, ("spec", "activeDeadlineSeconds"))
-    is_job = (workload.group, workload.kind) == ("batch", "Job")
-    return f"; activeDeadlineSeconds: {seconds} counts meanwhile" if is_job and seconds else ""
+    """Return a note that a deadline of the object also counts while its pods wait; "" without a deadline."""
+    return f"; {workload.deadline} counts meanwhile" if workload.deadline else ""

@@ -209,6 +209,9 @@ class WorkloadKind(_Row, frozen=True):
     starts_together: whether all its pods start together. Then they leave the line for quota together, as a gang does.
     runs_to_completion: whether its pods end by themselves, also where a container has a port.
     deadline: path of the seconds after which it ends its pods.
+    start_deadlines: paths of further seconds that pass while its pods wait, from the creation of the object.
+    leaders_wait: path → value with which its pods without GPUs are created once the others are ready. With none of them they fail
+      while the others wait; the first is the remedy.
     staged: path → value with which its pods start in stages. Then they leave the line for quota one by one. `*` is any value.
     together: path of the number of pods of the whole object that must run together before any of them works.
     quotas: paths of maps that become spec.hard of ResourceQuotas.
@@ -226,6 +229,8 @@ class WorkloadKind(_Row, frozen=True):
     starts_together: bool = False
     runs_to_completion: bool = False
     deadline: str = ""
+    start_deadlines: tuple[str, ...] = ()
+    leaders_wait: dict[str, str] = {}
     staged: dict[str, str] = {}
     together: str = ""
     pods: tuple[PodPath, ...] = ()
@@ -263,7 +268,9 @@ class WorkloadKind(_Row, frozen=True):
         paths = {"together": self.together, "deadline": self.deadline}
         paths |= {f"stopped[{path}]": path for path in self.stopped}
         paths |= {f"staged[{path}]": path for path in self.staged}
-        for field, listed in (("quotas", self.quotas), ("repeats", self.repeats), ("unread", self.unread)):
+        paths |= {f"leadersWait[{path}]": path for path in self.leaders_wait}
+        several = {"quotas": self.quotas, "repeats": self.repeats, "unread": self.unread}
+        for field, listed in (several | {"startDeadlines": self.start_deadlines}).items():
             paths |= {f"{field}[{index}]": path for index, path in enumerate(listed)}
         paths |= self.refers.own_paths if self.refers else {}
         return {field: path for field, path in paths.items() if path}

@@ -1,6 +1,6 @@
 """The number of pods that an object creates from each of its pod templates."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -137,9 +137,14 @@ def first_value(data: Any, pod_path: PodPath, at: Parts, path: str) -> Any:
 
 def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
     """Whether the pods of the object start in stages."""
+    return has_one_of(workload_kind.staged, data)
+
+
+def has_one_of(wanted: Mapping[str, str], data: Any) -> bool:
+    """Whether the object has the value at one of these paths; `*` is any value."""
     return any(
-        value == wanted or (wanted == "*" and value is not None)
-        for path, wanted in workload_kind.staged.items()
+        value == text or (text == "*" and value is not None)
+        for path, text in wanted.items()
         for _, value in values(data, steps(path))
     )
 
