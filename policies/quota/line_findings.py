@@ -14,7 +14,7 @@ from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
 from policies.quota.shortage_facts import quota_title, shortage_facts
 from policies.quota.spec import NAME
-from policies.quota.waiting import names_kueue, never_waits
+from policies.quota.waiting import POD_GROUP, names_kueue, never_waits
 
 QUOTA_QUEUED = Reason("QuotaQueued", "the pod waits in line for quota")
 OTHERS_WAIT = Reason("OthersWait", "other pods wait in line for the quota")
@@ -49,6 +49,16 @@ def why_not_queued(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
         by_kueue = pod is not None and names_kueue(pod)
         kind = pod and (never_waits(pod, by_daemonset=False, by_kueue=by_kueue) or "a pod of a DaemonSet")
         yield f"{kind or 'a ResourceClaim'} does not wait in line for quota"
+
+
+def of_group(request: QuotaRequest) -> Iterator[str]:
+    """Yield what happens to the group of a new pod that is denied: its other pods wait for this one."""
+    labels = (request.pod and request.pod.metadata and request.pod.metadata.labels) or {}
+    if request.before is None and POD_GROUP in labels:
+        yield (
+            f"the other pods of pod group {labels[POD_GROUP]} cannot start without it, and hold their quota: "
+            "delete them, if it is not created again"
+        )
 
 
 def in_line(

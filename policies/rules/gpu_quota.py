@@ -43,6 +43,7 @@ from policies.quota.line_findings import (
     UNWANTED_GATE,
     in_line,
     line_advice,
+    of_group,
     queued,
     why_not_queued,
 )
@@ -147,7 +148,7 @@ def check_reservation(
             namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of), helps
         )
         notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
-        yield replace(finding, details=(*finding.details, *notes))
+        yield replace(finding, details=(*finding.details, *notes, *of_group(request)))
     else:
         yield undecided(namespace, ledger, verdict.reason)
 

@@ -130,6 +130,24 @@ def test_what_a_controller_may_not_change_is_said_on_the_pod_and_its_owner(insta
     assert explain(api, "pod", "bare", team.name, datetime.now(UTC)).answer is Answer.PENDING
 
 
+def test_the_denial_of_one_of_a_group_says_what_the_others_do(installed: ControlPlane, team: Team) -> None:
+    """The first is counted and held, the second denied: Kueue admits neither, and nobody else gets the quota."""
+    team.counted_quota({"gpus": "4"})
+    assert team.create(held("first", "3"))[0] == 201
+    assert uses(team, 3)
+    status, answer = team.create(held("second", "3"))
+    others = "the other pods of pod group training cannot start without it, and hold their quota"
+    assert status == 403
+    assert f"{others}: delete them, if it is not created again" in answer["message"]
+
+    cause = explain(api_client(installed), "pod", "first", team.name, datetime.now(UTC)).reasons[0]
+    keeps = f"Pod first keeps its scheduling gate {GATE['name']} until its group is complete"
+    assert cause.message == f"{keeps}: 1 of 2 pods of training exist"
+    assert team.create(held("second", "1"))[0] == 201
+    found = explain(api_client(installed), "pod", "first", team.name, datetime.now(UTC)).reasons[0]
+    assert found.message == f"Pod first waits for its scheduling gates to be removed: {GATE['name']}"
+
+
 def test_a_suspended_job_costs_nothing_until_kueue_starts_it_where_it_wants(team: Team) -> None:
     team.counted_quota({"gpus": "8"})
     jobs = f"/apis/batch/v1/namespaces/{team.name}/jobs"

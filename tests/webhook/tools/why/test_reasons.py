@@ -241,6 +241,16 @@ def test_a_pod_whose_change_by_a_controller_was_denied(
         assert found[2][0].remedy == (expected if answer is Answer.REFUSED else "")
 
 
+def test_a_pod_whose_group_is_incomplete_keeps_its_gate() -> None:
+    group = "1 of 2 pods of train exist"
+    answer, _, (cause,) = answer_of(situation(pods=[gated("train-0", KUEUE_GATE)], group=group))
+    assert (answer, cause.message, cause.remedy) == (
+        Answer.GATED,
+        f"Pod train-0 keeps its scheduling gate {KUEUE_GATE} until its group is complete: {group}",
+        "create the missing pods, or delete this one, which holds its quota",
+    )
+
+
 def test_denied_claims_of_a_pod_are_one_event() -> None:
     first = claim_denial("train-0")
     second = msgspec.structs.replace(first, message=first.message.replace("x7k2p", "9qz4d"))
