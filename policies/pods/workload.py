@@ -6,6 +6,7 @@ from math import gcd
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.finding import Edit
 from policies.pods.field_paths import value_at
@@ -36,6 +37,8 @@ class PodCount(msgspec.Struct, frozen=True):
     """Pods of this template that must run together. None if each works by itself."""
     number: PodNumber | None = None
     """The field by which there can be fewer. None without one, or if an autoscaler may write it."""
+    resumed: "PodCount | None" = None
+    """Of a suspended workload, the number once it is resumed."""
 
     def whole(self, value: int) -> int:
         """Return the largest value of `number`, up to this one, that has an effect and makes whole gangs; 0 without one."""
@@ -98,6 +101,12 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
             return msgspec.convert(value_at(self.data, ("metadata",)) or {}, Metadata)
         except msgspec.ValidationError:
             return Metadata()
+
+    @property
+    def resumed(self) -> "Workload":
+        """The workload with the pods that it has when it is not suspended."""
+        pods = (replace(each, count=each.count.resumed or each.count) for each in self.pods)
+        return replace(self, pods=tuple(pods))
 
     @property
     def name(self) -> str:

@@ -215,6 +215,12 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         fit = fit_result(workload, ledger, context, is_stored=context.is_update)
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
+        elif (resumed := workload.resumed) != workload:
+            # What is free when it is resumed, by Kueue, is not known.
+            unused = ledger.using({})
+            later = fit_result(resumed, unused, context, is_stored=False)
+            if later is not None and later.needed > later.hard:
+                yield from _fit_warning(later, resumed, unused, options, context)
         yield from workload_findings(workload, ledger, context, context.namespace)
         if context.lets_wait:
             is_behind = fit is None and ledger.pods_before and not context.is_update

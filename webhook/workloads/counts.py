@@ -27,19 +27,21 @@ _DIGITS = 9
 
 def pod_count(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> PodCount:
     """Return the number of pods that the object `data` creates from the template at `at`, a place on the path of `pod_path`."""
-    if workload_kind.templates_only or any(_stops(workload_kind, pod_path, data, at)):
+    if workload_kind.templates_only:
         return _NONE
     scales = pod_path.most and (
         not pod_path.elastic or first_value(data, pod_path, at, pod_path.elastic) is True
     )
     running = _product(pod_path.replicas, data, pod_path, at)
     maximum = (_product(pod_path.most, data, pod_path, at) or None) if scales else None
-    return PodCount(
+    count = PodCount(
         running=running,
         maximum=maximum,
         gang=_product(pod_path.gang, data, pod_path, at) if pod_path.gang else None,
         number=_pod_number(running, data, pod_path, at) if running and not maximum else None,
     )
+    is_stopped = any(_stops(workload_kind, pod_path, data, at))
+    return replace(_NONE, resumed=count) if is_stopped else count
 
 
 def shared_pods(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> int | None:
