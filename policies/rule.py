@@ -145,6 +145,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Why no finding that denies has a fix, "" if one has, or if the rule denies nothing."""
     not_exported: str = ""
     """Why `gpu-admission export` leaves the rule to the webhook, "" if it exports it."""
+    exported_without: Mapping[str, str] = {}
+    """What of an exported rule stays with the webhook, and why."""
     metadata_keys: tuple[str, ...] = ()
     """Globs over the keys of annotations and labels that it reads, besides those of `gpu-admission.dev/` and of
     GPUResourceMappings. Two pods that differ only in other keys get the same decision."""

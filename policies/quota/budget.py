@@ -132,6 +132,12 @@ def advance(budget: Budget, spending: Spending | None, at: int, held: Callable[[
     )
 
 
+def with_held(budget: Budget, spending: Spending, held: Vector, ms: int) -> Spending:
+    """Return the spending with what was held for this time in addition."""
+    added = {key: round(held[key] * ms * PER_MS) for key in budget.granted if key in held}
+    return msgspec.structs.replace(spending, spent=_sum(spending.spent, added)) if added and ms else spending
+
+
 def reached(budget: Budget, spending: Spending, share: float = 1.0) -> frozenset[str]:
     """Return the keys of which at least this share of the budget is spent."""
     return frozenset(

@@ -1,7 +1,8 @@
 """The line of the pods that wait for quota in one namespace: whose gate is removed next, as a pure function of the ledger.
 
-Order: gangs of which some pods have started; replacements of pods that ended lately; then the highest priority, the oldest
-creationTimestamp, and the uid. A gang has the place of its first pod. It waits as a whole until one of its pods has started.
+Order: gangs of which some pods have started; pods for which their object keeps quota; replacements of pods that ended lately;
+then the highest priority, the oldest creationTimestamp, and the uid. A gang has the place of its first pod. It waits as a whole
+until one of its pods has started.
 
 The ledger holds the demand of a pod before its gate is removed; the demand of a gang is held in one write. What is held for a pod
 that cannot start now is released: for a gang as a whole, and never after one of its pods has started.
@@ -12,7 +13,7 @@ Words:
     held: reserved in the ledger for a pod that waits.
     lift: the removal of a pod's gate, and the reservation for it. It has begun once the webhook has admitted the removal.
     obstacle: why a pod cannot start, even if quota is free. Others pass it.
-    held for replacements: kept free for pods that replace ended ones and do not exist yet.
+    kept: reserved in the ledger for an object, while its pods are replaced (`policies.quota.ledger.keeps`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, exceeds, maximum, positive_difference, total
 from policies.quota.ledger.credits import Matching, match
+from policies.quota.ledger.keeps import kept_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, lift_id
 from policies.quota.waiting import QueueOrder, QueueSpec
@@ -36,7 +38,8 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
 
     `since` is its creationTimestamp. `gang` is the key of its gang, or "". `owner` is the owner of its credits, or "".
-    `replaces`: it replaces an ended pod, so it goes first.
+    `replaces`: it replaces an ended pod, so it goes first. `keeper` is the uid of the object that may keep quota for it, or "",
+    and `keep` the id of what that object keeps for it.
     """
 
     uid: str
@@ -47,6 +50,8 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: "Standing | None" = None
     owner: str = ""
     replaces: bool = False
+    keeper: str = ""
+    keep: str = ""
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -65,7 +70,6 @@ class InLine(msgspec.Struct, frozen=True):
     waiters: Sequence[Waiter]
     gangs: Mapping[str, Gang]
     queue: QueueSpec = QueueSpec()
-    held_for_replacements: Vector = {}
     matching: Matching | None = None
 
 
@@ -80,14 +84,17 @@ def line_up(
 ) -> InLine:
     """Return the line of these pods. Pods that replace ended ones go first. `now` is in ms since 1970.
 
-    In a team, only pods of owners that recreate them go first: a Job with many pods could take the quota of other namespaces.
+    In a team, only pods for which quota is kept go first: others could take the quota of other namespaces.
     """
-    usable = [each for each in ledger.credits if queue.prefer_replacements and (each.keeps or not in_team)]
+    usable = ledger.credits if queue.prefer_replacements and not in_team else ()
     pods, lifts = tuple(waiters), ledger.reservations.lifts
-    matching = match(tuple(usable), (pod for pod in pods if pod.uid not in lifts), now)
+    ordered: list[Waiter] = sorted(pods, key=_sort_key) if ledger.reservations.keeps else []
+    if keeps := kept_for(ledger.reservations, ordered):
+        pods = tuple(replace(each, keep=keeps.get(each.uid, "")) for each in pods)
+    matching = match(usable, (each for each in pods if each.uid not in lifts and not each.keep), now)
     if matching.ends:
-        pods = tuple(replace(pod, replaces=True) if pod.uid in matching.ends else pod for pod in pods)
-    return InLine(pods, gangs, queue, matching.held_for_replacements, matching)
+        pods = tuple(replace(each, replaces=True) if each.uid in matching.ends else each for each in pods)
+    return InLine(pods, gangs, queue, matching)
 
 
 class Standing(Enum):
@@ -175,8 +182,13 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
         return self.obstacle not in {None, Standing.UNREAD_GANG}
 
     @property
+    def is_kept(self) -> bool:
+        """Whether quota is kept for all its pods, so that it takes nothing from others."""
+        return not self.missing and all(each.keep for each in self.waiters)
+
+    @property
     def goes_first(self) -> bool:
-        return self.continues_gang or any(each.replaces for each in self.waiters)
+        return self.continues_gang or self.is_kept or any(each.replaces for each in self.waiters)
 
     @property
     def since(self) -> str:
@@ -185,7 +197,7 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
     @property
     def order(self) -> tuple[object, ...]:
         first = min((*self.waiters, *self.beyond_size), key=_sort_key)
-        return not self.continues_gang, *_sort_key(first)
+        return not self.continues_gang, not self.is_kept, *_sort_key(first)
 
 
 def _sort_key(waiter: Waiter) -> tuple[object, ...]:
@@ -271,10 +283,10 @@ class _Unheld:
         self._known: dict[tuple[int, int], Vector] = {}
 
     def of(self, waiter: Waiter) -> Vector:
-        """Return what is to be held for the pod: nothing if its lift has begun."""
+        """Return what is to be held for the pod beyond what is kept for it: nothing if its lift has begun."""
         held = self._lifts.get(waiter.uid)
         if held is None:
-            return waiter.demand
+            return {} if waiter.keep else waiter.demand
         if held.is_begun_lift:
             return {}
         pair = id(waiter.demand), id(held.demand)
@@ -284,15 +296,12 @@ class _Unheld:
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The head of a line: what it still needs, and the reservations that will hold it.
-
-    `held_for_replacements` must stay free when it starts.
-    """
+    """The head of a line: what it still needs, and the reservations that will hold it, some of them instead of `keeps`."""
 
     entry: QueueEntry
     needed: Vector
     held: Reservations
-    held_for_replacements: Vector
+    keeps: tuple[str, ...] = ()
 
 
 class NamespaceLine:
@@ -310,8 +319,8 @@ class NamespaceLine:
         self.head: Head | None = None
         self.held_by_namespace = ledger.held
         """What the namespace holds."""
-        self.held_for_replacements, self._matching = in_line.held_for_replacements, in_line.matching
         self._queue, self._starved_before = in_line.queue, starved_before
+        self._matching = in_line.matching
         self._limit, self._space = limit, limit - Reservations.of(*ledger.reservations.lifts.values()).size
         self._unheld = _Unheld(ledger)
         self._spent, self._maximum_hard = ledger.spent_keys(), ledger.maximum_hard
@@ -325,6 +334,7 @@ class NamespaceLine:
         self._waits: dict[int, Standing] = {}
         """By `id()` of a demand: the standing of the entry with that demand that first waited for the team."""
         self._held: list[Reservation] = []
+        self._used_keeps: list[str] = []
         self._places: dict[str, Place] = {}
         self._find_head()
 
@@ -332,6 +342,7 @@ class NamespaceLine:
         """Hold what the head needs. The next entry becomes the head."""
         if (head := self.head) is not None:
             self._held += head.held
+            self._used_keeps += head.keeps
             self.held_by_namespace = total((self.held_by_namespace, head.needed))
             self._space -= head.held.size
             self._assign_place(self._entries.pop(), Standing.STARTING)
@@ -350,7 +361,8 @@ class NamespaceLine:
         return blocks
 
     def turn(self) -> Turn:
-        reservations = self.ledger.reservations.without(each.id for each in self._held).plus(self._held)
+        replaced = [*(each.id for each in self._held), *self._used_keeps]
+        reservations = self.ledger.reservations.without(replaced).plus(self._held)
         lifts = tuple(uid for uid, place in self._places.items() if place.standing is Standing.STARTING)
         ledger = replace(
             self.ledger,
@@ -396,7 +408,7 @@ class NamespaceLine:
         return self._queue.order is QueueOrder.STRICT_FIFO or is_starved or entry.continues_gang
 
     def _head_or_standing(self, entry: QueueEntry) -> Head | Standing:
-        lacking = [each for each in entry.waiters if self._unheld.of(each)]
+        lacking = [each for each in entry.waiters if each.keep or self._unheld.of(each)]
         result: Head | Standing
         if entry.obstacle is not None:
             result = entry.obstacle
@@ -410,9 +422,11 @@ class NamespaceLine:
             result = Standing.ON_HOLD
         elif self._spent and not self._spent.isdisjoint(entry.demand):
             result = Standing.BUDGET_SPENT
-        elif self._blocked:
+        elif self._blocked and not entry.is_kept:
             result = Standing.BEHIND
-        elif (waits := self._waits.get(id(entry.demand))) is not None and not self._may_block(entry):
+        elif (
+            not entry.is_kept and (waits := self._waits.get(id(entry.demand))) and not self._may_block(entry)
+        ):
             result = waits
         else:
             result = self._head(entry, lacking) or Standing.NEXT
@@ -430,13 +444,13 @@ class NamespaceLine:
         return self._never[identity]
 
     def _head(self, entry: QueueEntry, lacking: Sequence[Waiter]) -> Head | None:
-        """Return the entry as the head, if `lacking` fits beside what is held for replacements."""
+        """Return the entry as the head, if `lacking` fits."""
         needed, held = total(map(self._unheld.of, lacking)), self._reservations(lacking)
-        held_for_replacements = {} if entry.goes_first else self.held_for_replacements
-        with_head = total((self.held_by_namespace, held_for_replacements, needed))
+        with_head = total((self.held_by_namespace, needed))
         over = exceeds({key: with_head[key] for key in needed}, self.ledger.hard)
         self._lacking = dict.fromkeys((each.key for each in over), False)
-        return None if over or held.size > self._space else Head(entry, needed, held, held_for_replacements)
+        keeps = tuple(each.keep for each in lacking if each.keep)
+        return None if over or held.size > self._space else Head(entry, needed, held, keeps)
 
     def _reservations(self, waiters: Sequence[Waiter]) -> Reservations:
         version = self.ledger.next_catalogue or ""

@@ -2,7 +2,7 @@
 
 Each namespace has a line of its own (terms: `policies.quota.line`). The heads of these lines start in this order:
 
-  1. the rest of a gang that has started in part, and a replacement of a pod that ended lately;
+  1. the rest of a gang that has started in part, and a pod for which its object keeps quota;
   2. a head within the guarantee of its namespace, which takes nothing from the others;
   3. the head of the namespace with the smallest dominant share of `hard` beyond its guarantee;
   4. the oldest.
@@ -142,12 +142,11 @@ class _TeamRoom:
 
     def _limited(self, namespace: str, head: Head) -> Vector:
         """Return what the namespace would hold with the head, in dimensions that the head needs and the team limits."""
-        held = total((self.lines[namespace].held_by_namespace, head.held_for_replacements, head.needed))
+        held = total((self.lines[namespace].held_by_namespace, head.needed))
         return {key: held[key] for key in head.needed if key in self._team.hard}
 
     def _taken_by(self, namespace: str) -> Vector:
-        line = self.lines[namespace]
-        return self._team.taken(namespace, total((line.held_by_namespace, line.held_for_replacements)))
+        return self._team.taken(namespace, self.lines[namespace].held_by_namespace)
 
 
 def _dominant_share(team: Team, namespace: str, taken: Vector) -> Fraction:

@@ -364,4 +364,10 @@ RULE = Rule(
         FRACTION_CONTAINER,
         *exposure.DEVICE_KEYS,
     ),
+    exported_without={
+        "accelerators that no GPUResourceMapping has": "the webhook warns of them; they keep what their image says",
+        "GPUs of other schedulers": "the webhook warns that no quota counts them",
+        "claims of other devices": "CEL cannot look up their devices, so each claim counts as a GPU",
+        "pod templates of workloads": "their pods are checked when they are created",
+    },
 )

@@ -71,6 +71,11 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
         for scheme in Sources.__struct_fields__:
             for field, sentence in self.sources.of(scheme).problems(scheme):
                 yield f"sources.{scheme}.{field}", sentence
+        if self.sources.models.credentials_key and self.sources.gs.exposes_token("gs"):
+            yield (
+                "sources.gs.endpoint",
+                f'"{self.sources.gs.endpoint}" must begin with https://, as a token is sent there',
+            )
         if problem := too_little(self.cache_size_limit, "1Mi"):
             yield "cacheSizeLimit", problem
         for field, sentence in self.resources.problems():
@@ -127,6 +132,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         resources=fetch_resources(pod, options),
         run_as_user=None if user else options.run_as_user,  # the pod's own is inherited, unless that is root
         artifact_endpoints=tuple(f"{name}={each.endpoint}" for name, each in stores.items() if each.endpoint),
+        exposes_key="gs" in stores and stores["gs"].exposes_token("gs"),
         servers=tuple(server.container for server in servers),
     )
     taken = list(conflicts(pod, warming, servers, path))

@@ -10,12 +10,13 @@ What each inline stands for is named above it; tests/test_model.py replays what 
   W   every stored, live pod under the gate is in `waiting` or in a reservation
   O   nobody passes the line: no creation without the gate, and no removal of the gate by an owner, is admitted while another pod waits
   G   gangs start whole: while the gate of a pod of a gang is removed, the demand of all its pods is held
-  T   nobody takes more than his demand
+  T   nobody takes more than his demand, and nobody with his replacement
+  R   nobody takes the quota of a pod that is being replaced: one that failed, and that its object asks for, before its time is over
   L1  once nothing arrives any more, no reservation is left, `used` and `waiting` are what is stored, and whoever fits has started; no run is infinite
 
 What quota.pml checks is taken as given: a decision and its write are one step, since both are of one resourceVersion; lists are consistent; a count by an
 older list is refused (the fence, whose loss is checked here, too). A count and what it makes a controller hold are two steps, which allows more than the
-code, where they are one write. Not modelled: a creation that is stored later than JOINING_SECONDS, whose order in line is not promised before it is counted, the order in line, since safety does not depend on it, catalogues, other gates, VerdictReason.QUEUE_FULL.
+code, where they are one write. Every controller has seen the end of the pod that is replaced: where none has, nothing is kept. Not modelled: a creation that is stored later than JOINING_SECONDS, whose order in line is not promised before it is counted, the order in line, since safety does not depend on it, catalogues, other gates, VerdictReason.QUEUE_FULL.
 */
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */
@@ -97,6 +98,31 @@ code, where they are one write. Not modelled: a creation that is stored later th
 #define WAITING_FENCE 1
 #endif
 
+/* what a failed pod used stays in an entry, written by the count that takes it out of `used`; without it: another one takes it in between (R) */
+#ifndef KEPT_WITH_USED
+#define KEPT_WITH_USED 1
+#endif
+/* only by that count; without it: a second leader, which has seen the end, too, keeps it again once the replacement has used it (T) */
+#ifndef KEPT_ONCE
+#define KEPT_ONCE 1
+#endif
+/* it goes when its time is over; without it: the object makes no other pod, and the quota is lost for others (L1) */
+#ifndef KEEP_EXPIRES
+#define KEEP_EXPIRES 1
+#endif
+/* nothing is kept for a pod that succeeded; without it: none replaces it, and the quota is lost for others until that time is over (L1) */
+#ifndef SUCCEEDED_GIVES_BACK
+#define SUCCEEDED_GIVES_BACK 1
+#endif
+/* nor beyond what its object asks for; without it: the object was made smaller, and holds what it does not ask for (L1) */
+#ifndef KEPT_AS_ASKED
+#define KEPT_AS_ASKED 1
+#endif
+/* the turn of the replacement makes it what is held, in one write; without it: another one takes it in between (R) */
+#ifndef KEEP_BECOMES_LIFT
+#define KEEP_BECOMES_LIFT 1
+#endif
+
 /* ---- Instances. Pods below GANG are one gang; each demands 1, and pod 0 demands 2 once its owner has raised it. */
 
 #ifdef LINE              /* two pods, one GPU; owners remove gates, one comes without a gate by an old copy of the ledger */
@@ -135,6 +161,18 @@ code, where they are one write. Not modelled: a creation that is stored later th
 #define RAISES 1
 #define RETRIES 1
 #define DELETIONS 0
+#endif
+#ifdef RESTARTS          /* pod 0 runs, and ends; its object makes pod 1 for it, and may be made smaller; pod 2 is another one; one GPU */
+#define PODS 3
+#define GANG 0
+#define HARD 1
+#define REPLACES 1
+#define NEWCOMER 2
+#define DELETIONS 0
+#define FAILURES 0
+#endif
+#ifndef REPLACES
+#define REPLACES 0
 #endif
 #ifndef PODS
 #define PODS 2
@@ -180,6 +218,10 @@ byte failures;
 byte deletions;
 bool stopped;
 
+bool succeeded;              /* pod 0; or it failed */
+bool asks = true;            /* its object, for another one */
+bool late;                   /* the time is over for which an object keeps quota without pods */
+
 mtype = { new, sent, read, allowed, ended };
 mtype create[PODS] = new;
 bool gated[PODS];            /* what /mutate did */
@@ -202,6 +244,8 @@ byte begun[PODS];            /* `uid/lift/request uid`, of whose reviewed versio
 byte begun_version[PODS];
 bool begun_again[PODS];      /* by the second one */
 byte changed[PODS];          /* `uid/request uid`: a removal by the owner */
+byte kept;                   /* `uid/keep` of pod 0 */
+bool unkept;                 /* which a write of its own adds, without KEPT_WITH_USED */
 byte counted_revision;
 
 /* ---- What controllers know. Of a reservation, 1: it was seen, 2: for longer than the bound, 3: and a list began after that */
@@ -215,6 +259,7 @@ typedef Seen {
   byte begun[PODS];
   byte changed[PODS];
   bool tried[PODS];          /* it has sent a lift since the ledger or its list was new */
+  bool succeeded;
   bool listed;
   bool settled               /* nothing is new since its last count */
 };
@@ -236,7 +281,7 @@ hidden byte i; hidden byte j; hidden byte sum; hidden byte is_new; hidden mtype 
 #define WAITS(p) (waiting[p] || creation[p] == JOINED)
 /* policies/quota/ledger/quota_ledger.py: QuotaLedger.reserved */
 #define TAKEN(p) (used[p] + (creation[p] == CREATED -> 1 : 0) + held[p] + begun[p] + changed[p])
-#define TOGETHER SUM(TAKEN)
+#define TOGETHER (SUM(TAKEN) + kept)
 
 /* ---- Properties */
 
@@ -265,6 +310,9 @@ inline check_nobody_is_passed(p) {
 #define GANG_IS_READY (IS_READY(0) && IS_READY(1))
 inline check_gang(p) { assert(!IN_GANG(p) || GANG_IS_READY) }   /* G */
 
+#define IS_REPLACED (REPLACES && pod[0] == GONE && !succeeded && asks && !late && !held[1] && !begun[1] && pod[1] != FREE)
+inline check_replaced(p) { assert(p == 1 || !IS_REPLACED) }   /* R */
+#define TAKEN_TOGETHER (used[0] + used[1] + held[1] + begun[1] + kept)
 inline check_everyone_is_covered() {
   i = 0;
   do
@@ -276,7 +324,7 @@ inline check_everyone_is_covered() {
      i++
   :: else -> break
   od;
-  skip
+  assert(!REPLACES || TAKEN_TOGETHER <= 1)                                                                       /* T */
 }
 
 inline written() {           /* the ledger */
@@ -298,7 +346,7 @@ inline written() {           /* the ledger */
 /* ---- What tests/test_model.py replays; spin's verifier prints nothing */
 
 inline print_ledger() {
-  printf(" ledger hard=%d gang=%d revision=%d pods=", hard, GANG, counted_revision);
+  printf(" ledger hard=%d gang=%d revision=%d replaces=%d kept=%d pods=", hard, GANG, counted_revision, REPLACES, kept);
   i = 0;
   do
   :: i < PODS -> printf("%d/%d/%d/%d/%d/%d/%d/%d/%d,", used[i], waiting[i], creation[i], held[i], begun[i], changed[i], begun_version[i], own_version[i], begun_again[i]); i++
@@ -307,7 +355,7 @@ inline print_ledger() {
   skip
 }
 inline print_list(c) {
-  printf(" listed=%d shown=", seen[c].revision);
+  printf(" listed=%d succeeded=%d asks=%d late=%d shown=", seen[c].revision, seen[c].succeeded, asks, late);
   i = 0;
   do
   :: i < PODS -> printf("%d/%d/%d/%d/%d/%d,", seen[c].shown[i], seen[c].demand[i], seen[c].version[i], seen[c].creation[i] == 3, seen[c].begun[i] == 3, seen[c].changed[i] == 3); i++
@@ -342,7 +390,7 @@ inline creates(p) {
      decide_growth(p, 1);
      printf("decide BEHIND pod=%d demand=1 version=0 verdict=%e", p, verdict); print_ledger(); printf("\n");
      if
-     :: verdict == RESERVED -> creation[p] = CREATED; create[p] = allowed; check_fits(); check_nobody_is_passed(p); written()
+     :: verdict == RESERVED -> creation[p] = CREATED; create[p] = allowed; check_fits(); check_nobody_is_passed(p); check_replaced(p); written()
      :: else -> create[p] = ended
      fi
   fi
@@ -454,7 +502,7 @@ inline ripen(c, p) {
 #define WORTH_LISTING(c) (!seen[c].listed || seen[c].revision != revision || ANY(IS_RIPE))
 inline lists(c) {
   see(c);
-  seen[c].revision = revision; seen[c].listed = true; seen[c].settled = false;
+  seen[c].revision = revision; seen[c].succeeded = succeeded; seen[c].listed = true; seen[c].settled = false;
   j = 0;
   do
   :: j < PODS ->
@@ -473,11 +521,28 @@ inline lists(c) {
 #define REACHES(c) (!WAITING_FENCE || seen[c].revision >= counted_revision)
 #define COUNTS_AS(c, p) (SHOWN(c, p) == FREE || (SHOWN(c, p) == GATED && !WAITING_IS_FREE) -> seen[c].demand[p] : 0)
 
+/* policies/quota/ledger/keeps.py: with_keeps */
+#define IS_ENDED(c) (REPLACES && SHOWN(c, 0) == GONE && (!SUCCEEDED_GIVES_BACK || !seen[c].succeeded))
+#define MAY_KEEP (!late && (asks || !KEPT_AS_ASKED))
+#define LOSES_KEEP (kept && ((late && KEEP_EXPIRES) || (!asks && KEPT_AS_ASKED)))
+
 /* policies/quota/ledger/reconcile.py: _count, _is_confirmed, _failed_lifts, _expired_ids */
 inline counts(c) {
   see(c);
   is_new = false;
   printf("settle"); print_list(c); print_ledger(); printf(" then");
+  if
+  :: LOSES_KEEP -> kept = 0; is_new = true
+  :: else ->
+     if
+     :: IS_ENDED(c) && (used[0] || !KEPT_ONCE) && !kept && MAY_KEEP ->
+        if
+        :: KEPT_WITH_USED -> kept = 1; is_new = true
+        :: else -> unkept = true
+        fi
+     :: else
+     fi
+  fi;
   j = 0;
   do
   :: j < PODS ->
@@ -522,14 +587,20 @@ inline counts(c) {
 #define HAS_STARTED(c) (RUNS(c, 0) || RUNS(c, 1))
 #define IS_COMPLETE(c) (SHOWN(c, 0) == GATED && SHOWN(c, 1) == GATED)
 #define IS_SINGLE(c, p) (!IN_GANG(p) || HAS_STARTED(c) || !GANG_IN_ONE_WRITE)
-#define MAY_HOLD(c, p) (IS_CURRENT(c) && IS_SINGLE(c, p) && WANTS(c, p) && TOGETHER + NEEDS(c, p) <= hard && \
+#define KEPT_FOR(p) (REPLACES && p == 1 && KEEP_BECOMES_LIFT -> kept : 0)
+#define MAY_HOLD(c, p) (IS_CURRENT(c) && IS_SINGLE(c, p) && WANTS(c, p) && TOGETHER - KEPT_FOR(p) + NEEDS(c, p) <= hard && \
                         (!IN_GANG(p) || HAS_STARTED(c) || !GANG_IS_COMPLETE || IS_COMPLETE(c)))
 #define GANG_MAY_HOLD(c) (GANG && IS_CURRENT(c) && !IS_SINGLE(c, 0) && (IS_COMPLETE(c) || !GANG_IS_COMPLETE) && \
                           (WANTS(c, 0) || WANTS(c, 1)) && TOGETHER + NEEDS(c, 0) + NEEDS(c, 1) <= hard)
 
 inline print_turn(c, gives_back, p) { printf("turn gives_back=%d pod=%d", gives_back, p); print_list(c); print_ledger(); printf("\n") }
 inline has_turned(c) { counted_revision = seen[c].revision; written(); see(c); seen[c].settled = true }
-inline hold(c, p) { print_turn(c, 0, p); held[p] = seen[c].demand[p]; has_turned(c) }
+inline hold(c, p) {
+  print_turn(c, 0, p);
+  check_replaced(p);
+  held[p] = seen[c].demand[p]; kept = kept - KEPT_FOR(p);
+  has_turned(c)
+}
 inline hold_gang(c) {
   print_turn(c, 0, 0);
   if :: WANTS(c, 0) -> held[0] = seen[c].demand[0] :: else fi;
@@ -565,6 +636,10 @@ end:
   do
   :: d_step { WORTH_LISTING(c) -> lists(c) }
   :: d_step { seen[c].listed && !seen[c].settled && REACHES(c) -> counts(c) }
+#if REPLACES
+  :: d_step { unkept -> unkept = false; kept = 1; written() }
+  :: d_step { !KEEP_BECOMES_LIFT && kept && IS_CURRENT(c) && WANTS(c, 1) -> kept = 0; has_turned(c) }
+#endif
   :: d_step { GANG_MAY_HOLD(c) -> hold_gang(c) }
   :: d_step { GANG_GIVES_BACK(c) -> give_back_gang(c) }
   STEPS(0)
@@ -580,10 +655,11 @@ end:
 
 inline stores(p) { revision++; version[p]++; check_everyone_is_covered() }
 #define CAN_FAIL (!stopped && failures < FAILURES)
+#define MAY_COME(p) (!REPLACES || p != 1 || (pod[0] == GONE && !succeeded && asks))
 #define IS_STALE(at, p) (pod[p] != GATED || version[p] != at[p])
 
 #define ACTS(p) \
-  :: d_step { !stopped && create[p] == new -> gated[p] = true; creates(p) } \
+  :: d_step { !stopped && create[p] == new && MAY_COME(p) -> gated[p] = true; creates(p) } \
   :: d_step { !stopped && create[p] == new && p == NEWCOMER -> gated[p] = false; creates(p) } \
   :: d_step { create[p] == allowed -> create[p] = ended; pod[p] = (gated[p] -> GATED : FREE); stores(p) } \
   :: d_step { create[p] == allowed && CAN_FAIL -> failures++; create[p] = ended } \
@@ -612,6 +688,12 @@ end:
 #if PODS > 2
   ACTS(2)
 #endif
+#if REPLACES
+  :: d_step { !stopped && pod[0] == FREE -> pod[0] = GONE; stores(0) }
+  :: d_step { !stopped && pod[0] == FREE -> pod[0] = GONE; succeeded = true; stores(0) }
+  :: d_step { !stopped && asks -> asks = false; revision++ }
+  :: d_step { !stopped && kept && !late -> late = true; revision++ }
+#endif
   :: d_step { !stopped && LOWERS && moves < 2 -> moves++; hard = (moves == 1 -> HARD - 1 : HARD); written() }
   :: d_step { !stopped -> stopped = true }
   od;
@@ -621,17 +703,21 @@ end:
 #define IS_GATED(p) (pod[p] == GATED)
 #define GANG_RUNS (GANG && (pod[0] == FREE || pod[1] == FREE))
 #define SETTLED(p) (!creation[p] && !begun[p] && !changed[p] && (!held[p] || (IS_GATED(p) && IN_GANG(p) && GANG_RUNS)) && used[p] == (pod[p] == FREE -> demand[p] : 0) && waiting[p] == IS_GATED(p))
-#define HAS_STARTED_OR_IS_TOO_LARGE(p) (!IS_GATED(p) || (IN_GANG(p) && !GANG_RUNS) || TOGETHER - held[p] + demand[p] > hard)
+#define HAS_STARTED_OR_IS_TOO_LARGE(p) (!IS_GATED(p) || (IN_GANG(p) && !GANG_RUNS) || TOGETHER - held[p] - KEPT_FOR(p) + demand[p] > hard)
 #define GANG_FITS (GANG && IS_GATED(0) && IS_GATED(1) && TOGETHER - held[0] - held[1] + demand[0] + demand[1] <= hard)
 
 proctype Quiet() {           /* L1 */
   timeout ->
   assert(ALL(SETTLED));
+  assert(!kept || IS_REPLACED || !REPLACES);
   assert(ALL(HAS_STARTED_OR_IS_TOO_LARGE) && !GANG_FITS)
 }
 
 init {
   atomic {
+#if REPLACES
+    pod[0] = FREE; create[0] = ended; used[0] = 1;
+#endif
     run Controller(0); run World(); run Quiet();
 #if CONTROLLERS > 1
     run Controller(1);

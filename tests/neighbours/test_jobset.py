@@ -107,10 +107,6 @@ def test_jobs_that_start_one_after_another_wait_each_by_itself(tenant: Tenant) -
     assert tenant.runs(4, "staged-second")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="38 §3: a JobSet that restarts all its Jobs gives its quota back, and joins the end of the line",
-)
 def test_it_keeps_its_quota_when_it_restarts(tenant: Tenant) -> None:
     tenant.apply(jobset("one", 2, 2, failurePolicy={"maxRestarts": 2}))
     assert tenant.runs(4, "one")

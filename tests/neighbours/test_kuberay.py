@@ -122,10 +122,6 @@ def test_workers_that_are_added_wait_by_themselves(tenant: Tenant) -> None:
     assert workers(tenant, "one", 1)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="38 §3: KubeRay makes a lost worker again at once, and its GPU goes to the next in line",
-)
 def test_it_keeps_its_quota_when_a_worker_is_replaced(tenant: Tenant) -> None:
     tenant.apply(raycluster("one", 4))
     assert workers(tenant, "one", 4)

@@ -1,6 +1,9 @@
 """`gpu-admission export`: the rules that CEL can express, as admission policies of the API server itself."""
 
 import re
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 
@@ -9,7 +12,8 @@ import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from webhook.cluster import errors
-from webhook.cluster.objects import NAMESPACE
+from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import NAMESPACE, decode_version
 from webhook.commands.options import (
     ClusterChoice,
     Parsed,
@@ -17,12 +21,19 @@ from webhook.commands.options import (
     now_option,
     optional_cluster_options,
 )
-from webhook.commands.output import echo
+from webhook.commands.output import FAILED, echo, end_with, fail
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.doctor.checks.exported import denied_agents
 from webhook.tools.doctor.checks.neighbours import pod_selector
 from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
+from webhook.tools.export import static
+from webhook.tools.export.admission_policies import (
+    AdmissionPolicies,
+    ExportOptions,
+    as_text,
+    export_policies,
+    summary,
+)
 from webhook.tools.export.objects import Object
 
 OLDEST = (1, 35)
@@ -30,6 +41,9 @@ OLDEST = (1, 35)
 
 MUTATIONS = {(1, 36): "v1", OLDEST: "v1beta1"}
 """The version of MutatingAdmissionPolicy since which version of Kubernetes."""
+
+STATIC_SINCE = (1, 37)
+"""The version since which API servers read policies from files by default."""
 
 EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
 """The namespaces that the webhook of the chart excludes."""
@@ -60,6 +74,33 @@ def kubernetes_version(text: str) -> tuple[int, int]:
     metavar="NAME",
     help="Exclude this namespace, too, whatever the policies say; repeatable.",
 )
+@click.option(
+    "--static",
+    "target",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write files for API servers (staticManifestsDir) into this directory.",
+)
+@click.option(
+    "--check",
+    "checked",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="Say how these files, and what the API server has loaded, differ from what --static would write.",
+)
+@click.option(
+    "--release-account",
+    "accounts",
+    multiple=True,
+    metavar="USER",
+    help="In the files: this user may change what the guard protects; repeatable.",
+)
+@click.option(
+    "--break-glass-group",
+    "group",
+    metavar="GROUP",
+    help="In the files: a guard, which lets members of this group change what it protects.",
+)
 @now_option("Export for this time, when exemptions and pauses may have ended")
 def export(
     *,
@@ -67,6 +108,10 @@ def export(
     cluster: ClusterChoice | None,
     kubernetes: tuple[int, int],
     excluded: tuple[str, ...],
+    target: Path | None,
+    checked: Path | None,
+    accounts: tuple[str, ...],
+    group: str | None,
     now: datetime,
 ) -> None:
     """Write the rules that CEL can express as admission policies.
@@ -76,20 +121,104 @@ def export(
     They hold inside the API server: while the webhook is away, for pods that never reach it, for ephemeral containers.
     What is not in them, and why, goes to stderr.
 
-    Exit codes: 0; 2 if the documents are invalid or the cluster cannot be used.
+    Exit codes: 0; 1 if --check found a difference; 2 if the documents are invalid, the cluster cannot be used, or its API server
+    refuses what --static would write.
     """
     if config is not None and cluster is not None and cluster.is_named:
         raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
+    if (target or checked) and kubernetes < STATIC_SINCE:
+        raise click.UsageError(
+            "--static and --check need --kubernetes 1.37 or newer: 1.36 reads no files by default"
+        )
+    if target and checked:
+        raise click.UsageError("--check compares with what --static would write: omit one of them")
+    if (accounts or group) and not (target or checked):
+        raise click.UsageError("--release-account and --break-glass-group belong to --static and --check")
+    if accounts and group is None:
+        raise click.UsageError(
+            "--release-account names who may change what the guard protects: add --break-glass-group"
+        )
     mutations = next(version for since, version in MUTATIONS.items() if kubernetes >= since)
-    if config is None and cluster is not None:
-        with cluster.client() as api:
+    guard = static.Guard(accounts, group) if group else None
+    with cluster.client() if config is None and cluster is not None else nullcontext() as api:
+        if api is None:
+            configuration, selector = load_directory(config), _without({}, (*EXCLUDED, *excluded))
+        else:
             installed = InstalledCluster(api, Names(), config=None, now=now)
             configuration, selector = _of_cluster(installed, excluded)
-    else:
-        configuration, selector = load_directory(config), _without({}, (*EXCLUDED, *excluded))
-    exported = export_policies(configuration, ExportOptions(now=now, mutations=mutations, selector=selector))
-    echo(as_text(exported), nl=False)
-    echo("\n".join(summary(exported)), err=True)
+        exported = export_policies(
+            configuration, ExportOptions(now=now, mutations=mutations, selector=selector)
+        )
+        if target:
+            _compile(api, exported, guard, kubernetes)
+            _write(target, static.static_files(exported, guard))
+        elif checked:
+            _check(api, checked, static.static_files(exported, guard))
+        else:
+            echo(as_text(exported), nl=False)
+    if not checked:
+        echo("\n".join(summary(exported)), err=True)
+
+
+def _compile(
+    api: ApiClient | None,
+    exported: AdmissionPolicies,
+    guard: static.Guard | None,
+    kubernetes: tuple[int, int],
+) -> None:
+    """Have the API server compile the objects, which are stored nowhere; the command ends if it is too old or refuses one."""
+    if api is None:
+        echo("warning: not compiled: --config and --standalone ask no API server", err=True)
+        return
+    running = kubernetes_version(decode_version(api.get("/version")).git_version)
+    if running < STATIC_SINCE:
+        fail(
+            f"the API server has version {_dotted(running)}: it must be 1.37 or newer to read policies from files"
+        )
+    if running != kubernetes:
+        echo(f"warning: compiled by version {_dotted(running)}, not {_dotted(kubernetes)}", err=True)
+    try:
+        if refused := list(static.refusals(api, exported, guard)):
+            end_with(refused, "; nothing is written")
+    except errors.Forbidden as error:
+        echo(f"warning: not compiled: {error}", err=True)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _write(directory: Path, files: Mapping[str, str]) -> None:
+    try:
+        static.write(directory, files)
+    except OSError as error:
+        fail(f"cannot write {directory}: {error}")
+    echo(f"written: {', '.join(files)}; {directory / 'README.md'} says where API servers read them")
+
+
+def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> None:
+    """Say what the directory and the API server have; the command ends if that differs from the files."""
+    try:
+        found = list(static.differences(directory, files))
+    except OSError as error:
+        fail(f"cannot read {directory}: {error}")
+    try:
+        if api is None:
+            echo(
+                "warning: what API servers have loaded is not known: --config and --standalone ask none",
+                err=True,
+            )
+        else:
+            loaded = static.loaded(api)
+            servers = ", ".join({each.server for each in loaded.values()}) or "without static policies"
+            echo(f"asked API server {servers}: each has its own files", err=True)
+            found += static.loaded_differences(loaded, files)
+    except errors.Forbidden as error:
+        echo(f"warning: what the API server has loaded is not known: {error}", err=True)
+    if found:
+        echo("\n".join(found))
+        sys.exit(FAILED)
+    echo(f"as the configuration in force makes them: {', '.join(files)}")
 
 
 def _of_cluster(installed: InstalledCluster, excluded: tuple[str, ...]) -> tuple[Configuration, Object]:

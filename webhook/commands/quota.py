@@ -1,7 +1,7 @@
 """`gpu-admission quota`: the granted, used and reserved GPUs of each namespace, and the pods and claims that use them."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -26,6 +26,7 @@ from webhook.quota.documents import (
     BUDGET_SPENT,
     QUOTAS,
     READY,
+    KeptQuota,
     QuotaRecord,
     WaitingPods,
     decode_quota,
@@ -221,6 +222,7 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
                 warn(f"{_CAPITAL.sub(' ', condition.type).lower()}: {condition.message}")
         if summary.waiting is not None:
             _waiting(screen, summary.waiting, now)
+        _kept(screen, record.status.kept)
         quota_text.print_budget(screen, summary.budget, now, indent=2, column=NAME_COLUMN)
         _idle(screen, summary, now)
         if objects is not None:
@@ -251,6 +253,12 @@ def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
         screen.paragraph(text, indent=4, hanging=4)
     if rest := waiting.pods - sum(each.pods for each in waiting.next):
         screen.line(f"        and {counted(rest, 'pod')} more")
+
+
+def _kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
+    for each in kept:
+        text = f"kept for {each.object}, whose pods are replaced: {amounts_in_words(each.demand)}"
+        screen.paragraph(text, indent=2)
 
 
 def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
@@ -288,10 +296,10 @@ def document(reports: QuotaReports) -> dict[str, Any]:
 
     `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts as text, "2/7";
     used is null before the first count), conditions[], holders (largest, by dimension), pending[] (owner, pods, held, since),
-    waiting and idle (as in the status of the GPUQuota; null if nobody waits, or the use of GPUs is not measured), and, of one
-    requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no controller writes the
-    status, null while one does. `omitted`: missing rights. budget: GPU-hours by key, null without one or before its first count.
-    team: what the namespace sees of its team (name, hard, free, guaranteedToOthers, largest, contact); null without one.
+    waiting, idle and kept (as in the status of the GPUQuota; null if nobody waits, or the use of GPUs is not measured), and, of
+    one requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no controller writes
+    the status, null while one does. `omitted`: missing rights. budget: GPU-hours by key, null without one or before its first
+    count. team: what the namespace sees of its team (name, hard, free, guaranteedToOthers, largest, contact); null without one.
     `teams[]`: the ClusterGPUQuotas; of one requested namespace its own, if it has no GPUQuota.
     """
     return {
@@ -317,6 +325,7 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "pending": plain(report.summary.pending),
             "waiting": plain(status.waiting),
             "idle": plain(status.idle),
+            "kept": plain(status.kept),
             "budget": plain(report.summary.budget),
             "team": plain(status.team),
         }

@@ -208,6 +208,7 @@ class WorkloadKind(_Row, frozen=True):
     stopped: path → value with which the object, or that part of it, has no pods: a suspended job. `*` is any value.
     starts_together: whether all its pods start together. Then they leave the line for quota together, as a gang does.
     runs_to_completion: whether its pods end by themselves, also where a container has a port.
+    replaces_pods: whether its objects make a new pod for one that failed, and no new objects by a schedule or step by step.
     deadline: path of the seconds after which it ends its pods.
     start_deadlines: paths of further seconds that pass while its pods wait, from the creation of the object.
     leaders_wait: path → value with which its pods without GPUs are created once the others are ready. With none of them they fail
@@ -228,6 +229,7 @@ class WorkloadKind(_Row, frozen=True):
     stopped: dict[str, str] = {}
     starts_together: bool = False
     runs_to_completion: bool = False
+    replaces_pods: bool = True
     deadline: str = ""
     start_deadlines: tuple[str, ...] = ()
     leaders_wait: dict[str, str] = {}

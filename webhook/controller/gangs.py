@@ -16,20 +16,20 @@ from typing import Any
 
 import msgspec
 
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NO_LIMITS
-from policies.pods.pod import Metadata, OwnerReference, View
+from policies.pods.pod import Metadata, OwnerReference, Pod, View
 from policies.pods.workload import PodCount
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.limit_range_informer import LONGEST_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.controller.recreating_owners import object_path
+from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds, plural
 from webhook.workloads.counts import is_staged
 from webhook.workloads.gang_sources import SCHEDULING, GangSource, may_lead_to_gang, starts_together
-from webhook.workloads.places import workload_pods
+from webhook.workloads.places import PodPlace, workload_pods
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -82,13 +82,21 @@ class _GroupObject(OwnedObject, frozen=True):
 _GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
 
 
-class _Workload(msgspec.Struct, frozen=True):
-    """An object that has pods. `counts` are those of its pods with GPUs."""
+class Workload(msgspec.Struct, frozen=True):
+    """An object that has pods. `pods` are those with GPUs, as they are admitted, with their counts."""
 
     workload_kind: WorkloadKind | None
     data: Any
-    counts: list[PodCount]
-    controller: OwnerReference | None
+    pods: list[tuple[PodCount, Pod]]
+    metadata: Metadata
+
+    @property
+    def counts(self) -> list[PodCount]:
+        return [count for count, _ in self.pods]
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        return self.metadata.controller
 
     @property
     def is_staged(self) -> bool:
@@ -198,7 +206,7 @@ class Gangs:
         source = GangSource(owner.api_version, owner.kind, owner.name)
         if not may_lead_to_gang(source, self._configuration().workload_kinds):
             return None
-        running = [count.running for count in self._workload(namespace, source).counts]
+        running = [count.running for count in self.workload(namespace, source).counts]
         return None if None in running else sum(each or 0 for each in running)
 
     def _of_owner(self, namespace: str, source: GangSource) -> KnownGang | None:
@@ -206,7 +214,7 @@ class Gangs:
         kinds = self._configuration().workload_kinds
         gang, at = None, source
         for _ in range(MAX_OWNERS):
-            workload = self._workload(namespace, at)
+            workload = self.workload(namespace, at)
             if workload.is_staged:
                 break
             if workload.has_no_pods:
@@ -224,22 +232,29 @@ class Gangs:
                 break
         return gang
 
-    def _workload(self, namespace: str, source: GangSource) -> _Workload:
+    def workload(self, namespace: str, source: GangSource) -> Workload:
+        """Return an object by its apiVersion, kind and name. Raises `errors.ApiError` and msgspec.MsgspecError."""
         configuration = self._configuration()
         kinds, mapping = configuration.workload_kinds, configuration.resource_mapping
         document = self._read(namespace, source.api_version, source.kind, source.name)
         data, places = workload_pods(kinds, source.group, source.kind, document)
-        with_gpus = [mapping.pod_requests_gpus(pod) for _, pod in places]
-        if not all(with_gpus):  # a LimitRange may give GPUs to the others
-            limits = read_limits(self._api, namespace, LONGEST_SECONDS) or NO_LIMITS
-            with_gpus = [mapping.pod_requests_gpus(as_admitted(pod, limits)) for _, pod in places]
-        counts = [place.count for (place, _), has_gpus in zip(places, with_gpus, strict=True) if has_gpus]
-        controller = decode_owned(document).metadata.controller
-        return _Workload(kinds.get(source.type), data, counts, controller)
+        pods = _pods_with_gpus(self._api, mapping, namespace, places)
+        return Workload(kinds.get(source.type), data, pods, decode_owned(document).metadata)
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
         kinds = self._configuration().workload_kinds
         return self._api.get(object_path(kinds, namespace, api_version, kind, name))
+
+
+def _pods_with_gpus(
+    api: ApiClient, mapping: ResourceMapping, namespace: str, places: Iterable[tuple[PodPlace, Pod]]
+) -> list[tuple[PodCount, Pod]]:
+    """Return the pods of an object that request GPUs, as they are admitted, and how many there are of each."""
+    pods = [(place.count, pod) for place, pod in places]
+    if not all(mapping.pod_requests_gpus(pod) for _, pod in pods):  # a LimitRange may give GPUs to the others
+        limits = read_limits(api, namespace, LONGEST_SECONDS) or NO_LIMITS
+        pods = [(count, as_admitted(pod, limits)) for count, pod in pods]
+    return [(count, pod) for count, pod in pods if mapping.pod_requests_gpus(pod)]
 
 
 def _smaller(before: Mapping[GangSource, _Known], pods: Mapping[GangSource, int]) -> set[KnownGang]:
@@ -258,3 +273,10 @@ def _last(source: GangSource, known: _Known | None) -> KnownGang | None:
 
 def _key(source: GangSource) -> str:
     return f"{source.kind}/{source.name}/{source.part}".rstrip("/")
+
+
+def object_path(kinds: WorkloadKinds, namespace: str, api_version: str, kind: str, name: str) -> str:
+    """Return the path of an object by its apiVersion. The API server takes any text as that of an owner: `v1?watch=true&`."""
+    group, _, version = api_version.rpartition("/")
+    above, row = ("/apis", group, version) if group else ("/api", version), kinds.get((group, kind))
+    return api_path(*above, "namespaces", namespace, row.plural if row else plural(kind), name)

@@ -33,6 +33,7 @@ from webhook.quota.documents import (
     STALE,
     UNREADABLE,
     BudgetStatus,
+    KeptQuota,
     QuotaRecord,
     QuotaStatus,
     ShareStatus,
@@ -135,6 +136,7 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
             idle=idle,
+            kept=KeptQuota.of(ledger),
             team=ShareStatus.of(ledger),
             conditions=conditions(
                 ledger,

@@ -12,8 +12,10 @@ from fractions import Fraction
 from functools import partial
 from time import monotonic, time
 
+from policies.pods.pod import Pod
+from policies.quota.amounts import GPUS, NOTHING
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.demand import Catalogue, UnclassifiedPods
+from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -59,6 +61,10 @@ class UsageCache:
 
     def own_catalogue(self) -> Catalogue:
         return self.own_counter.catalogue
+
+    def gpus_of_new(self, pod: Pod) -> Fraction:
+        """Return the GPUs of a pod that is not stored yet."""
+        return pod_demand(pod, self.own_catalogue(), UnclassifiedPods.TOTAL_ONLY).vector.get(GPUS, NOTHING)
 
     def configure(self, catalogue: Catalogue) -> bool:
         """Replace our own catalogue, and return whether it changed. Keeps the old one if it raises `errors.ApiError`."""

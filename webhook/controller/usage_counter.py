@@ -38,11 +38,15 @@ _Change = Callable[[Any, Any], frozenset[str]]
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """A pod or claim with demand. `counted` has the fields `demand` and `class` of its line."""
+    """A pod or claim with demand. `counted` has the fields `demand` and `class` of its line.
+
+    `has_succeeded`: it ended so, and nobody deleted it.
+    """
 
     kind: str
     record: CountedRecord
     counted: dict[str, Any]
+    has_succeeded: bool = False
 
 
 class UsageEvents:
@@ -249,7 +253,8 @@ class UsageCounter:
         held = self._holding(before) if before is not None and ends else None
         namespaces = self._summed(change, before, after)
         if held is not None:
-            self._events.ended(self.digest, held)
+            succeeded = isinstance(after, PodRecord) and after.has_succeeded and not after.is_deleted
+            self._events.ended(self.digest, msgspec.structs.replace(held, has_succeeded=succeeded))
         # The first list is not news: the log has a line for everything that is held, in portions.
         begins = self.synced and _is_counted(after) and not _is_counted(before)
         if after is not None and begins and (new := self._holding(after)) is not None:

@@ -71,7 +71,7 @@ class UsageLog:
                 due = counted_at = 0.0
                 self._new.clear()
                 continue
-            if monotonic() >= counted_at + COUNTING_SECONDS:
+            if not counted_at or monotonic() >= counted_at + COUNTING_SECONDS:
                 counted_at = self._counting(counted_at)
             self._held(self._taken(), stopping, first=True)
             if monotonic() >= due:

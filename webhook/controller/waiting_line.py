@@ -6,18 +6,14 @@ and patches the pods.
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic, time
+from time import monotonic
 
 import msgspec
-from msgspec.structs import replace
 
 from policies.pods.pod import decode_pod
-from policies.quota.amounts import Vector, maximum
-from policies.quota.catalogue import CatalogueVersion
-from policies.quota.ledger.credits import REPLACED_MS, Credit, credited, holder_key, owner_key
+from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, line_up, next_to_start
@@ -27,11 +23,10 @@ from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
 from webhook.controller.gangs import AGAIN_SECONDS, Gangs
-from webhook.controller.recreating_owners import KEEPING, READING_SECONDS, Owner, Owners
+from webhook.controller.replacements import Replacements, demand_reader, now_ms
 from webhook.controller.usage_cache import UsageCache
-from webhook.controller.usage_counter import Holding
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.quota.counted_records import CountedRecord, PodRecord
+from webhook.quota.counted_records import PodRecord
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -44,16 +39,6 @@ PUT_BACK = (
     f"{GATE}: the API server called one that put the gate back"
 )
 """`serve` puts it back for every other user, so that a second apply of a manifest does not remove it."""
-MAX_ENDED = 1000
-"""Pods of one namespace that are remembered after their end, until a count has their credits."""
-
-
-class _Ended(msgspec.Struct, frozen=True, eq=False):
-    """A pod that ended. at: when, in ms since 1970. after: a revision at which it had not ended."""
-
-    pod: PodRecord
-    at: int
-    after: int
 
 
 class _Aside(msgspec.Struct, frozen=True):
@@ -77,8 +62,6 @@ class WaitingLine:
 
     `line_spec_of` returns `spec.queue` of the quota of a namespace, and `lets_wait` says whether its pods may wait.
     `reconcile_later` is called with a namespace whose line needs another turn, and after how many seconds.
-
-    Hears: ends of pods and claims that held quota.
     """
 
     def __init__(
@@ -86,13 +69,14 @@ class WaitingLine:
         api: ApiClient,
         usage_cache: UsageCache,
         gangs: Gangs,
-        owners: Owners,
+        replacements: Replacements,
         reports: WaitingReports,
         line_spec_of: Callable[[str], QueueSpec],
         lets_wait: Callable[[str], bool],
         reconcile_later: Callable[[str, float], object],
     ) -> None:
-        self._api, self._usage_cache, self._gangs, self._owners = api, usage_cache, gangs, owners
+        self._api, self._usage_cache, self._gangs = api, usage_cache, gangs
+        self.replacements, self.credited = replacements, replacements.credited
         self._reports, self._line_spec_of, self._lets_wait = reports, line_spec_of, lets_wait
         self._reconcile_later = reconcile_later
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
@@ -101,60 +85,6 @@ class WaitingLine:
         self._lifted: dict[str, dict[str, int]] = {}
         """By namespace: the uids and versions of the pods whose gates this process removed, until the watch shows it."""
         self._aside: dict[str, _Aside] = {}
-        self._ended: dict[str, deque[_Ended]] = {}
-        usage_cache.events.ended.subscribe(self._holder_ended)
-
-    def _holder_ended(self, digest: str, holding: Holding) -> None:
-        own = self._usage_cache.own_counter
-        if digest == own.digest:
-            self.ended(holding.record, own.pods.changed_after)
-
-    def ended(self, record: CountedRecord, after: int) -> None:
-        """Note that an object ended after this revision, so that a pod that replaces it goes first."""
-        if isinstance(record, PodRecord):
-            now = _now()
-            with self._lock:
-                # The namespace moves to the end: the dict is in the order of the last ends.
-                ended = self._ended.pop(record.namespace, deque(maxlen=MAX_ENDED))
-                self._ended[record.namespace] = ended
-                ended.append(_Ended(record, now, after))
-                while self._ended[oldest := next(iter(self._ended))][-1].at < now - REPLACED_MS:
-                    del self._ended[oldest]
-
-    def credited(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> QuotaLedger:
-        """Return a count with a credit for each pod that ended since `former`, the stored ledger, was counted.
-
-        `former` has the credits of earlier ends, perhaps from another process.
-        """
-        ended, in_team = self._ended_between(namespace, former, counted), counted.team_state is not None
-        if not ended or not self._line_spec_of(namespace).prefer_replacements:
-            return counted
-        demand_of = self._demand_of(counted)
-        if demand_of is None or not (self.has_waiting(namespace) or self._lets_wait(namespace)):
-            return counted
-        # Without the lock: the demand needs that of the informers, which hold theirs while they call `ended`.
-        owner_of = self._owners_of(namespace)
-        added = [
-            Credit(owner_key(each.pod.holder, owner.uid), demand_of(each.pod), (each.at,), owner.keeps)
-            for each in ended
-            if (each.pod.owner and each.pod.owner.type in KEEPING) or not in_team
-            if (owner := owner_of(each.pod)) is not None
-        ]
-        ledgers = len(counted.team_state.taken) if counted.team_state else 1
-        return replace(counted, credits=credited(counted.credits, added, ledgers))
-
-    def _ended_between(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> list[_Ended]:
-        """Return the pods that ended since `former` was counted. What ended before is forgotten."""
-        counted_before, late = former.revisions.pods, _now() - REPLACED_MS
-        with self._lock:
-            ended = [
-                each
-                for each in self._ended.pop(namespace, ())
-                if each.after >= counted_before and each.at > late
-            ]
-            if ended:
-                self._ended[namespace] = deque(ended, MAX_ENDED)
-        return [each for each in ended if counted_before and each.after < counted.revisions.pods]
 
     def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn | None:
         """Return the ledger with what is held for the next pods in line; None if nobody waits, or it cannot be decided.
@@ -171,12 +101,11 @@ class WaitingLine:
     def take_team_turn(self, team_ledgers: TeamLedgers, namespaces: Iterable[str]) -> TeamTurn:
         """Return the ledgers of a team with what is held for the next pods in line.
 
-        `namespaces` were just counted. Others take no part, but quota is kept for the replacements of their pods.
+        `namespaces` were just counted. Others take no part.
         """
-        with_credits = (name for name, ledger in team_ledgers.ledgers.items() if ledger.credits)
         waiting_by_namespace = {
             namespace: waiting
-            for namespace in {*namespaces, *(each for each in with_credits if not self.has_waiting(each))}
+            for namespace in namespaces
             if (waiting := self._waiting(namespace, team_ledgers.ledgers[namespace], in_team=True))
             is not None
         }
@@ -198,11 +127,13 @@ class WaitingLine:
             self._gangs.forget(namespace)
             self._lifted.pop(namespace, None)
             return None
-        demand_of = self._demand_of(ledger)
+        demand_of = demand_reader(self._usage_cache, ledger)
         if demand_of is None:
             return None
         demands = {pod.uid: demand_of(pod) for pod in pods}
-        owner_of = self._credited_owner(namespace, ledger)
+        owner_of = self.replacements.credited_owner(namespace, ledger)
+        keepers = ledger.keepers if ledger.reservations.keeps else ()
+        keeper_of = self.replacements.keeper_of(namespace, keepers)
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
             self._reconcile_later(namespace, AGAIN_SECONDS)
@@ -215,13 +146,12 @@ class WaitingLine:
                 gang=keys.get(pod.uid, ""),
                 obstacle=self._obstacle(pod, gangs.get(keys.get(pod.uid, ""))),
                 owner=owner_of(pod),
+                keeper=keeper_of(pod),
             )
             for pod in pods
         ]
         waiters += mark_waiters(ledger)
-        line = line_up(ledger, waiters, gangs, self._line_spec_of(namespace), _now(), in_team=in_team)
-        if line.matching and line.matching.held_for_replacements:
-            self._reconcile_later(namespace, line.matching.held_for_ms / 1000)
+        line = line_up(ledger, waiters, gangs, self._line_spec_of(namespace), now_ms(), in_team=in_team)
         return _Waiting(pods, demands, line)
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
@@ -245,45 +175,6 @@ class WaitingLine:
 
     def has_waiting(self, namespace: str) -> bool:
         return bool(self._usage_cache.waiting(namespace))
-
-    def _demand_of(self, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
-        """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""
-        counters = []
-        for version in map(CatalogueVersion.parse, ledger.catalogue_versions):
-            counter = self._usage_cache.of(version.digest) if version else None
-            if version is None or counter is None or not counter.synced:
-                return None
-            counters.append((counter, version.unclassified_pods))
-        known: dict[tuple[int, ...], Vector] = {}
-
-        def demand_of(pod: PodRecord) -> Vector:
-            """Return the same object for equal pods, as each counter does."""
-            vectors = [counter.sums.demand_if_started(pod, by) for counter, by in counters]
-            identities = tuple(map(id, vectors))
-            if identities not in known:
-                known[identities] = maximum(vectors)
-            return known[identities]
-
-        return demand_of
-
-    def _owners_of(self, namespace: str) -> Callable[[PodRecord], Owner | None]:
-        late = monotonic() + READING_SECONDS
-
-        def owner_of(pod: PodRecord) -> Owner | None:
-            return self._owners.of(namespace, pod.owner, late)
-
-        return owner_of
-
-    def _credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[PodRecord], str]:
-        """Return a function: of a pod, the owner of its credits, "" without one. Others are not read."""
-        holders = {each.holder for each in ledger.credits}
-        owner_of = self._owners_of(namespace)
-
-        def credited_owner(pod: PodRecord) -> str:
-            owner = owner_of(pod) if holders and holder_key(pod.holder) in holders else None
-            return owner_key(pod.holder, owner.uid) if owner else ""
-
-        return credited_owner
 
     def _known_gangs(
         self, namespace: str, waiting: Collection[PodRecord]
@@ -386,13 +277,8 @@ class WaitingLine:
         self._reconcile_later(pod.namespace, 0.0)  # what is held for it goes to those behind it
 
 
-def _now() -> int:
-    """Return ms since 1970. Controllers exchange them, which a monotonic clock does not allow."""
-    return int(time() * 1000)
-
-
 def _starved_before() -> str:
-    return creation_timestamp(_now() - int(STARVED_SECONDS * 1000))
+    return creation_timestamp(now_ms() - int(STARVED_SECONDS * 1000))
 
 
 def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:

@@ -19,6 +19,7 @@ from webhook.controller.class_capacity import CapacityWriter, granted_and_alloca
 from webhook.controller.enforcement import Enforcement
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
+from webhook.controller.keepers import Keepers
 from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import (
@@ -32,7 +33,7 @@ from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.recreating_owners import Owners
+from webhook.controller.replacements import Replacements
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.team_reconciler import TeamReconciler
 from webhook.controller.team_sizes import TeamSizes
@@ -163,11 +164,19 @@ def _add_reconcilers(
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
     LedgerChanges(informers, gpu_use, manager.queue, metrics)  # lives by what it subscribes to
     enforcement = Enforcement(configuration, informers.namespaces)
+    gangs = Gangs(api, configuration)
+    replacements = Replacements(
+        usage_cache,
+        Keepers(gangs, configuration, usage_cache.gpus_of_new),
+        line_spec_of=informers.line_spec,
+        lets_wait=enforcement.lets_wait,
+        reconcile_later=manager.queue.add,
+    )
     line = WaitingLine(
         api=api,
         usage_cache=usage_cache,
-        gangs=Gangs(api, configuration),
-        owners=Owners(api, configuration),
+        gangs=gangs,
+        replacements=replacements,
         reports=reports,
         line_spec_of=informers.line_spec,
         lets_wait=enforcement.lets_wait,

@@ -25,7 +25,7 @@ from policies.quota.shortage import QUOTA_CAN_NEVER_FIT
 from policies.rule import Mode
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.creation import evaluate_template
-from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Outcome, Violation
+from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.tried_choices import MOST_BYTES
 from webhook.workloads import references
@@ -38,6 +38,8 @@ from webhook.workloads.unread import quota_findings, unread_gpus
 
 MAX_TRIED = 4
 """Templates of one object of which the choices of findings are tried."""
+TEMPLATE_FINDINGS = 40
+"""Findings of the templates of one object, after which the others are not evaluated. kubectl shows some 30 warnings at most."""
 
 
 class EvaluatedPod(msgspec.Struct, frozen=True, dict=True):
@@ -174,7 +176,7 @@ def evaluate_autoscaler(
 def _templates(
     by: Evaluator, policy: EffectivePolicy, kind: str, places: Iterable[tuple[PodPlace, Pod]]
 ) -> list[EvaluatedPod]:
-    """Decide on each template, until there are more findings than anybody reads."""
+    """Decide on each template, until there are TEMPLATE_FINDINGS."""
     pods: list[EvaluatedPod] = []
     findings = 0
     for number, (written, template) in enumerate(places):
@@ -184,7 +186,7 @@ def _templates(
         decision = decision.located(place.path_in_object, place.path_of_edit)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
-        if findings >= MAX_FINDINGS:
+        if findings >= TEMPLATE_FINDINGS:
             break
     return pods
 

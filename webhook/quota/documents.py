@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, format_amount, parse_amount
+from policies.quota.amounts import NOTHING, Vector, format_amount, parse_amount, total
 from policies.quota.budget import gpu_hours, moment
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, LimitsSpec, QuotaSpec
@@ -176,6 +176,27 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         )
 
 
+KEPT_SHOWN = 10
+"""Objects that keep quota, in the status at most."""
+
+
+class KeptQuota(msgspec.Struct, frozen=True, rename="camel"):
+    """What an object, such as RayCluster/train, keeps while its pods are replaced. `reserved` includes it."""
+
+    object: str
+    demand: Vector
+
+    @classmethod
+    def of(cls, ledger: QuotaLedger) -> tuple["KeptQuota", ...]:
+        """Return what each object keeps in the dimensions of the status, of the first KEPT_SHOWN objects by name."""
+        demands: dict[str, Vector] = {}
+        for keeper in ledger.keepers:
+            kept = total(each.demand for each in ledger.reservations.keeps if each.keeper_uid == keeper.uid)
+            if shown := {key: kept[key] for key in kept if key in ledger.dimensions}:
+                demands[f"{keeper.kind}/{keeper.name}"] = shown
+        return tuple(cls(name, demand) for name, demand in sorted(demands.items())[:KEPT_SHOWN])
+
+
 class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the statuses of GPUQuota and ClusterGPUQuota share: a copy of ledgers for people, some seconds old at most.
 
@@ -217,6 +238,7 @@ class QuotaStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_
     holders: Mapping[str, tuple[Holder, ...]] = {}
     budget: BudgetStatus | None = None
     idle: IdleGPUs | None = None
+    kept: tuple[KeptQuota, ...] = ()
     team: ShareStatus | None = None
 
 

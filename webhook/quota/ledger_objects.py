@@ -16,6 +16,7 @@ from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.credits import Credits
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
@@ -73,6 +74,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     scarce: Mapping[str, bool] = {}
     marks: Marks = {}
     credits: Credits = ()
+    keepers: tuple[Keeper, ...] = ()
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""

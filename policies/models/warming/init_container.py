@@ -71,6 +71,8 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     run_as_user: int | None
     artifact_endpoints: tuple[str, ...] = ()
     """Of models, the servers of the stores where a registry may keep them: `s3=https://minio.example.com`."""
+    exposes_key: bool = False
+    """Of models, whether a store in gs is read over plain http. Then the fetcher gets no key file."""
     servers: tuple[Container, ...]
     """The pod's containers that serve the model. Their credentials are used if the policy names no Secret."""
 
@@ -93,7 +95,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             claim = PersistentVolumeClaimSource(claim_name=self.uri.host, read_only=True)
             volumes.append(Volume(name=SOURCE, persistent_volume_claim=claim))
         secret = self.source.secret_for(self.uri)
-        if self.uri.scheme == "gs" and secret:
+        if secret and self._key_file:
             volumes.append(Volume(name=CREDENTIALS, secret=SecretVolumeSource(secret_name=secret)))
         return tuple(volumes)
 
@@ -136,10 +138,13 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
         """
         scheme = self.uri.scheme
-        credentials = (
-            _key_file(server) if scheme == "gs" else _variables(scheme, server) for server in self.servers
-        )
+        credentials = (_of_server(scheme, server, exposes_key=self.exposes_key) for server in self.servers)
         return next(filter(None, credentials), FetchCredentials())
+
+    @property
+    def _key_file(self) -> str | None:
+        """Return the key of the policy's Secret that Google's client reads as a file."""
+        return None if self.exposes_key else self.source.key_file_for(self.uri.scheme)
 
     @cached_property
     def _credentials(self) -> FetchCredentials:
@@ -148,11 +153,14 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if secret is None:
             is_exposed = self.source.exposes_token(self.uri.scheme)
             return FetchCredentials() if is_exposed else self._servers_credentials
-        if self.uri.scheme == "gs":  # Google's client reads a key file. The other clients read variables.
-            file = EnvVar(name=_KEY_FILE_VARIABLE, value=f"{_CREDENTIALS_PATH}/{self.source.credentials_key}")
-            mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
-            return FetchCredentials((file,), mount=mount)
-        return FetchCredentials(env_from=(EnvFromSource(secret_ref=SecretReference(name=secret)),))
+        # Google's client reads a key file. The other clients read variables.
+        variables = (EnvFromSource(secret_ref=SecretReference(name=secret)),)
+        env_from = () if self.uri.scheme == "gs" else variables
+        if self._key_file is None:
+            return FetchCredentials(env_from=env_from)
+        file = EnvVar(name=_KEY_FILE_VARIABLE, value=f"{_CREDENTIALS_PATH}/{self._key_file}")
+        mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
+        return FetchCredentials((file,), env_from, mount)
 
     @property
     def _args(self) -> tuple[str, ...]:
@@ -181,6 +189,15 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self._credentials.mount:
             mounts.append(self._credentials.mount)
         return tuple(mounts)
+
+
+def _of_server(scheme: str, server: Container, *, exposes_key: bool) -> FetchCredentials | None:
+    """Return the credentials of a server for a source. None without any."""
+    variables = _variables(scheme, server)
+    key_file = _key_file(server) if scheme in {"gs", "models"} and not exposes_key else None
+    if variables is None or key_file is None:
+        return variables or key_file
+    return replace(variables, env=(*variables.env, *key_file.env), mount=key_file.mount)
 
 
 def _variables(scheme: str, server: Container) -> FetchCredentials | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.models.warming.model_uri import FETCHED, SCHEMES, WITH_DIGEST, ModelURI
+from policies.models.warming.model_uri import FETCHED, WITH_DIGEST, ModelURI
 from policies.pods.names import cleaned_path, is_data_key, is_dns_subdomain, is_variable_name
 from policies.pods.quantity import QuantityError, parse_quantity
 
@@ -30,6 +30,7 @@ _HARMLESS_VALUE = re.compile(r"[/$].*|.{0,7}", re.DOTALL)
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _HOST_PATTERN = re.compile(_HOST, re.IGNORECASE)
 _SCHEMES_WITH_SECRET = ("s3", "gs", "hf", "https", "models")
+KEY_FILE = "key.json"
 _URL = "URL such as https://storage.example.com"
 
 
@@ -49,8 +50,7 @@ _FIELDS = (
     _Field("image", "image", _IMAGE.fullmatch, "image name", FETCHED),
     _Field("endpoint", "endpoint", _ENDPOINT.fullmatch, _URL, ("s3", "gs", "hf", "models")),
     _Field("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", _SCHEMES_WITH_SECRET),
-    # Only gs reads it, but elsewhere its default would be reported as without effect.
-    _Field("credentials_key", "credentialsKey", is_data_key, "key of a Secret", SCHEMES),
+    _Field("credentials_key", "credentialsKey", is_data_key, "key of a Secret", ("gs", "models")),
     _Field("hosts", "hosts", _HOST_PATTERN.fullmatch, "host such as models.example.com", ("https",)),
     _Field("env", "env", _any, "", FETCHED),
     _Field("require_digest", "requireDigest", _any, "", WITH_DIGEST),
@@ -74,8 +74,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     """A Secret in the pod's namespace. Its keys become variables with the names that the source's client reads:
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, HF_TOKEN, MODEL_HTTP_AUTHORIZATION, MLFLOW_TRACKING_TOKEN, or
     MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD. For gs, it has a key file."""
-    credentials_key: str = "key.json"
-    """The key of that Secret with the key file of a Google service account (gs only)."""
+    credentials_key: str | None = None
+    """The key of that Secret with the key file of a Google service account: of gs (None: KEY_FILE), and of models in gs."""
     hosts: tuple[str, ...] = ()
     """The hosts that get the credentials of https, each with its port if the URI has one."""
     env: dict[str, str] = {}
@@ -90,6 +90,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         if uri.scheme == "https" and uri.host.lower() not in {host.lower() for host in self.hosts}:
             return None
         return self.credentials_secret
+
+    def key_file_for(self, scheme: str) -> str | None:
+        """Return the key of the Secret that has the key file of Google's client. None if that is not needed."""
+        return self.credentials_key or (KEY_FILE if scheme == "gs" else None)
 
     def exposes_token(self, scheme: str) -> bool:
         """Whether clients of this source would send a token over plain http."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector, positive_difference, texts, total
+from policies.quota.amounts import Vector, positive_difference, texts
 from policies.quota.waiting import creation_timestamp
 
 MAX_CHARACTERS = 64 * 1024
@@ -23,25 +23,17 @@ MIN_PARTS = 16
 """A ledger has at most a 16th, also if the object has fewer ledgers: some 280 ends."""
 REPLACED_MS = 60_000
 """A pod goes first in line if it was created at most this long after the pod that it replaces ended."""
-KEPT_MS = 3_000
-"""How long quota stays free for the replacement of an ended pod. A StatefulSet creates it only after the end, within 0.1 s if the
-controllers of Kubernetes are not busy."""
-
 
 HOLDER_DIGITS, UID_DIGITS = 4, 12
 """Lengths in an `owner_key`. A prefix of the digest of a uid is enough, because nobody can choose a uid."""
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True):
-    """When pods of one owner and demand ended, in ms since 1970, oldest first. `owner` is an `owner_key`.
-
-    `keeps`: the owner creates another pod when one ends.
-    """
+    """When pods of one owner and demand ended, in ms since 1970, oldest first. `owner` is an `owner_key`."""
 
     owner: str
     demand: Vector
     ended: tuple[int, ...]
-    keeps: bool = False
 
     @property
     def holder(self) -> str:
@@ -96,15 +88,10 @@ class Claimant(Protocol):
 
 
 class Matching(msgspec.Struct, frozen=True):
-    """By uid, the ended pod that lets a pod go first. `stay` are the credits without ends that are too old.
-
-    `held_for_replacements` stays free for replacements that do not exist yet, for at most `held_for_ms` from now.
-    """
+    """By uid, the ended pod that lets a pod go first. `stay` are the credits without ends that are too old."""
 
     stay: Credits = ()
     ends: Mapping[str, tuple[Credit, int]] = {}
-    held_for_replacements: Vector = {}
-    held_for_ms: int = 0
 
     def left(self, started: Iterable[str]) -> Credits:
         """Return the credits without the ends that these pods, which have started, used."""
@@ -134,21 +121,10 @@ def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
             if (number := bisect_left(left, pod.since, key=_last_replacement)) < len(left):
                 ends[pod.uid] = credit, left.pop(number)
                 break
-    held_for_replacements = [
-        (now - at, each.demand)
-        for each in known
-        for at in free[_kind(each)]
-        if each.keeps and 0 <= now - at < KEPT_MS
-    ]
     stay = {kind: [at for at in left if abs(now - at) <= REPLACED_MS] for kind, left in free.items()}
     for credit, at in ends.values():
         stay[_kind(credit)].append(at)
-    return Matching(
-        _with_ends(known, stay),
-        ends,
-        total(demand for _, demand in held_for_replacements),
-        max((KEPT_MS - age for age, _ in held_for_replacements), default=0),
-    )
+    return Matching(_with_ends(known, stay), ends)
 
 
 _Kind = tuple[str, frozenset[tuple[str, Fraction]]]

@@ -318,8 +318,12 @@ class _Batch:
         if state is None or not self._ledger.is_bound(self._now) or self._is_guaranteed(reservation, state):
             return False
         reserved = total((self._reserved, self._growth(reservation)))
-        lifts = total(lift.demand for lift in self._ledger.reservations.lifts.values())
-        in_flight, held = positive_difference(reserved, lifts), total((self._ledger.used or {}, reserved))
+        own = self._ledger.reservations  # what the controller reserved is not in flight
+        not_in_flight = total(each.demand for each in (*own.lifts.values(), *own.keeps))
+        in_flight, held = (
+            positive_difference(reserved, not_in_flight),
+            total((self._ledger.used or {}, reserved)),
+        )
         limited = reservation.demand.keys() & state.team.hard
         return any(in_flight.get(key, NOTHING) > state.free(key, held[key]) for key in limited)
 

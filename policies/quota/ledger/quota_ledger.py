@@ -14,6 +14,7 @@ from policies.quota.amounts import GPUS, NOTHING, Vector, total
 from policies.quota.budget import Budget, Spending, reached
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.credits import Credits
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import TeamState
@@ -99,6 +100,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     `scarce` has the dimensions that the first pod in line lacks, if nobody may pass it: true if the quota of the team lacks them.
     `marks` are the places in line of objects that never wait under our gate. `credits` let pods go first in line.
+    `keepers` keep quota while their pods are replaced, or did so lately.
 
     `spending` is what was spent of the budget. It stays when the budget is removed, because a budget may be added again.
 
@@ -118,6 +120,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     scarce: Mapping[str, bool] = {}
     marks: Marks = {}
     credits: Credits = ()
+    keepers: tuple[Keeper, ...] = ()
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -241,9 +244,10 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Characters of its reservations, marks and credits."""
+        """Characters of its reservations, marks, credits and keepers."""
         marks = sum(mark.size for mark in self.marks.values())
-        return self.reservations.size + marks + sum(credit.size for credit in self.credits)
+        keepers = sum(keeper.size for keeper in self.keepers)
+        return self.reservations.size + marks + keepers + sum(credit.size for credit in self.credits)
 
     def without_late_marks(self, now: int) -> "QuotaLedger":
         marks = {key: mark for key, mark in self.marks.items() if not mark.is_late(now)}

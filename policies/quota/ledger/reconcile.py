@@ -149,9 +149,9 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(
-        reservation.id
-        for reservation in ledger.reservations
-        if reservation.object_uid not in ledger.marks and _is_confirmed(reservation, listing.objects)
+        each.id
+        for each in ledger.reservations
+        if not each.is_keep and each.object_uid not in ledger.marks and _is_confirmed(each, listing.objects)
     )
     all_expired = _expired_ids(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *all_expired))
@@ -244,10 +244,14 @@ def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     """Whether a count has to be written. Newer revisions alone need no write, because they only must not go back.
 
     Neither do credits alone: each is added with a new `used`, removed when quota is held for a replacement, and ignored once too
-    old.
+    old. Nor does the time of keepers, which is counted from the moment that is written.
     """
     same = msgspec.structs.replace(
-        after, revisions=before.revisions, team_state=before.team_state, credits=before.credits
+        after,
+        revisions=before.revisions,
+        team_state=before.team_state,
+        credits=before.credits,
+        keepers=before.keepers,
     )
     if not _is_spending_news(before, after):
         same = msgspec.structs.replace(same, spending=before.spending)

@@ -8,6 +8,7 @@ line, because a thousand pods of one Job have equal demand:
     classes/nvidia-a100=1 >4711 | 91d2…/c7e1…
     waiting | 3c55…:pods/train-2
     gpus=1 | a1b2…/lift
+    gpus=1 | c3d4…/keep/e5f6…
 
 A creation has the name of its object after the uid. A line with `>version` has updates of a stored object: its amounts are the
 growth, and `version` is the reviewed resourceVersion. `@` marks demand that was also computed under that catalogue version, to
@@ -15,6 +16,7 @@ which the ledger was moving.
 
 A line `waiting` has creations under our scheduling gate, which demand nothing. An id with `/lift` is a reservation that the
 controller makes for a stored pod that waits. When it removes the gate, the request uid follows: `a1b2…/lift/c7e1…`.
+An id with `/keep` is what an object keeps for the pod that replaces an ended one; the uid of the object follows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +49,7 @@ UNREADABLE = "unreadable "
 _ITEMS, _AND_IDS, _LINES = " ", " | ", "\n"
 _NEWER_THAN, _COUNTED_BY, _NAMED = ">", "@", ":"
 _WAITING = "waiting"
-_LIFT = "/lift"
+_LIFT, _KEEP = "/lift", "/keep/"
 _LONGEST_REMEMBERED = 256
 """Maximum characters of a head that `_remembered` keeps. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
 
@@ -84,6 +86,16 @@ class Reservation(msgspec.Struct, frozen=True):
     def is_begun_lift(self) -> bool:
         """Whether the removal of the gate was admitted."""
         return f"{_LIFT}/" in self.id
+
+    @property
+    def is_keep(self) -> bool:
+        """Whether it is kept for the replacement of an ended pod."""
+        return _KEEP in self.id
+
+    @property
+    def keeper_uid(self) -> str:
+        """The uid of the object that keeps it."""
+        return self.id.rpartition("/")[2]
 
     @property
     def object_uid(self) -> str:
@@ -175,6 +187,11 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         """The reservations for waiting pods, by uid, also after the removal of the gate was admitted."""
         return {each.object_uid: each for each in self if each.is_lift or each.is_begun_lift}
 
+    @cached_property
+    def keeps(self) -> tuple[Reservation, ...]:
+        """What objects keep for pods that replace ended ones."""
+        return tuple(each for each in self if each.is_keep)
+
     def largest(self, name: str) -> Vector:
         """Return the largest amount of each key among creations of that name."""
         return self._largest.get(name, {})
@@ -210,8 +227,8 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def expiring_ids(self) -> tuple[str, ...]:
-        """All `ids` except reservations for waiting pods, which only the controller writes and removes."""
-        return tuple(each for each in self.ids if not each.endswith(_LIFT))
+        """All `ids` except those that only the controller writes and removes: for waiting pods, and for replacements."""
+        return tuple(each for each in self.ids if not each.endswith(_LIFT) and _KEEP not in each)
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":
         """Return these and `reservations`. An existing id keeps its reservation."""
@@ -230,6 +247,11 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
 def lift_id(uid: str, request_uid: str = "") -> str:
     """Return the id of the reservation for a waiting pod; with `request_uid`, for the removal of its gate."""
     return f"{uid}{_LIFT}/{request_uid}" if request_uid else f"{uid}{_LIFT}"
+
+
+def keep_id(uid: str, keeper_uid: str) -> str:
+    """Return the id of what an object keeps for the replacement of an ended pod."""
+    return f"{uid}{_KEEP}{keeper_uid}"
 
 
 class _Head(msgspec.Struct, frozen=True):

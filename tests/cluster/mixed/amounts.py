@@ -53,7 +53,8 @@ def _compare(facts: Facts, write: Write, name: str, row: Row, seen: Amounts) -> 
 def _over(write: Write, name: str, before: Row, row: Row) -> Iterator[str]:
     """Yield what this write reserves for the first time, beyond what is left."""
     known = {(entry.uid, entry.lift != "") for entry in before.entries}
-    new = [entry for entry in row.entries if entry.gpus and (entry.uid, entry.lift != "") not in known]
+    grown = (entry for entry in row.entries if entry.gpus and entry.lift != "kept")  # that was used before
+    new = [entry for entry in grown if (entry.uid, entry.lift != "") not in known]
     if not new:
         return
     held = row.used + row.reserved()
@@ -119,10 +120,10 @@ def _sum(team: TeamRow) -> int:
 
 @dataclass(frozen=True)
 class Spent:
-    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history.
+    """GPU-seconds of a namespace while its budget was counted: by the ledger, unknown to it, and by the history (used or kept).
 
-    `unexplained`: what is unknown beyond what docs/operate/budget.md allows. `waited`: for how long those had waited whose gate was
-    removed when perhaps no controller watched. They count from their creation (docs/operate/budget.md).
+    `unexplained`: what is unknown beyond what docs/operate/budget.md allows. `waited`: for how long those had waited whose gate
+    was removed when perhaps no controller watched. They count from their creation (docs/operate/budget.md).
     """
 
     seconds: float = 0.0
@@ -152,6 +153,7 @@ def gpu_seconds(
     if not found or namespace not in facts.namespaces:
         return None
     sums = Spent()
+    used, kept = [*facts.namespaces[namespace].used_over_time], [*_kept_over_time(facts, namespace)]
     for before, row in pairwise(found):
         first, last = before.text["spending"], row.text["spending"]
         begin, end = first["until"] / 1000, last["until"] / 1000
@@ -169,7 +171,7 @@ def gpu_seconds(
                 sums.spent + spent,
                 sums.unknown + unknown,
                 sums.unexplained + max(0.0, unknown - allowed),
-                sums.truth + _integral(facts, namespace, begin, end),
+                sums.truth + _integral(used, begin, end) + _integral(kept, begin, end),
                 sums.waited + waited,
             )
     return sums
@@ -202,8 +204,14 @@ def _waited(facts: Facts, namespace: str, begin: float, end: float) -> float:
     return waited
 
 
-def _integral(facts: Facts, namespace: str, begin: float, end: float) -> float:
-    steps = [*facts.namespaces[namespace].used_over_time]
+def _kept_over_time(facts: Facts, namespace: str) -> Iterator[tuple[float, int]]:
+    """Yield from when on its objects kept how many GPUs for pods that replace ended ones."""
+    for write in facts.writes:
+        if (row := write.rows.get(namespace)) is not None:
+            yield write.at, sum(entry.gpus for entry in row.entries if entry.lift == "kept")
+
+
+def _integral(steps: Sequence[tuple[float, int]], begin: float, end: float) -> float:
     ends = [at for at, _ in steps[1:]] + [end]
     return sum(
         gpus * max(0.0, min(until, end) - max(since, begin))

@@ -93,7 +93,7 @@ def waiting(pods: Pods) -> int:
 
 
 class Entry(NamedTuple):
-    """A reservation. `lift`: "" for one of a creation or another update, else `held` or `begun`."""
+    """A reservation. `lift`: "" for one of a creation or another update, `held`, `begun`, or `kept` for a pod that ended."""
 
     uid: str
     gpus: int
@@ -158,11 +158,17 @@ def _lines(text: str) -> Iterator[tuple[str, list[str]]]:
         yield head, ids.split(" ")
 
 
+def _gpus(head: str) -> int:
+    return sum(int(item[5:]) for item in head.split(" ") if item.startswith("gpus="))
+
+
 def _entry(each: str, head: str) -> Entry:
     key, _, name = each.partition(":")
     uid, _, rest = key.partition("/")
     is_lift = rest == "lift" or rest.startswith("lift/")
-    gpus = sum(int(item[5:]) for item in head.split(" ") if item.startswith("gpus="))
+    if rest.startswith("keep/"):
+        return Entry(uid, _gpus(head), name, "kept")
+    gpus = _gpus(head)
     return Entry(uid, gpus, name, ("begun" if "/" in rest else "held") if is_lift else "")
 
 

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.mixed import amounts, denials, facts, lines
@@ -392,7 +394,9 @@ def test_a_gate_that_is_removed_while_nobody_counts() -> None:
     more_than_that_pod_can_have_held=(25, [(8, 11)], 5),
     while_a_controller_counted=(6, [], 6),
 )
-def test_unknown_gpu_seconds(unknown: float, unwatched: list[tuple[float, float]], unexplained: float) -> None:
+def test_unknown_gpu_seconds(
+    unknown: float, unwatched: list[tuple[float, float]], unexplained: float
+) -> None:
     begun, ended = spending(10, 0), spending(20, 0, unknown)
     found = read((10, f"{LEDGERS}/a", begun), pod(12, "x-1", 2), gone(17, "x-1"), (20, f"{LEDGERS}/a", ended))
 

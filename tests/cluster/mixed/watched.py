@@ -20,7 +20,7 @@ import psutil
 from webhook.cluster import collection, leader
 from webhook.cluster.api import ApiClient
 from webhook.commands import run
-from webhook.controller import waiting_line
+from webhook.controller import replacements
 
 EVERY = 5.0
 MARK = "watched: "
@@ -65,7 +65,7 @@ def main() -> None:
         mode, seconds = sys.argv.pop(1), float(sys.argv.pop(1))
         if seconds:
             collection.DELETED_SECONDS = seconds
-            waiting_line.REPLACED_MS = int(1000 * seconds)  # type: ignore[attr-defined]
+            replacements.REPLACED_MS = int(1000 * seconds)  # type: ignore[attr-defined]
         if mode == "traced":
             tracemalloc.start()
         threading.Thread(target=watch, daemon=True).start()

@@ -143,13 +143,19 @@ class Row:
         """The uids among these of claims."""
         self.lifts: dict[str, Cost] = {}
         """By uid: what is held for a pod that waits, or whose gate is being removed."""
+        self.keeps: dict[str, Cost] = {}
+        """By uid of a pod that ended: what its object keeps for the next one."""
         for head, ids in _LINES.findall(self.ledger.get("reservations", "")):
             items = [item.partition("=") for item in head.split()]
             demand = {key: Fraction(amount) for key, has_amount, amount in items if has_amount}
             for each in ids.split():
                 key, _, name = each.partition(":")
+                kept, is_keep, _ = key.partition("/keep/")
                 uid, is_lift, _ = key.partition("/lift")
-                (self.lifts if is_lift else self.entries)[uid] = demand
+                if is_keep:
+                    self.keeps[kept] = demand
+                else:
+                    (self.lifts if is_lift else self.entries)[uid] = demand
                 if name.startswith("resourceclaims/"):
                     self.claims.add(uid)
 

@@ -30,6 +30,12 @@ def create(plane: ControlPlane, team: Namespace, document: JSON) -> Any:
     return accepted(plane.client().post(served, document))
 
 
+def delete_job(plane: ControlPlane, team: Namespace, name: str) -> None:
+    """Delete a Job, and leave its pods."""
+    at = f"/apis/batch/v1/namespaces/{team.name}/jobs/{name}?propagationPolicy=Orphan"
+    accepted(plane.client().delete(at))
+
+
 def made(api_version: str, kind: str, spec: JSON, owner: JSON | None = None) -> JSON:
     metadata: JSON = {"name": "train"}
     if owner is not None:

@@ -7,7 +7,8 @@ What is promised, of every revision at which a quota is in force:
     without the gate is stored while others wait only if it was admitted before they were;
   - where quota is held for a pod, none before it in line waits without: none of a higher priority, or as high and older. Apart
     are those that the count did not show yet, and those that cannot start: under another gate, larger than the quota, or because
-    the removal of their gate was denied, of which an Event says so.
+    the removal of their gate was denied, of which an Event says so. A pod for which its object keeps quota goes before all;
+  - what an object keeps was used by a pod that has ended, did not succeed, and is replaced once.
 """
 
 import re
@@ -68,10 +69,20 @@ class _Watcher:
         self._since: dict[str, int] = {}
         """By uid: the revision from which on our gate was the only one."""
         self._row = Row({})
+        self._ran: dict[str, Pod] = {}
+        """By uid: the pods that were stored without the gate, as they were last."""
+        self._kept: set[str] = set()
         self.seen = Line()
 
     def object_event(self, event: Event) -> None:
         self._waiting.pop(event.key, None)
+        if (
+            event.value
+            and "status" in event.value
+            and event.key.startswith("/registry/pods/")
+            and not waits(event.value)
+        ):
+            self._ran[event.value["metadata"]["uid"]] = event.value
         if event.value and is_in_line(event.value):
             self._waiting[event.key] = event.value
             if len(event.value["spec"]["schedulingGates"]) == 1:
@@ -90,7 +101,34 @@ class _Watcher:
             self.seen.passed.append(f"revision {event.revision}: {before.waiting} wait, and {grown} come in")
         new = self._row.lifts.keys() - before.lifts.keys()
         self.seen.held += len(new)
-        self._check_order(event, new)
+        self._check_kept(event, self._row.keeps.keys() - before.keeps.keys())
+        self._check_order(
+            event, self._without_replacements(new, len(before.keeps.keys() - self._row.keeps.keys()))
+        )
+
+    def _without_replacements(self, new: set[str], used: int) -> set[str]:
+        """Return these pods without those for which this many keeps were used: pods with an owner, the last ones in line."""
+        owned = [
+            pod
+            for pod in self._waiting.values()
+            if pod["metadata"]["uid"] in new and pod["metadata"].get("ownerReferences")
+        ]
+        replacing = sorted(owned, key=_place, reverse=True)[:used]
+        return new - {pod["metadata"]["uid"] for pod in replacing}
+
+    def _check_kept(self, event: Event, added: Iterable[str]) -> None:
+        for uid in added:
+            pod = self._ran.get(uid)
+            is_live = any(uid == each["metadata"]["uid"] for each in self._waiting.values())
+            succeeded = pod is not None and pod["status"].get("phase") == "Succeeded"
+            if (
+                pod is None
+                or is_live
+                or uid in self._kept
+                or (succeeded and "deletionTimestamp" not in pod["metadata"])
+            ):
+                self.seen.passed.append(f"revision {event.revision}: quota of {uid} is kept")
+            self._kept.add(uid)
 
     def _check_known(self, event: Event) -> None:
         if self._row.in_force and len(self._waiting) > self._row.waiting:

@@ -14,7 +14,7 @@ from tests.cluster.controllers import eventually
 from tests.cluster.quota import history
 from tests.cluster.quota.team_referee import replay_teams
 from tests.cluster.waiting.conftest import queueing
-from tests.cluster.waiting.gangs import create, job, member
+from tests.cluster.waiting.gangs import create, delete_job, job, member
 from tests.cluster.waiting.line import Line
 from tests.cluster.waiting.team import Team
 from tests.controlplane import ControlPlane
@@ -55,7 +55,10 @@ class Tenant:
             self.units.append([name])
 
     def delete(self, unit: list[str]) -> None:
+        """Delete a pod, or a gang with its Job: one that still asks for pods keeps their quota."""
         self.units.remove(unit)
+        if len(unit) > 1:
+            delete_job(self.plane, self.line, unit[0].removesuffix("-0"))
         for name in unit:
             self.line.delete_pod(name)
 

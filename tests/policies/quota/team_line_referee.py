@@ -27,11 +27,16 @@ class Entry(Struct, eq=False):
 
     @property
     def place(self) -> tuple[object, ...]:
-        return not self.rest, *min(map(place, [*self.pods, *self.extra]))
+        return not self.rest, not self.is_kept, *min(map(place, [*self.pods, *self.extra]))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its objects keep quota for all of its pods."""
+        return not self.missing and all(pod.keep for pod in self.pods)
 
     @property
     def goes_first(self) -> bool:
-        return self.rest or any(pod.replaces for pod in self.pods)
+        return self.rest or self.is_kept or any(pod.replaces for pod in self.pods)
 
     @property
     def since(self) -> str:
@@ -56,8 +61,8 @@ class Member:
         for demand in self.held.values():
             self.rest = {key: amount - demand.get(key, ZERO) for key, amount in self.rest.items()}
         self.entries = sorted(self._entries(), key=lambda each: each.place)
-        self.at = 0
-        """Which entry competes."""
+        self.at, self.is_blocked = 0, False
+        """Which entry competes, and whether only those do for which quota is kept."""
 
     def _entries(self) -> Iterator[Entry]:
         for pod in self.line.waiters:
@@ -87,9 +92,12 @@ class Member:
             )
         ]
 
-    def end(self) -> None:
-        """Let nobody compete any more."""
-        self.at = len(self.entries)
+    def start(self, entry: Entry) -> None:
+        for pod in self.lacks(entry):
+            self.held[pod.uid] = pod.demand
+            if pod.keep:
+                self.rest = {key: amount - pod.demand.get(key, ZERO) for key, amount in self.rest.items()}
+        self.at += 1
 
 
 class Referee:
@@ -103,24 +111,21 @@ class Referee:
         }
         self.waits_for_team: set[str] = set()
         """Namespaces of which a pod waits for the team that nobody may pass: those keep the others out."""
-        self._give_back(sorted(lines, key=lambda name: (-self._beyond(name, {}), name)))
+        self._give_back(sorted(lines, key=lambda name: (-self._beyond(name), name)))
         self._start()
 
     def held(self, name: str) -> set[str]:
         """Return for which pods that wait quota is held."""
         return set(self.members[name].held)
 
-    def free(self, name: str, key: str, kept: bool = True) -> Fraction:
-        """Return what of the team is free for a namespace beyond what it holds: the formula of docs/operate/teams.md.
-
-        `kept`: what stays free for replacements in other namespaces counts as theirs.
-        """
+    def free(self, name: str, key: str) -> Fraction:
+        """Return what of the team is free for a namespace beyond what it holds: the formula of docs/operate/teams.md."""
         return (
             self.team.hard[key]
             - self.members[name].amounts.get(key, ZERO)
             - sum(
                 max(
-                    self._amount(other, key) + (self._kept(other, key) if kept else ZERO),
+                    self._amount(other, key),
                     self._guaranteed(other, key),
                 )
                 for other in {*self.members, *self.team.guaranteed} - {name}
@@ -130,16 +135,13 @@ class Referee:
     def _amount(self, name: str, key: str) -> Fraction:
         return self.members[name].amounts.get(key, ZERO) if name in self.members else ZERO
 
-    def _kept(self, name: str, key: str) -> Fraction:
-        return self.members[name].line.held_for_replacements.get(key, ZERO) if name in self.members else ZERO
-
     def _guaranteed(self, name: str, key: str) -> Fraction:
         return self.team.guaranteed.get(name, {}).get(key, ZERO)
 
-    def _beyond(self, name: str, kept: Vector) -> Fraction:
+    def _beyond(self, name: str) -> Fraction:
         """Return the part beyond the guarantee: 'the largest of these parts counts'."""
         return max(
-            max(ZERO, self._amount(name, key) + kept.get(key, ZERO) - self._guaranteed(name, key)) / hard
+            max(ZERO, self._amount(name, key) - self._guaranteed(name, key)) / hard
             for key, hard in self.team.hard.items()
         )
 
@@ -154,7 +156,8 @@ class Referee:
                 held = [pod.uid for pod in entry.pods if pod.uid in member.held]
                 if entry.rest or not held:
                     continue  # 'never after one of its pods has started'
-                blocked = entry.missing or any(pod.obstacle for pod in entry.pods) or member.lacks(entry)
+                lacks = any(not pod.keep for pod in member.lacks(entry))
+                blocked = entry.missing or any(pod.obstacle for pod in entry.pods) or lacks
                 if blocked or any(self._is_exceeded(name, key) for uid in held for key in member.held[uid]):
                     for uid in held:
                         del member.held[uid]
@@ -162,7 +165,7 @@ class Referee:
     def _is_exceeded(self, name: str, key: str) -> bool:
         own = self.members[name].hard
         return (key in own and self._amount(name, key) > own[key]) or (
-            key in self.team.hard and self.free(name, key, kept=False) < 0
+            key in self.team.hard and self.free(name, key) < 0
         )
 
     # ---- 'They start in this order'
@@ -177,15 +180,12 @@ class Referee:
             member = self.members[name]
             may_start = not is_blocked or self._is_guaranteed(name, entry)
             if may_start and self._fits_team(name, entry):
-                member.held |= {pod.uid: pod.demand for pod in member.lacks(entry)}
-                member.at += 1
+                member.start(entry)
                 continue
             if self._blocks(name, entry):
                 self.waits_for_team.add(name)
-                is_blocked = True
-                member.end()
-            else:
-                member.at += 1
+                is_blocked = member.is_blocked = True
+            member.at += 1
 
     def _head(self, name: str) -> Entry | None:
         """Return the first pod or gang of a namespace that competes for the team."""
@@ -194,12 +194,11 @@ class Referee:
             return None
         while member.at < len(member.entries):
             entry = member.entries[member.at]
-            if self._may_ever_start(name, entry) and member.lacks(entry):
+            competes = entry.is_kept or not member.is_blocked
+            if competes and self._may_ever_start(name, entry) and member.lacks(entry):
                 if self._fits_own(name, entry):
                     return entry
-                if self._blocks(name, entry):
-                    member.end()
-                    return None
+                member.is_blocked |= self._blocks(name, entry)
             member.at += 1
         return None
 
@@ -217,13 +216,12 @@ class Referee:
         return True
 
     def _needed(self, name: str, entry: Entry) -> Vector:
-        """Return what must be free, with what is kept for others of its namespace."""
+        """Return what must be free: nothing for a pod for which quota is kept."""
         member, needed = self.members[name], dict[str, Fraction]()
-        kept = {} if entry.goes_first else member.line.held_for_replacements
         for pod in member.lacks(entry):
-            for key, amount in pod.demand.items():
+            for key, amount in ({} if pod.keep else pod.demand).items():
                 if amount > (held := member.held.get(pod.uid, {}).get(key, ZERO)):
-                    needed[key] = needed.get(key, kept.get(key, ZERO)) + amount - held
+                    needed[key] = needed.get(key, ZERO) + amount - held
         return needed
 
     def _fits_own(self, name: str, entry: Entry) -> bool:
@@ -245,7 +243,7 @@ class Referee:
 
     def _order(self, name: str, entry: Entry) -> tuple[object, ...]:
         guaranteed = self._is_guaranteed(name, entry)
-        beyond = ZERO if guaranteed else self._beyond(name, self.members[name].line.held_for_replacements)
+        beyond = ZERO if guaranteed else self._beyond(name)
         return not entry.goes_first, not guaranteed, beyond, entry.since, entry.pods[0].uid
 
     def _blocks(self, name: str, entry: Entry) -> bool:

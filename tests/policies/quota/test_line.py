@@ -2,6 +2,7 @@
 
 from policies.quota.ledger.credits import Credit, owner_key
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation, keep_id
 from policies.quota.line import LIFTS_LIMIT, Gang, Standing, Waiter
 from policies.quota.waiting import QueueSpec, creation_timestamp
 from tests.cases import cases
@@ -107,9 +108,9 @@ NOW = 1_790_000_000_000
 WEB = owner_key("Deployment/web", "1")
 
 
-def credit(*seconds: int, demand: int = 1, keeps: bool = True, owner: str = WEB) -> Credit:
+def credit(*seconds: int, demand: int = 1, owner: str = WEB) -> Credit:
     """Pods that ended so many seconds ago."""
-    return Credit(owner, gpus(demand), tuple(sorted(NOW - 1000 * each for each in seconds)), keeps)
+    return Credit(owner, gpus(demand), tuple(sorted(NOW - 1000 * each for each in seconds)))
 
 
 def of_web(uid: str, demand: int = 1, ago: int = 0, **fields: object) -> Waiter:
@@ -170,22 +171,57 @@ def test_without_preference_there_are_no_credits() -> None:
     assert not turn.ledger.credits
 
 
-@cases(
-    ("before", "mine", "want"),
-    nobody_is_expected=((), OLDER, S.STARTING),
-    what_a_replacement_will_need_stays_free=((credit(1),), OLDER, S.NEXT),
-    for_3_s=((credit(3),), OLDER, S.STARTING),
-    not_for_a_job=((credit(1, keeps=False),), OLDER, S.STARTING),
-    not_beyond_its_time_by_a_clock_that_is_ahead=((credit(-1),), OLDER, S.STARTING),
-    the_replacement_may_have_it=((credit(1),), of_web("older"), S.STARTING),
-)
-def test_quota_is_kept_for_the_pod_that_replaces_another_one(
-    before: tuple[Credit, ...], mine: Waiter, want: Standing
-) -> None:
-    turn = next_to_start(ledger(1, credits=before), [mine], {}, STRICT, now=NOW)
+def kept(pod: str = "gone", demand: int = 1, by: str = "web") -> Reservation:
+    return Reservation(keep_id(pod, by), gpus(demand))
 
-    assert turn.places["older"].standing is want
-    assert turn.ungate_uids == (("older",) if want is S.STARTING else ())
+
+def replacing(uid: str, demand: int = 1, by: str = "web", **fields: object) -> Waiter:
+    return waiter(uid, demand, "9", keeper=by, **fields)
+
+
+@cases(
+    ("before", "mine", "want", "left"),
+    a_pod_of_that_object_starts_before_all_others=([kept()], replacing("mine"), "mine", {"mine": 1}),
+    one_of_another_object_does_not=([kept()], replacing("mine", by="api"), "", {"gone/keep/web": 1}),
+    nor_one_that_needs_more=([kept()], replacing("mine", 2), "", {"gone/keep/web": 1}),
+    one_that_needs_less_leaves_the_rest_to_others=([kept(demand=2)], replacing("mine"), "mine", {"mine": 1}),
+    each_keep_serves_once=(
+        [kept(), held("mine")],
+        replacing("mine"),
+        "mine",
+        {"gone/keep/web": 1, "mine": 1},
+    ),
+)
+def test_what_an_object_keeps_is_held_for_its_next_pod_in_one_write(
+    before: list[Reservation], mine: Waiter, want: str, left: dict[str, int]
+) -> None:
+    full = ledger(sum(int(each.demand["gpus"]) for each in before), 0, *before)
+
+    turn = next_to_start(full, [OLDER, mine], {}, STRICT, now=NOW)
+    assert turn.ungate_uids == ((want,) if want else ())
+    assert amounts_held(turn) == left
+
+
+@cases(
+    ("keeps", "want"),
+    kept_for_all_of_it=([kept("x"), kept("y")], {"a", "b"}),
+    kept_for_a_part=([kept("x")], {"older"}),
+)
+def test_a_gang_goes_first_if_quota_is_kept_for_all_its_pods(
+    keeps: list[Reservation], want: set[str]
+) -> None:
+    pods = [OLDER, *(replacing(uid, gang="gang") for uid in "ab")]
+
+    turn = next_to_start(ledger(2, 0, *keeps), pods, {"gang": Gang(2)}, STRICT, now=NOW)
+    assert set(turn.ungate_uids) == want
+
+
+def test_a_gang_that_blocks_the_line_does_not_block_who_takes_nothing() -> None:
+    rest = [member("begun", 1), member("rest", 2)]
+    before = ledger(2, 0, begun("begun"), held("rest"), kept())
+
+    turn = next_to_start(before, [*rest, replacing("mine")], {"gang": Gang(2, 1)}, STRICT, now=NOW)
+    assert "mine" in turn.ungate_uids
 
 
 @cases(

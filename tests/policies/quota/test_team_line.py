@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from policies.quota import team_line
-from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
-from policies.quota.ledger.reservations import Reservation, Reservations, lift_id
+from policies.quota.ledger.reservations import Reservation, Reservations, keep_id, lift_id
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import TeamTurn, next_to_start_in_team
@@ -46,6 +45,7 @@ def waiting_for_team(found: TeamTurn) -> dict[str, int]:
 
 
 OLD, NEW = [waiter("a", since="1")], [waiter("b", since="2")]
+KEPT = Reservation(keep_id("gone", "web"), gpus(1))
 
 
 @cases(
@@ -201,14 +201,24 @@ def test_a_team_that_grants_nothing_starts_nobody() -> None:
 
 
 @cases(
-    ("kept", "want"),
-    nobody_is_expected=({}, {"b"}),
-    what_a_replacement_in_another_namespace_will_need_stays_free=(gpus(1), set()),
+    ("keeps", "mine", "want"),
+    nobody_is_expected=([], [], {"b"}),
+    what_an_object_in_another_namespace_keeps=([KEPT], [], set()),
+    its_next_pod_starts=([KEPT], [waiter("a", keep=KEPT.id)], {"a"}),
 )
-def test_quota_is_kept_for_replacements_of_another_namespace(kept: Vector, want: set[str]) -> None:
-    found = turn(of_team(4, a=ledger(3), b=ledger()), a=InLine([], {}, held_for_replacements=kept), b=NEW)
+def test_an_object_keeps_quota_of_the_team(
+    keeps: list[Reservation], mine: list[Waiter], want: set[str]
+) -> None:
+    found = turn(of_team(4, a=ledger(3, *keeps), b=ledger()), a=mine, b=NEW)
 
     assert lifts(found) == want
+
+
+def test_what_an_object_keeps_passes_a_head_that_keeps_all_others_out() -> None:
+    rest = InLine([waiter("c", 2, "1")], {"gang": Gang(2, 1)})
+    found = turn(of_team(4, a=ledger(3, KEPT), c=ledger()), c=rest, a=[waiter("a", since="9", keep=KEPT.id)])
+
+    assert lifts(found) == {"a"}
 
 
 # ---- gangs, what is held and given back

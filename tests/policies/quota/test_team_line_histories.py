@@ -126,8 +126,7 @@ class Namespace(World):
             )
             for each in found.waiters
         ]
-        kept: Vector = {GPUS: Fraction(1)} if draw.random() < 0.1 else {}
-        return InLine(waiters, found.gangs, QueueSpec(order=self.order, hold=draw.random() < 0.05), kept)
+        return InLine(waiters, found.gangs, QueueSpec(order=self.order, hold=draw.random() < 0.05))
 
     def admit(self, reservation: Reservation, line: Line, pod: Pod) -> bool:
         if self.is_frozen:

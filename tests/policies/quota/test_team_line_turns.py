@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from policies.quota.amounts import GPUS, Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation, lift_id
+from policies.quota.ledger.reservations import Reservation, keep_id, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, InLine, Standing, Waiter
@@ -34,20 +34,21 @@ def line_of(draw: random.Random, name: str) -> InLine:
             gang=draw.choice(["", "", "", "gang"]),
             obstacle=draw.choice([None] * 9 + [Standing.OTHER_GATE]),
             replaces=draw.random() < 0.1,
+            keep=keep_id(f"{name}-{number}", "web") if draw.random() < 0.1 else "",
         )
         for number in range(draw.randrange(6))
     ]
     queue = QueueSpec(order=draw.choice(list(QueueOrder)), hold=draw.random() < 0.05)
-    kept: Vector = {GPUS: Fraction(1)} if draw.random() < 0.1 else {}
-    return InLine(waiters, {"gang": Gang(2, draw.choice([0, 0, 1]))}, queue, kept)
+    return InLine(waiters, {"gang": Gang(2, draw.choice([0, 0, 1]))}, queue)
 
 
 def ledger_of(draw: random.Random, line: InLine) -> QuotaLedger:
-    held = [each for each in line.waiters if draw.random() < 0.2]
+    held = [each for each in line.waiters if draw.random() < 0.2 and not each.keep]
+    keeps = [Reservation(each.keep, each.demand) for each in line.waiters if each.keep]
     lifts = [Reservation(lift_id(each.uid, draw.choice(["", "request"])), each.demand, 1) for each in held]
     hards: list[Vector] = [{}, {GPUS: Fraction(draw.randrange(6))}, {A100: Fraction(1)}]
     used = {GPUS: Fraction(draw.randrange(4)), A100: Fraction(draw.randrange(2))}
-    return quota_ledger(*lifts, hard=draw.choice(hards), used=used, class_catalogue="c")
+    return quota_ledger(*lifts, *keeps, hard=draw.choice(hards), used=used, class_catalogue="c")
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -225,6 +225,15 @@ BROKEN = {"image": "", "endpoint": "ftp://host", "credentialsSecret": "My Secret
         ],
     ),
     built_in=({}, []),
+    a_key_file_for_a_bucket_without_tls=(
+        {
+            "sources": {
+                "models": {"endpoint": "https://mlflow", "credentialsSecret": "m", "credentialsKey": "k"},
+                "gs": {"endpoint": "http://gcs"},
+            }
+        },
+        ['sources.gs.endpoint: "http://gcs" must begin with https://, as a token is sent there'],
+    ),
 )
 def test_options_are_checked_whole(fields: JSON, want: list[str]) -> None:
     assert [f"{path}: {problem}" for path, problem in options(**fields).problems()] == want

@@ -20,7 +20,15 @@ from webhook.commands import quota as command
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReport, QuotaReports
 from webhook.commands.quota_text import bar
-from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, QuotaRecord, QuotaStatus, WaitingPods
+from webhook.quota.documents import (
+    IdleGPUs,
+    IdleHolder,
+    KeptQuota,
+    PlaceInLine,
+    QuotaRecord,
+    QuotaStatus,
+    WaitingPods,
+)
 from webhook.tools.status.quotas import HolderOfQuota
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 
@@ -255,6 +263,17 @@ def test_who_is_idle_in_a_namespace(
     command.print_text(Screen(), QuotaReports([report], None, []), AT)
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "idle" in line] == want
+
+
+def test_who_keeps_quota_while_its_pods_are_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    status = QuotaStatus(kept=(KeptQuota("RayCluster/train", {"gpus": Fraction(2)}),))
+    record = QuotaRecord(namespace="a", uid="", version="", spec=QuotaSpec(hard=Hard(gpus=8)), status=status)
+    reports = QuotaReports([QuotaReport(record, summary("a"), None)], None, [])
+    command.print_text(Screen(), reports, AT)
+    lines = capsys.readouterr().out.splitlines()
+    assert "  kept for RayCluster/train, whose pods are replaced: 2 GPUs" in lines
+    (kept,) = command.document(reports)["quotas"][0]["kept"]
+    assert kept == {"object": "RayCluster/train", "demand": {"gpus": "2"}}
 
 
 def test_a_long_name_widens_the_column_of_names(capsys: pytest.CaptureFixture[str]) -> None:

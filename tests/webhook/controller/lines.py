@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
 from webhook.configuration.loader import load_directory
-from webhook.controller.recreating_owners import Owner
+from webhook.controller.replacements import Replacements
 from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.counted_records import PodRecord, RecordReader
@@ -20,10 +21,13 @@ from webhook.workloads.gang_sources import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
 
-OWNERS: Any = SimpleNamespace(
-    of=lambda _namespace, reference, _late: Owner(reference.group, reference.kind, reference.uid)
+NO_KEEPERS: Any = SimpleNamespace(
+    of=lambda _namespace, reference, _late: Keeper(
+        reference.api_version, reference.kind, reference.name, reference.uid
+    )
 )
-"""All owners exist."""
+"""All owners exist, and keep nothing."""
+NO_REPLACEMENTS: Any = SimpleNamespace(credited=None)
 
 
 def member(
@@ -53,9 +57,12 @@ def owned(uid: str, kind: str, *, waits: bool = False, of: str = "1") -> PodReco
 GPU = {"gpus": Fraction(1)}
 
 
-def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = True) -> WaitingLine:
+def a_line(
+    cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = True, keepers: Any = None
+) -> WaitingLine:
     counter: Any = SimpleNamespace(
-        synced=True, sums=SimpleNamespace(waiting=lambda _: [], demand_if_started=lambda *_: GPU)
+        synced=True,
+        sums=SimpleNamespace(waiting=lambda _: [], pods=lambda _: [], demand_if_started=lambda *_: GPU),
     )
     found: Any = cache or SimpleNamespace(
         own_counter=counter, waiting=counter.sums.waiting, of=lambda _: counter, events=UsageEvents()
@@ -63,13 +70,6 @@ def a_line(cache: Any = None, *, queue: QueueSpec | None = None, queues: bool = 
     nothing: Any = SimpleNamespace(
         find=lambda *_: {}, forget=lambda _: None, nobody=lambda _: None, turn=lambda *_: None
     )
-    return WaitingLine(
-        nothing,
-        found,
-        nothing,
-        OWNERS,
-        nothing,
-        lambda _: queue or QueueSpec(),
-        lambda _: queues,
-        lambda *_: None,
-    )
+    given: Any = (lambda _: queue or QueueSpec(), lambda _: queues, lambda *_: None)
+    replacements = Replacements(found, keepers or NO_KEEPERS, *given)
+    return WaitingLine(nothing, found, nothing, replacements, nothing, *given)

@@ -17,12 +17,13 @@ from policies.quota.line import Waiter, line_up, next_to_start
 from policies.quota.waiting import QueueSpec, creation_timestamp
 from tests.builders import quota_ledger
 from tests.webhook.controller.lines import BY, a_line, owned
-from webhook.controller import waiting_line
-from webhook.controller.waiting_line import WaitingLine, _Ended
+from webhook.controller import replacements
+from webhook.controller.replacements import Replacements, _Ended
+from webhook.controller.waiting_line import WaitingLine
 
 HISTORIES, STEPS, NOW = 200, 60, 1_790_000_000_000
 GPU = {"gpus": Fraction(1)}
-POD = owned("web-0", "Deployment")
+POD = owned("web-0", "Job")
 
 
 class Controller:
@@ -60,13 +61,13 @@ class World:
         controller = self.controllers[number]
         if controller.shown < self.revision:
             controller.shown += 1
-            controller.line.ended(POD, controller.shown - 1)
+            controller.line.replacements.ended(POD, controller.shown - 1)
 
     def list(self, number: int) -> None:
         """Show everything at once: when each pod ended is not known."""
         controller = self.controllers[number]
         for _ in self.unseen(controller):
-            controller.line.ended(POD, controller.shown)
+            controller.line.replacements.ended(POD, controller.shown)
         controller.shown = self.revision
 
     def restart(self, number: int) -> None:
@@ -117,7 +118,7 @@ def run(seed: int, *, restarts: bool = True, lists: bool = True) -> World:
 
 @pytest.fixture(autouse=True)
 def _now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_line, "_now", lambda: NOW)
+    monkeypatch.setattr(replacements, "now_ms", lambda: NOW)
 
 
 def test_no_end_is_added_twice() -> None:
@@ -133,9 +134,9 @@ def test_each_end_that_a_watch_shows_is_added_once() -> None:
 def test_credits_in_the_memory_of_a_process_are_added_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The histories find what this is about: a standby never hears which ends were counted."""
 
-    def remembered(line: WaitingLine, namespace: str, *_: object) -> list[_Ended]:
-        return list(line._ended.pop(namespace, ()))
+    def remembered(of: Replacements, namespace: str, *_: object) -> list[_Ended]:
+        return list(of._ended.pop(namespace, ()))
 
-    monkeypatch.setattr(WaitingLine, "_ended_between", remembered)
+    monkeypatch.setattr(Replacements, "_ended_between", remembered)
     with pytest.raises(AssertionError):
         [run(seed) for seed in range(HISTORIES)]

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.quota_ledger import Holder
-from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.reservations import Reservation, keep_id
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.cluster.controllers import eventually
@@ -25,7 +26,7 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.quota.documents import IdleGPUs, QuotaRecord, decode_quota
+from webhook.quota.documents import IdleGPUs, KeptQuota, QuotaRecord, decode_quota
 from webhook.quota.ledger_records import LedgerRecord
 from webhook.quota.store import VersionedLedger
 
@@ -171,6 +172,19 @@ def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> N
         "observedGeneration": 3,
     }
     assert sorted(world.shown) == ["Exceeded", "Ready", "Stale", "UnmappedResources"]
+
+
+def test_what_objects_keep_is_shown_by_object() -> None:
+    ray, torch = (Keeper("v1", kind, "train", kind, kind) for kind in ("RayCluster", "PyTorchJob"))
+    keeps = [(ray, "worker-1", 2), (ray, "worker-2", 1), (torch, "worker-0", 4)]
+    ledger = quota_ledger(
+        *(Reservation(keep_id(uid, keeper.uid), {"gpus": Fraction(gpus)}) for keeper, uid, gpus in keeps),
+        keepers=(ray, torch, Keeper("v1", "Job", "before", "Job", "Job")),
+    )
+    assert KeptQuota.of(ledger) == (
+        KeptQuota("PyTorchJob/train", {"gpus": Fraction(4)}),
+        KeptQuota("RayCluster/train", {"gpus": Fraction(3)}),
+    )
 
 
 def test_a_status_is_written_once_a_second_and_only_if_it_differs(world: World) -> None:

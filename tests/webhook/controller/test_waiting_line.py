@@ -1,24 +1,17 @@
 """Removals of the gates of pods that wait in line, when the API server refuses them, and gangs that have started."""
 
-from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from policies.quota.ledger.credits import Credit, owner_key
-from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.team import Team
-from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Gang, Standing
 from policies.quota.waiting import GATE, QueueSpec
 from tests import builders
-from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
-from tests.webhook.controller.lines import BY, GPU, OWNERS, a_line, member, owned
+from tests.webhook.controller.lines import NO_REPLACEMENTS, member
 from webhook.cluster import errors
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
@@ -50,7 +43,7 @@ class World:
             api,
             usage_cache,
             nothing,
-            OWNERS,
+            NO_REPLACEMENTS,
             reports,
             lambda _: QueueSpec(),
             lambda _: True,
@@ -136,102 +129,8 @@ def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: in
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
     nothing: Any = None
-    line = WaitingLine(nothing, cache, gangs, OWNERS, nothing, nothing, nothing, nothing)
+    line = WaitingLine(nothing, cache, gangs, NO_REPLACEMENTS, nothing, nothing, nothing, nothing)
     waiting = [each for each in pods if each.waits]
     keys, found = line._known_gangs("team", waiting)
     assert {keys[each.uid] for each in waiting} == {"Job/train"}
     assert found == {"Job/train": Gang(2, running)}
-
-
-FORMER = quota_ledger(class_catalogue=str(BY), revisions=Revisions(pods=5))
-COUNTED = replace(FORMER, revisions=Revisions(pods=9))
-IN_TEAM = TeamLedgers(Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(3)}), {"team": COUNTED})
-IN_A_TEAM = replace(COUNTED, team_state=IN_TEAM.team_state("team"))
-
-
-@cases(
-    ("after", "former", "counted", "want"),
-    since_the_count_before=(5, FORMER, COUNTED, True),
-    the_count_before_had_it=(4, FORMER, COUNTED, False),
-    the_count_did_not_show_it=(9, FORMER, COUNTED, False),
-    nothing_was_counted_before=(5, replace(FORMER, revisions=Revisions()), COUNTED, False),
-)
-def test_a_credit_is_added_by_the_first_count_of_an_end(
-    after: int, former: QuotaLedger, counted: QuotaLedger, want: bool
-) -> None:
-    line = a_line()
-    line.ended(owned("ended", "Deployment"), after)
-
-    assert bool(line.credited("team", former, counted).credits) is want
-    # A swap that another process has won is tried again.
-    assert bool(line.credited("team", former, counted).credits) is want
-
-
-@cases(
-    ("kind", "counted", "queue", "queues", "want"),
-    of_a_deployment_in_a_team=("Deployment", IN_A_TEAM, QueueSpec(), True, [("Deployment/app", True)]),
-    of_a_job_whose_pods_would_keep_other_namespaces_out=("Job", IN_A_TEAM, QueueSpec(), True, []),
-    of_a_job_beside_nobody_else=("Job", COUNTED, QueueSpec(), True, [("Job/app", False)]),
-    where_nobody_ever_waits=("Job", COUNTED, QueueSpec(), False, []),
-    where_replacements_are_as_others=("Job", COUNTED, QueueSpec(prefer_replacements=False), True, []),
-)
-def test_who_has_credits(
-    kind: str, counted: QuotaLedger, queue: QueueSpec, queues: bool, want: list[tuple[str, bool]]
-) -> None:
-    line = a_line(queue=queue, queues=queues)
-    line.ended(owned("ended", kind), 5)
-
-    found = line.credited("team", FORMER, counted).credits
-    assert [(each.owner, each.demand, each.keeps) for each in found] == [
-        (owner_key(holder, "1"), GPU, keeps) for holder, keeps in want
-    ]
-
-
-def test_an_owner_that_is_gone_has_no_credits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OWNERS, "of", lambda *_: None)
-    line = a_line()
-    line.ended(owned("ended", "Job"), 5)
-    assert not line.credited("team", FORMER, COUNTED).credits
-
-
-def test_a_pod_of_another_object_of_that_name_replaces_none() -> None:
-    owner_of = a_line()._credited_owner("team", replace(COUNTED, credits=(Credit("", {}, ()),)))
-    assert owner_of(owned("a", "Job")) == ""
-    credits_of = Credit(owner_key("Job/app", "1"), GPU, (1,))
-    owner_of = a_line()._credited_owner("team", replace(COUNTED, credits=(credits_of,)))
-    assert owner_of(owned("a", "Job")) == credits_of.owner
-    assert owner_of(owned("a", "Job", of="made again")) not in {"", credits_of.owner}
-
-
-@cases(
-    ("kind", "counted", "want"),
-    of_a_deployment_whose_next_pod_has_not_come=("Deployment", ["b"], ()),
-    also_if_both_were_counted=("Deployment", ["a", "b"], ()),
-    of_a_job=("Job", ["b"], ("waits",)),
-)
-def test_quota_of_a_team_is_kept_for_a_namespace_in_which_nobody_waits(
-    kind: str, counted: list[str], want: tuple[str, ...]
-) -> None:
-    waits = replace(owned("waits", kind, waits=True), namespace="b")
-    by_namespace = {"a": [], "b": [waits]}
-    counter: Any = SimpleNamespace(
-        synced=True,
-        sums=SimpleNamespace(
-            waiting=by_namespace.__getitem__,
-            pods=by_namespace.__getitem__,
-            demand_if_started=lambda *_: {"gpus": Fraction(1)},
-        ),
-    )
-    cache: Any = SimpleNamespace(
-        own_counter=counter, waiting=counter.sums.waiting, of=lambda _: counter, events=UsageEvents()
-    )
-    line = a_line(cache)
-    line.ended(replace(owned("ended", kind), namespace="a"), 5)
-    ledger = replace(COUNTED, used=GPU)
-    team = TeamLedgers(IN_TEAM.team, {"a": ledger, "b": ledger})
-    former = replace(ledger, revisions=FORMER.revisions)
-    after = team.with_ledger(
-        "a", line.credited("a", former, replace(ledger, team_state=team.team_state("a")))
-    )
-
-    assert line.take_team_turn(after, counted).ungate_uids("b") == want

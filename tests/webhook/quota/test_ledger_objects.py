@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.credits import Credit
+from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
@@ -31,7 +32,8 @@ LEDGER = QuotaLedger(
     unclassified_pods=UnclassifiedPods.DENY,
     scarce={"gpus": True},
     marks={"mark-1": Mark({"gpus": Fraction(1, 2)}, 1_790_000_000_000, 1_790_000_060_000)},
-    credits=(Credit("0a1b", {"gpus": Fraction(1, 2)}, (1_790_000_000_000, 1_790_000_060_000), keeps=True),),
+    credits=(Credit("0a1b", {"gpus": Fraction(1, 2)}, (1_790_000_000_000, 1_790_000_060_000)),),
+    keepers=(Keeper("apps/v1", "Deployment", "web", "u", "ReplicaSet", 7, ((1, 2),)),),
     used={"gpus": Fraction(2, 7), "classes/nvidia-a100": Fraction(0)},
     stored_names={"pods/train-0": {"gpus": Fraction(1)}},
     reservations=Reservations.of(Reservation("pod1", {"gpus": Fraction(1)}, name="pods/train-0")),

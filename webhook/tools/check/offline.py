@@ -44,7 +44,8 @@ from webhook.evaluation.workloads import (
     templates_of,
     with_referred,
 )
-from webhook.tools.check import run_context
+from webhook.tools.check import run_context, run_quotas
+from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.tools.check.run_budgets import budget_findings
@@ -147,7 +148,7 @@ class Run:
         manifests: Sequence[Manifest],
         cache: DecisionCache,
         now: datetime,
-        cluster: run_context.CheckedCluster | None,
+        cluster: CheckedCluster | None,
     ) -> None:
         self._manifests, self._configuration, self._cluster = manifests, cache.configuration, cluster
         labels, claims = run_context.manifest_context(manifests)
@@ -169,16 +170,16 @@ class Run:
                 limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
         )
-        self._quota_of = run_context.run_quotas(
+        self._quota_of = run_quotas.run_quotas(
             manifests, cache.configuration, cluster, self._by.facts.labels_of
         )
-        self._teams = run_context.teams_in(manifests)
+        self._teams = run_quotas.teams_in(manifests)
         self._named = {
             (each.group_kind, "" if each.kind == CLUSTER_RUNTIME else each.namespace, each.name): each.data
             for each in manifests
         }
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
-        self._workloads: dict[tuple[str, *run_context.Key], Workload] = {}
+        self._workloads: dict[tuple[str, *run_quotas.Key], Workload] = {}
 
     def results(self) -> list[ManifestResult]:
         """Return the results in the order of the documents. What names or selects other documents is evaluated last."""
@@ -235,8 +236,8 @@ class Run:
             requested = demands(workload, configuration, quota.stored.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
-        if run_context.is_quota(manifest):
-            findings = run_context.quota_findings(manifest, configuration, self._teams, self._kinds)
+        if run_quotas.is_quota(manifest):
+            findings = run_quotas.quota_findings(manifest, configuration, self._teams, self._kinds)
             decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         workload_kind = configuration.workload_kinds.get(kind)
         if workload_kind is not None:
@@ -257,7 +258,7 @@ class Run:
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
         found = (violation for decision in decisions for violation in _as_known(decision, quota).violations)
-        is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_context.is_quota(manifest)
+        is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
 
@@ -265,11 +266,11 @@ class Run:
         mapping, kinds = self._configuration.resource_mapping, self._configuration.workload_kinds
         return unread_gpus(*manifest.group_kind, manifest.data, manifest.pods, mapping, kinds)
 
-    def _quota(self, manifest: Manifest, key: run_context.Key | None = None) -> run_context.RunQuota | None:
+    def _quota(self, manifest: Manifest, key: run_quotas.Key | None = None) -> run_quotas.RunQuota | None:
         quota = self._quota_of(manifest.namespace)
         return replace(quota, key=key or _key(manifest)) if quota else None
 
-    def _stored(self, manifest: Manifest, quota: run_context.RunQuota | None) -> dict[str, Any] | None:
+    def _stored(self, manifest: Manifest, quota: run_quotas.RunQuota | None) -> dict[str, Any] | None:
         """Return the object as the cluster has it, which counts in the quota already; only a quota asks for it."""
         if self._cluster is None or quota is None or not (manifest.pods or manifest.group_kind == CLAIM):
             return None
@@ -414,13 +415,13 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     )
 
 
-def _key(manifest: Manifest) -> run_context.Key:
+def _key(manifest: Manifest) -> run_quotas.Key:
     """Return what identifies the object in its namespace: an object without a name is unique."""
     own_name = (manifest.data.get("metadata") or {}).get("name")
     return *manifest.group_kind, manifest.name if own_name else f"{manifest.file}:{manifest.line_of()}"
 
 
-def _as_known(decision: Decision, quota: run_context.RunQuota | None) -> Decision:
+def _as_known(decision: Decision, quota: run_quotas.RunQuota | None) -> Decision:
     """Return the denials by a quota as warnings where the other pods of the namespace are not known."""
     if quota is not None and quota.stored.used is not None:
         return decision

@@ -11,7 +11,7 @@ from policies.pods.workload import Workload
 from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_budget
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.check.placeholders import is_placeholder
-from webhook.tools.check.run_context import Key
+from webhook.tools.check.run_quotas import Key
 from webhook.workloads.autoscalers import scale_target
 
 _OF_TEMPLATES = {*SERVERS, ("", "Pod"), ("apps", "DaemonSet"), ("batch", "Job"), ("batch", "CronJob")}

@@ -7,20 +7,17 @@ from textwrap import wrap
 import msgspec
 
 from policies.finding import Severity
-from policies.placement.given_tolerations import resource_taint
-from policies.pods.pod import Toleration
 from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
-from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
+from policies.rules import gpu_requests
 from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.export import gpu_isolation as gpu_isolation_cel
-from webhook.tools.export import gpu_requests as gpu_requests_cel
-from webhook.tools.export import gpu_toleration as gpu_toleration_cel
 from webhook.tools.export import objects
-from webhook.tools.export.objects import ExportedRule, Fragment, Governed, Object
+from webhook.tools.export.facts import common_facts, facts_of
+from webhook.tools.export.objects import ExportedRule, Governed, Object
+from webhook.tools.export.templates import fragments
 
 ALL_RULES = tuple(RULES_BY_ID)
 EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
@@ -70,6 +67,7 @@ class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
     made: list[Object] = []
+    common = common_facts(configuration)
     unsupported = {Unsupported(rule.id, _ALL, rule.not_exported): None for rule in RULES if rule.not_exported}
     ending: list[str] = []
     for governed in objects.governed(configuration.policies):
@@ -77,7 +75,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         for bound in governed.bound_rules:
             if bound.rule.id not in EXPRESSIBLE:
                 continue
-            for each in _exported(configuration, options, governed, bound):
+            for each in _exported(configuration, options, governed, bound, common):
                 unsupported |= dict.fromkeys(_never_exported(bound))
                 if isinstance(each, Unsupported):
                     unsupported[each] = None
@@ -99,7 +97,11 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
 
 
 def _exported(
-    configuration: Configuration, options: ExportOptions, governed: Governed, bound: BoundRule
+    configuration: Configuration,
+    options: ExportOptions,
+    governed: Governed,
+    bound: BoundRule,
+    common: dict[str, str],
 ) -> Iterator[list[Object] | Unsupported]:
     """Yield the objects of each fragment of the rule, or why there are none."""
     policy, rule_id = governed.policy, bound.rule.id
@@ -110,7 +112,8 @@ def _exported(
     mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
     where = governed.scope + not_exempted
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.selector)
-    for fragment in _fragments(configuration, governed, bound):
+    facts = common | facts_of(bound, configuration, governed.bound_rules)
+    for fragment in fragments(rule_id, facts):
         if fragment.findings or mode is Mode.ENFORCE:
             denies = mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
             action = "Audit" if mode is Mode.AUDIT else "Deny" if denies else "Warn"
@@ -120,61 +123,14 @@ def _exported(
             yield Unsupported(rule_id, "what it adds", why, policy.name)
 
 
-def _fragments(configuration: Configuration, governed: Governed, bound: BoundRule) -> Iterator[Fragment]:
-    mapping, classes, options = configuration.resource_mapping, configuration.classes, bound.options
-    if isinstance(options, gpu_requests.GPURequestsOptions):
-        yield gpu_requests_cel.fragment(mapping, options, classes)
-    elif isinstance(options, gpu_toleration.GPUTolerationOptions):
-        yield gpu_toleration_cel.fragment(mapping, options, classes)
-    elif isinstance(options, gpu_isolation.GPUIsolationOptions):
-        yield from gpu_isolation_cel.fragments(mapping, _gpu_taints(configuration, governed))
-
-
-def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[Toleration]:
-    """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
-    yield from map(resource_taint, sorted(configuration.resource_mapping.whole_cards))
-    for bound in governed.bound_rules:
-        if isinstance(bound.options, gpu_toleration.GPUTolerationOptions):
-            yield from bound.options.listed
-    for gpu_class in configuration.classes:
-        yield from gpu_class.tolerations
-
-
 # ---- what is left to the webhook
 
 
 _ALL = "all of it"
 
-_TEMPLATES = {"pod templates of workloads": "their pods are checked when they are created"}
-_STATIC = {
-    gpu_requests.RULE.id: {
-        "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's": (
-            "what a class has depends on where the pod can land, which is computed over all GPUClasses"
-        ),
-        "the values of fraction annotations": (
-            "their scheduler refuses them itself; the pod gets no GPU by them"
-        ),
-        "warnings": "about time-sliced shares and variables set by hand: the webhook gives this advice",
-        "amounts finer than thousandths": (
-            "CEL compares quantities exactly, the API server rounds them up to thousandths"
-        ),
-        **_TEMPLATES,
-    },
-    gpu_toleration.RULE.id: {
-        "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
-    },
-    gpu_isolation.RULE.id: {
-        "accelerators that no GPUResourceMapping has": "the webhook warns of them; they keep what their image says",
-        "GPUs of other schedulers": "the webhook warns that no quota counts them",
-        "claims of other devices": "CEL cannot look up their devices, so each claim counts as a GPU",
-        **_TEMPLATES,
-    },
-}
-"""Parts that are never exported, and why, by exported rule."""
-
 
 def _never_exported(bound: BoundRule) -> Iterator[Unsupported]:
-    omitted, options = dict(_STATIC.get(bound.rule.id, {})), bound.options
+    omitted, options = dict(bound.rule.exported_without), bound.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         if dict in {type(options.max_per_container), type(options.max_per_pod)}:
             omitted["limits by class"] = "the largest of a resource holds for every pod, whatever its class"

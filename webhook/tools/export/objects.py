@@ -21,7 +21,7 @@ from policies.registry import RULES
 from policies.rule import Mode
 from policies.times import utc
 from webhook.cluster import objects
-from webhook.tools.export.cel import NOT_A_MIRROR_POD, Named, fits, text, texts
+from webhook.tools.export.cel import Named, fits, text, texts
 
 # ---- in which namespaces a rule holds
 
@@ -115,7 +115,9 @@ def _label(key: str) -> str:
 
 
 GROUP = "admissionregistration.k8s.io"
-LONGEST_NAME = 253
+SUFFIX = ".static.k8s.io"
+"""Ends the names of objects in files of an API server, which no stored object may have."""
+LONGEST_NAME = 253 - len(SUFFIX)
 Object = dict[str, Any]
 PODS: Object = {
     "apiGroups": [""],
@@ -124,7 +126,6 @@ PODS: Object = {
     "operations": ["CREATE"],
     "scope": "Namespaced",
 }
-EPHEMERAL_CONTAINERS: Object = {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]}
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,9 +134,9 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     part: str
     """Distinguishes the fragments of one rule in the names of the objects."""
     description: str
-    resources: tuple[Object, ...] = (PODS,)
-    conditions: tuple[Named, ...] = (NOT_A_MIRROR_POD,)
-    variables: tuple[Named, ...] = ()
+    resources: tuple[Object, ...]
+    conditions: tuple[Named, ...]
+    variables: tuple[Named, ...]
     findings: str = ""
     """Of a ValidatingAdmissionPolicy: a list of sentences. The request is in order where the list is empty."""
     severity: Severity = Severity.DENIAL

@@ -47,7 +47,7 @@ from webhook.quota.counted_records import PODS, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.quota.team_documents import TeamRecord
-from webhook.tools.check.run_context import never_counted
+from webhook.tools.check.run_quotas import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.checks.references import has_ended

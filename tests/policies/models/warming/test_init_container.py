@@ -10,9 +10,12 @@ def from_secret(name: str, key: str = "token", of: str = "mine") -> JSON:
 
 
 TOKEN = from_secret("HF_TOKEN")
+TRACKING_TOKEN = from_secret("MLFLOW_TRACKING_TOKEN")
 KEYS = [from_secret("AWS_ACCESS_KEY_ID", "id"), from_secret("AWS_SECRET_ACCESS_KEY", "key")]
 REGION = {"name": "AWS_REGION", "value": "eu-west-1"}
 MINE_ALL = {"secretRef": {"name": "mine"}}
+MLFLOW = {"endpoint": "https://mlflow.example.com"}
+REGISTRY = options(sources={"models": MLFLOW})
 KEY_FILE = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/app/keys/sa.json"}
 OURS = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/gpu-admission/credentials/sa.json"}
 KEY_VOLUME = {"name": "keys", "secret": {"secretName": "google"}}
@@ -57,6 +60,18 @@ KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
         None,
     ),
     key_file_of_the_servers_image=("gs://models/llama", {"env": [KEY_FILE]}, [], None),
+    token_and_key_file_of_a_registry=(
+        "models:/chat/3",
+        {"env": [TRACKING_TOKEN, KEY_FILE], "volumeMounts": [KEY_MOUNT]},
+        [TRACKING_TOKEN, OURS],
+        None,
+    ),
+    key_file_alone_for_a_registry=(
+        "models:/chat/3",
+        {"env": [KEY_FILE], "volumeMounts": [KEY_MOUNT]},
+        [OURS],
+        None,
+    ),
     nothing_over_https=("https://host/m.bin", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
 )
 def test_the_servers_own_credentials(
@@ -64,7 +79,7 @@ def test_the_servers_own_credentials(
 ) -> None:
     volumes = [KEY_VOLUME, {"name": "x", "emptyDir": {}}]
 
-    after, _ = run(pod(gpu_container(**server), annotations={URI: uri}, volumes=volumes))
+    after, _ = run(pod(gpu_container(**server), annotations={URI: uri}, volumes=volumes), REGISTRY)
 
     assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want_env
     assert fetcher(after).get("envFrom") == want_from
@@ -84,6 +99,16 @@ def test_the_servers_token_is_not_sent_over_plain_http(uri: str, endpoint: str, 
     after, _ = run(pod(server, annotations={URI: uri}, volumes=[KEY_VOLUME]), settings)
 
     assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want
+    assert "keys" not in [mount["name"] for mount in fetcher(after)["volumeMounts"]]
+
+
+def test_a_key_file_is_not_used_where_a_registry_keeps_models_behind_plain_http() -> None:
+    server = gpu_container(env=[TRACKING_TOKEN, KEY_FILE], volumeMounts=[KEY_MOUNT])
+    settings = options(sources={"models": MLFLOW, "gs": {"endpoint": "http://gcs.models"}})
+
+    after, _ = run(pod(server, annotations={URI: "models:/chat/3"}, volumes=[KEY_VOLUME]), settings)
+
+    assert fetcher(after)["env"][1:] == [TRACKING_TOKEN]
     assert "keys" not in [mount["name"] for mount in fetcher(after)["volumeMounts"]]
 
 
@@ -155,6 +180,16 @@ def test_the_first_server_with_credentials_counts_and_the_policys_variables_win(
         {"gs": {"credentialsSecret": "google"}},
         [{"name": "gpu-admission-model-credentials", "secret": {"secretName": "google"}}],
     ),
+    key_file_for_the_artifacts_of_a_registry=(
+        "models:/chat/3",
+        {"models": {**MLFLOW, "credentialsSecret": "mlflow", "credentialsKey": "google.json"}},
+        [{"name": "gpu-admission-model-credentials", "secret": {"secretName": "mlflow"}}],
+    ),
+    registry_without_a_key_file=(
+        "models:/chat/3",
+        {"models": {**MLFLOW, "credentialsSecret": "mlflow"}},
+        [],
+    ),
     claim=(
         "pvc://shared/llama",
         {},
@@ -211,6 +246,21 @@ WEB = {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}}
         {"gs": {"credentialsSecret": "google"}},
         [],
         {"GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/key.json"},
+    ),
+    registry_with_artifacts_in_gs=(
+        "models:/chat/3",
+        {
+            "models": {
+                **MLFLOW,
+                "credentialsSecret": "mlflow",
+                "credentialsKey": "google.json",
+            }
+        },
+        ["--endpoint=https://mlflow.example.com"],
+        {
+            "envFrom": [{"secretRef": {"name": "mlflow"}}],
+            "GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/google.json",
+        },
     ),
     claim=("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}),
 )

@@ -17,9 +17,7 @@ DEMAND = {key: Fraction(1) for key in ("gpus", "classes/nvidia-a100", "resources
 
 
 def ends(*numbers: int, of: str = "web") -> Credit:
-    return Credit(
-        owner_key(f"Deployment/{of}", of), DEMAND, tuple(NOW + each for each in numbers), keeps=True
-    )
+    return Credit(owner_key(f"Deployment/{of}", of), DEMAND, tuple(NOW + each for each in numbers))
 
 
 def size(found: tuple[Credit, ...]) -> int:

@@ -263,10 +263,7 @@ FOLLOWED = {
         {**nodes(CLEAN), **policy(spot=SPOT)},
         "set rules.spot.nodeSelector to the labels of your spot nodes, or disable the rule",
         (
-            {
-                **nodes(CLEAN),
-                **policy(spot={"mode": "enforce", "nodeSelector": {LABEL: "nvidia-t4"}}),
-            },
+            {**nodes(CLEAN), **policy(spot={**SPOT, "nodeSelector": {LABEL: "nvidia-t4"}})},
             {**nodes(CLEAN), **policy(spot={**SPOT, "mode": "disabled"})},
         ),
     ),

@@ -15,11 +15,9 @@ from webhook.tools.export.cel import (
     fits,
     glob_regex,
     is_gpu_name,
-    sentence,
     text,
-    tolerates_value,
 )
-from webhook.tools.export.gpu_toleration import cards
+from webhook.tools.export.facts import cards
 
 
 @cases(
@@ -32,20 +30,6 @@ from webhook.tools.export.gpu_toleration import cards
 )
 def test_literals(value: str, want: str) -> None:
     assert text(value) == want
-
-
-def test_a_sentence_names_its_container_and_value() -> None:
-    made = sentence("'p'", "'must'", "gpu-requests", container="c.name", value="v", remedy="'set'")
-
-    assert (
-        made
-        == """'p' + ' (container "' + c.name + '")' + v + ': ' + 'set' + '; ' + 'must' + ' [gpu-requests]'"""
-    )
-
-
-def test_a_toleration_without_an_operator_compares_values() -> None:
-    equals = "t.?operator.orValue('') in ['', 'Equal'] ? t.?value.orValue('') == v :"
-    assert tolerates_value("t", "v").partition("\n")[0] == equals
 
 
 @cases(

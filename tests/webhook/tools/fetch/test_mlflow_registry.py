@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.cases import cases
 from tests.webhook.tools.fetch.conftest import Identity, Warmer
-from tests.webhook.tools.fetch.servers import Handler, Store, serving
+from tests.webhook.tools.fetch.servers import GSHandler, Handler, Store, serving
 
 pytestmark = pytest.mark.processes(sentences=True)
 
@@ -126,6 +128,43 @@ def test_a_file_elsewhere_is_fetched_without_any_credentials(
         warmer.gets({"model.bin": b"weights"}, "models:/chat/3", f"--endpoint={endpoint}", **header)
 
     assert {seen.headers["Authorization"] for seen in other.seen} == {None}
+
+
+class Google(GSHandler):
+    """A store that answers only to the token for which its own endpoint changes a signed key."""
+
+    def do_POST(self) -> None:  # noqa: N802 - the name that the server calls
+        self.reply(
+            200, b'{"access_token": "g00gleToken", "expires_in": 3600}', Content_Type="application/json"
+        )
+
+    def route(self, path: str, query: dict[str, list[str]]) -> None:
+        if self.headers["Authorization"] == "Bearer g00gleToken":
+            super().route(path, query)
+        else:
+            self.reply(401, b"{}")
+
+
+def key_file(at: Path, server: str) -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    account = {"type": "service_account", "client_email": "models@example.com", "private_key": pem}
+    at.write_text(json.dumps({**account, "token_uri": f"{server}/token"}))
+    return str(at)
+
+
+def test_a_model_in_a_bucket_is_fetched_by_a_key_file(
+    warmer: Warmer, store: Store, endpoint: str, authority: Identity, tmp_path: Path
+) -> None:
+    bucket = Store(objects={"models/chat/model.bin": b"weights"})
+    with serving(bucket, Google, authority.context) as url:
+        placed(store, "gs://models/chat")
+        key = {"GOOGLE_APPLICATION_CREDENTIALS": key_file(tmp_path / "key.json", url)}
+        key["REQUESTS_CA_BUNDLE"] = str(authority.file)
+        arguments = f"--endpoint={endpoint}", f"--artifact-endpoint=gs={url}"
+        warmer.gets({"model.bin": b"weights"}, "models:/chat/3", *arguments, **TOKEN, **key)
+
+    assert {seen.headers["Authorization"] for seen in store.seen} == {"Bearer t0pS3cretToken"}
 
 
 def test_nothing_in_the_environment_names_the_registry(warmer: Warmer, store: Store, endpoint: str) -> None:

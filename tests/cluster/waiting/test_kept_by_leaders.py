@@ -1,4 +1,4 @@
-"""Each end of a pod lets one pod go first, whichever controller leads, on a real API server."""
+"""What an object keeps for its next pods is used once, whichever controller leads, on a real API server."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.builders import gpu_container
 from tests.cluster.controllers import Running, eventually
 from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.gangs import reference
@@ -16,8 +17,9 @@ from tests.controlplane.webhook import Webhook
 from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.loader import load_directory
 
-TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "web"}]}}
-SPEC = {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
+LABELS = {"labels": {"app": "web"}}
+TEMPLATE = {"metadata": LABELS, "spec": {"containers": [gpu_container("1")]}}
+SPEC = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
 Started = Callable[[], Running]
 
 
@@ -53,18 +55,20 @@ class Web(Line):
         time.sleep(1.1)  # a creationTimestamp has whole seconds
 
     @property
-    def ended(self) -> int:
-        return sum(len(each.ended) for each in self.ledger_object().credits)
+    def kept(self) -> int:
+        return len(self.ledger_object().reservations.keeps)
 
 
-def test_a_credit_is_used_once_though_the_leader_is_another(plane: ControlPlane, started: Started) -> None:
+def test_what_is_kept_is_used_once_though_the_leader_is_another(
+    plane: ControlPlane, started: Started
+) -> None:
     one, other = started(), started()
     web = Web(plane)
     web.comes_first()
     web.replica("web-1")
     web.delete_pod("web-0")
     assert web.starts("web-1")
-    assert not web.ended
+    assert not web.kept
     web.replica("web-2")
 
     one.stop()
@@ -74,25 +78,23 @@ def test_a_credit_is_used_once_though_the_leader_is_another(plane: ControlPlane,
     assert web.waits("web-2")
 
 
-def test_a_controller_that_has_just_started_knows_the_credits(plane: ControlPlane, started: Started) -> None:
+def test_a_controller_that_has_just_started_knows_what_is_kept(plane: ControlPlane, started: Started) -> None:
     one = started()
     web = Web(plane)
     web.change_quota({"queue": {"hold": True}})
     web.comes_first()
     web.delete_pod("web-0")
-    assert eventually(lambda: web.ended == 1)
+    assert eventually(lambda: web.kept == 1)
     one.stop()
     web.replica("web-1")
     started()
     web.change_quota({"queue": {"hold": False}})
     assert web.starts("web-1")
     assert web.waits("first")
-    assert not web.ended
+    assert not web.kept
 
 
-def test_a_standby_adds_the_credits_that_the_leader_has_not_written(
-    plane: ControlPlane, started: Started
-) -> None:
+def test_a_standby_adds_what_the_leader_has_not_written(plane: ControlPlane, started: Started) -> None:
     one, other = started(), started()
     web = Web(plane)
     web.comes_first()
@@ -123,13 +125,29 @@ def test_who_deletes_pods_before_a_change_of_leader_gains_nothing(
     assert eventually(lambda: not web.ledger_object().hard["gpus"])
     for number in range(3):
         web.delete_pod(f"web-{number}")
-    assert eventually(lambda: web.ended == 3)
+    assert eventually(lambda: web.kept == 3)
     web.change_quota({"hard": {"gpus": "3"}})
     assert web.starts("web-3", "web-4", "web-5")
-    assert not web.ended
+    assert not web.kept
 
     one.stop()
     assert eventually(other.leader.is_leader)
     web.change_quota({"hard": {"gpus": "4"}})
     assert web.starts("first")
     assert web.waits("web-6")
+
+
+def test_the_leader_is_killed_while_an_object_keeps_quota(plane: ControlPlane, started: Started) -> None:
+    one = started()
+    web = Web(plane)
+    web.comes_first()
+    assert web.is_counted()
+    web.delete_pod("web-0")
+    assert eventually(lambda: web.kept == 1)
+    one.stop()
+    started()
+    time.sleep(5.0)
+    assert web.waits("first")
+    web.replica("web-1")
+    assert web.starts("web-1")
+    assert web.waits("first")

@@ -14,7 +14,7 @@ from tests.builders import JSON, gpu_container, manifest, quota_ledger, uid, vie
 from tests.cases import cases
 from tests.webhook.commands.checking import check, configuration, document
 from webhook.configuration.loader import load_objects
-from webhook.tools.check.run_context import RunQuota
+from webhook.tools.check.run_quotas import RunQuota
 
 
 def made(api_version: str, kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:

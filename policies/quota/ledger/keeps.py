@@ -1,0 +1,135 @@
+"""Keeps: what an object keeps in the ledger while its pods are replaced, so that no other pod takes the quota.
+
+The count that takes a pod out of `used` adds an entry `uid/keep/…` with its demand: counts are fenced, so exactly one count does.
+serve counts it as it counts every entry. The turn of a pod of the same object replaces it by `uid/lift` in one write.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from itertools import chain
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.quota.amounts import GPUS, NOTHING, Vector, positive_difference, total
+from policies.quota.budget import Spending, with_held
+from policies.quota.ledger.credits import MAX_CHARACTERS
+from policies.quota.ledger.keeping_objects import Keeper
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation, Reservations, keep_id
+
+MIN_PARTS = 4
+"""A ledger has at most this part of MAX_CHARACTERS for keeps, also if the object has fewer ledgers: some 200 pods."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A pod that ended and did not succeed, the demand that it had, and the object that replaces it."""
+
+    uid: str
+    demand: Vector
+    keeper: Keeper
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What an object asks for now beyond its live pods: pods, and GPUs of them all."""
+
+    pods: int
+    gpus: Fraction
+
+
+Rooms = Mapping[str, Room | None]
+"""By uid of a Keeper; None if it makes no pods any more. What could not be read is absent: it keeps no more than before."""
+
+
+def with_keeps(ledger: QuotaLedger, ended: Iterable[Ended], rooms: Rooms, now: int) -> QuotaLedger:
+    """Return a ledger that was just counted with what its objects keep now. `ended` are in no earlier count."""
+    before, new = _by_keeper(ledger.reservations.keeps), tuple(ended)
+    if not (before or new or ledger.keepers):
+        return ledger
+    known = {each.keeper.uid: replace(each.keeper, at=now) for each in new}
+    known |= {each.uid: each.counted(now, keeps=each.uid in before) for each in ledger.keepers}
+    version = ledger.next_catalogue or ""
+    added = _by_keeper(
+        Reservation(keep_id(each.uid, each.keeper.uid), each.demand, catalogue=version) for each in new
+    )
+    stay = [
+        each
+        for uid, keeper in known.items()
+        if keeper.left_ms > 0
+        for each in _within(before.get(uid, []), added.get(uid, []), rooms.get(uid), is_known=uid in rooms)
+    ]
+    ledgers = len(ledger.team_state.taken) if ledger.team_state else 1
+    keeps = _fitting(stay, MAX_CHARACTERS // max(MIN_PARTS, ledgers))
+    gone = (each.id for each in chain.from_iterable(before.values()) if each.id not in keeps)
+    used = {each.keeper_uid for each in keeps}
+    return replace(
+        ledger,
+        reservations=ledger.reservations.without(gone).plus(keeps),
+        keepers=tuple(each for each in known.values() if each.uid in used or each.spent),
+        spending=_spending(ledger, before, now),
+    )
+
+
+class Claimant(Protocol):
+    """A pod that waits, of an object that may keep quota for it."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def keeper(self) -> str: ...
+    @property
+    def demand(self) -> Vector: ...
+
+
+def kept_for(reservations: Reservations, claimants: Iterable[Claimant]) -> dict[str, str]:
+    """Return by uid of a pod the id of what its object keeps for one that needs no more, the first pods first."""
+    free, found = list(reservations.keeps), dict[str, str]()
+    for pod in claimants if free else ():
+        of_object = (each for each in free if each.keeper_uid == pod.keeper)
+        keep = next((each for each in of_object if not positive_difference(pod.demand, each.demand)), None)
+        if keep is not None and pod.uid not in reservations.lifts:
+            free.remove(keep)
+            found[pod.uid] = keep.id
+    return found
+
+
+def _by_keeper(keeps: Iterable[Reservation]) -> dict[str, list[Reservation]]:
+    found: dict[str, list[Reservation]] = {}
+    for each in keeps:
+        found.setdefault(each.keeper_uid, []).append(each)
+    return found
+
+
+def _within(
+    before: Iterable[Reservation], added: Iterable[Reservation], room: Room | None, *, is_known: bool
+) -> Iterator[Reservation]:
+    """Yield what fits into the room of their object, the first ones first."""
+    if not is_known:
+        yield from before
+    elif room is not None:
+        pods, gpus = room.pods, room.gpus
+        for each in (*before, *added):
+            pods, gpus = pods - 1, gpus - each.demand.get(GPUS, NOTHING)
+            if pods < 0 or gpus < 0:
+                return
+            yield each
+
+
+def _fitting(keeps: Iterable[Reservation], space: int) -> Reservations:
+    fitting = Reservations({})
+    for each in keeps:
+        if fitting.size + fitting.added_size(each) <= space:
+            fitting = fitting.plus([each])
+    return fitting
+
+
+def _spending(ledger: QuotaLedger, before: Mapping[str, Iterable[Reservation]], now: int) -> Spending | None:
+    """Return what is spent, with what was kept since the last count."""
+    spending = ledger.spending
+    if ledger.budget is None or spending is None:
+        return spending
+    for keeper in ledger.keepers:
+        kept = total(each.demand for each in before.get(keeper.uid, ()))
+        spending = with_held(ledger.budget, spending, kept, max(0, now - keeper.at))
+    return spending

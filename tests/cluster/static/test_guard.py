@@ -1,0 +1,174 @@
+"""What nobody can switch off: policies in files of the API server, and their guard over what is stored."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certs.files import ensure_self_signed
+from tests.builders import JSON, container, gpu_container, pod
+from tests.cases import cases
+from tests.cluster.controllers import eventually
+from tests.cluster.exported import ALL
+from tests.cluster.static.files import CONTROLLER, POLICY, export, reading, written
+from tests.controlplane import ControlPlane, accepted, minor_version
+from tests.controlplane.gpuquota import install_kinds
+from tests.controlplane.webhook import CONFIGURATION_PATHS, SERVER_NAME, manifests
+from webhook.configuration.documents import Document
+from webhook.tools.export.objects import GROUP
+
+pytestmark = pytest.mark.skipif(
+    minor_version() < 37, reason="API servers read policies from files since 1.37"
+)
+
+REGISTRATION = f"/apis/{GROUP}/v1"
+STORED = f"{REGISTRATION}/validatingadmissionpolicies/gpu-admission.default.gpu-requests"
+STORED_BINDING = f"{REGISTRATION}/validatingadmissionpolicybindings/gpu-admission.default.gpu-requests"
+EXPORTED = f"{REGISTRATION}/mutatingadmissionpolicies/gpu-admission.default.gpu-toleration"
+EXPORTED_BINDING = f"{REGISTRATION}/mutatingadmissionpolicybindings/gpu-admission.default.gpu-toleration"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpupolicies.gpu-admission.dev"
+GPU_POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
+PROTECTED = (
+    *CONFIGURATION_PATHS,
+    STORED,
+    STORED_BINDING,
+    EXPORTED,
+    EXPORTED_BINDING,
+    f"{GPU_POLICIES}/default",
+    CRD,
+)
+REFUSED = (
+    "only release or a member of group breakers may change it, not admin: the guard of gpu-admission, a file of the API server, "
+    "protects it"
+)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("guard"))
+
+
+@pytest.fixture(scope="module")
+def plane(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    authority = tmp_path_factory.mktemp("certificates")
+    ensure_self_signed(authority, [SERVER_NAME], datetime.now(UTC))
+    with reading(directory) as plane:
+        install_kinds(plane.client("release"), "gpupolicies")
+        for document in manifests(plane.service_address(), authority / "ca.crt"):
+            accepted(plane.client("release").apply(document)[:2])
+        plane.kubectl("apply", "-f", "-", stdin=export("--config", directory.parent / "documents").stdout)
+        plane.kubectl("apply", "-f", "-", stdin=POLICY, user="release")
+        yield plane
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+def test_a_cluster_admin_may_not_change_it(plane: ControlPlane, path: str) -> None:
+    client = plane.client()
+    stored = client.get(path)[1]
+    label = {"metadata": {"labels": {"a": "b"}}}
+
+    answers = {
+        "delete": client.delete(path, query={"dryRun": "All"}),
+        "patch": client.patch(path, label, {"dryRun": "All"}),
+        "replace": client.put(
+            path, {**stored, "metadata": {**stored["metadata"], **label["metadata"]}}, {"dryRun": "All"}
+        ),
+    }
+
+    assert {verb: status for verb, (status, _) in answers.items()} == dict.fromkeys(answers, 403)
+    assert all(REFUSED in answer["message"] for _, answer in answers.values())
+
+
+@pytest.mark.parametrize("path", CONFIGURATION_PATHS)
+@cases(
+    "change",
+    no_rules={"rules": []},
+    failures_are_ignored={"failurePolicy": "Ignore"},
+    only_some_namespaces={"namespaceSelector": {"matchLabels": {"a": "b"}}},
+)
+def test_the_controller_may_renew_bundles_and_nothing_else(
+    plane: ControlPlane, path: str, change: JSON
+) -> None:
+    client = plane.client(CONTROLLER)
+    stored = client.get(path)[1]
+    hooks = [
+        {**each, "clientConfig": {**each["clientConfig"], "caBundle": None}} for each in stored["webhooks"]
+    ]
+    changed = [{**stored["webhooks"][0], **change}, *stored["webhooks"][1:]]
+
+    renewed = client.put(path, {**stored, "webhooks": hooks}, {"dryRun": "All"})
+    refused = client.put(path, {**stored, "webhooks": changed}, {"dryRun": "All"})
+
+    assert renewed[0] == 200, renewed
+    assert (refused[0], f"not {CONTROLLER}: the guard" in refused[1]["message"]) == (403, True)
+
+
+def test_a_collection_is_refused_too(plane: ControlPlane) -> None:
+    status, answer = plane.client().delete(f"{REGISTRATION}/validatingadmissionpolicies")
+
+    assert (status, REFUSED in answer["message"]) == (403, True)
+
+
+def test_a_new_policy_may_not_take_namespaces_from_the_others(plane: ControlPlane) -> None:
+    spec = {
+        "priority": 9,
+        "match": {"namespaces": ["mine"]},
+        "rules": {"gpu-isolation": {"mode": "disabled"}},
+    }
+
+    status, answer = plane.client().post(GPU_POLICIES, Document("GPUPolicy", "mine", spec).data)
+
+    assert (status, REFUSED in answer["message"]) == (403, True)
+
+
+@pytest.mark.parametrize("user", ["release", "breaker"])
+@pytest.mark.parametrize("path", PROTECTED)
+def test_named_accounts_may(plane: ControlPlane, path: str, user: str) -> None:
+    assert plane.client(user).delete(path, query={"dryRun": "All"})[0] == 200
+
+
+def test_objects_of_others_are_nobodys_business(plane: ControlPlane) -> None:
+    other = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "others"},
+    }
+    client, path = plane.client(), f"{REGISTRATION}/validatingwebhookconfigurations"
+
+    assert client.post(path, other)[0] == 201
+    assert client.delete(f"{path}/others")[0] == 200
+
+
+def test_the_check_finds_what_the_api_server_has_loaded(plane: ControlPlane, directory: Path) -> None:
+    documents = ("--config", directory.parent / "documents")
+    accounts = ("--release-account", "release", "--break-glass-group", "breakers")
+    of_cluster = ("--kubeconfig", plane.kubeconfig(), "--check", directory, *accounts)
+
+    same = export(*of_cluster)
+    other = export(*of_cluster, "--exclude-namespace", "mine")
+    alone = export(*documents, "--check", directory, *accounts)
+
+    assert (alone.exit_code, other.exit_code) == (0, 1)
+    assert "of API server sha256:" in other.stdout
+    # The stored GPUPolicy is the one in the directory, but for what the cluster's webhook excludes.
+    assert "asked API server sha256:" in same.stderr
+
+
+def test_shape_rules_hold_when_everything_else_is_gone(plane: ControlPlane) -> None:
+    for path in PROTECTED:
+        assert plane.client("breaker").delete(path)[0] == 200
+    plane.client().apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+
+    def create(document: JSON) -> tuple[int, JSON]:
+        path = "/api/v1/namespaces/team/pods"
+        return plane.client().post(path, {**document, "metadata": {"name": "p"}}, {"dryRun": "All"})
+
+    assert eventually(lambda: create(pod(container()))[0] == 201, seconds=30)
+    seeing, too_many = create(pod(container(env=[ALL]))), create(pod(gpu_container("9")))
+    status, admitted = create(pod(gpu_container()))
+
+    assert (seeing[0], too_many[0], status) == (403, 403, 201)
+    assert 'env[0] (container "main") = "all": request nvidia.com/gpu: 1' in seeing[1]["message"]
+    assert "must be at most 8 per pod by policy" in too_many[1]["message"]
+    assert "nvidia.com/gpu" in [each.get("key") for each in admitted["spec"]["tolerations"]]

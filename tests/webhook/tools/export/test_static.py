@@ -1,0 +1,129 @@
+"""Files for API servers: what is in them, how they are replaced, and how they and what is loaded are compared."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cases import cases
+from webhook.configuration.loader import load_directory
+from webhook.tools.export import static
+from webhook.tools.export.admission_policies import ExportOptions, export_policies
+from webhook.tools.export.static import FILE, Guard, Loaded
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+GUARD = Guard(("system:serviceaccount:flux-system:helm-controller",), "gpu-breakers")
+VALIDATING, MUTATING = f"validating/{FILE}", f"mutating/{FILE}"
+OF_A_AND_B = "sha256:8fb20ef63ced4145fc2e983ffe597d1dcff39154c3bf21f0fa9dde6a0c50fdc9"
+"""printf 'a\0b\0' | sha256sum"""
+
+
+def files(guard: Guard | None = GUARD) -> dict[str, str]:
+    return static.static_files(export_policies(load_directory(None), ExportOptions(now=NOW)), guard)
+
+
+@pytest.mark.parametrize(("path", "plugin"), [(VALIDATING, "Validating"), (MUTATING, "Mutating")])
+def test_a_folder_has_the_kinds_of_its_plugin_under_names_of_files(path: str, plugin: str) -> None:
+    made = list(yaml.safe_load_all(files()[path]))
+
+    assert {each["kind"] for each in made} == {f"{plugin}AdmissionPolicy", f"{plugin}AdmissionPolicyBinding"}
+    for each in made:
+        assert each["metadata"]["name"].endswith(".static.k8s.io")
+        assert each["spec"].get("policyName", each["metadata"]["name"]) == each["metadata"]["name"]
+        assert not {"paramKind", "paramRef"} & set(each["spec"])
+
+
+def test_the_guard_is_there_if_somebody_may_break_it() -> None:
+    name = "gpu-admission.guard.static.k8s.io"
+
+    assert (name in files()[VALIDATING], name in files(None)[VALIDATING]) == (True, False)
+
+
+def test_the_same_documents_make_the_same_bytes() -> None:
+    later = export_policies(load_directory(None), ExportOptions(now=datetime(2027, 1, 1, tzinfo=UTC)))
+
+    assert static.static_files(later, GUARD) == files()
+
+
+def test_a_folder_without_policies_has_an_empty_file() -> None:
+    made = export_policies(load_directory(None), ExportOptions(now=NOW))
+    validating = tuple(each for each in made.objects if each["kind"].startswith("Validating"))
+    reduced = type(made)(
+        version=made.version, as_of=NOW, objects=validating, rules=(), unsupported=(), ending=()
+    )
+
+    assert static.static_files(reduced, None)[MUTATING] == ""
+
+
+@cases(
+    ("contents", "want"),
+    nothing=({}, ""),
+    only_an_empty_file=({"a.yaml": ""}, ""),
+    by_name=({"b.json": "b", "a.yaml": "a"}, OF_A_AND_B),
+    others_are_not_read=({"b.YML": "b", "a.yaml": "a", ".gpu-admission.yaml.new": "x", "README.md": "x"}, OF_A_AND_B),
+)  # fmt: skip
+def test_the_hash_of_a_folder(contents: dict[str, str], want: str, tmp_path: Path) -> None:
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+
+    assert static.folder_hash(tmp_path) == want
+
+
+def test_files_are_replaced_and_folders_stay(tmp_path: Path) -> None:
+    static.write(tmp_path, {VALIDATING: "old"})
+    folder, file = (tmp_path / "validating").stat().st_ino, (tmp_path / VALIDATING).stat().st_ino
+
+    static.write(tmp_path, {VALIDATING: "new"})
+
+    assert (tmp_path / VALIDATING).read_text() == "new"
+    assert (tmp_path / "validating").stat().st_ino == folder
+    assert (tmp_path / VALIDATING).stat().st_ino != file
+    assert [each.name for each in (tmp_path / "validating").iterdir()] == [FILE]
+
+
+def test_nothing_is_replaced_if_one_cannot_be_written(tmp_path: Path) -> None:
+    static.write(tmp_path, {VALIDATING: "old"})
+    (tmp_path / "mutating").write_text("a file in the place of the folder")
+
+    with pytest.raises(OSError, match="mutating"):
+        static.write(tmp_path, {VALIDATING: "new", MUTATING: "new"})
+
+    assert (tmp_path / VALIDATING).read_text() == "old"
+    assert [each.name for each in (tmp_path / "validating").iterdir()] == [FILE]
+
+
+def test_differences_name_the_folder_what_it_has_and_what_to_do(tmp_path: Path) -> None:
+    made = files()
+    static.write(tmp_path, made)
+    assert list(static.differences(tmp_path, made)) == []
+    wanted = static.folder_hash(tmp_path / "mutating")
+    (tmp_path / "mutating/more.json").write_text("")
+    (tmp_path / MUTATING).write_text("")
+
+    assert list(static.differences(tmp_path, made)) == [
+        f"{tmp_path}/mutating: run gpu-admission export --static {tmp_path}; it has no data, and the configuration in force "
+        f"makes {wanted}; beside {FILE} it has more.json"
+    ]
+
+
+def test_what_is_loaded(tmp_path: Path) -> None:
+    made = files()
+    static.write(tmp_path, made)
+    validating, mutating = (static.folder_hash(tmp_path / each) for each in ("validating", "mutating"))
+    validator, mutator = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
+
+    def said(loaded: dict[str, Loaded]) -> list[str]:
+        return list(static.loaded_differences(loaded, made))
+
+    same = {validator: Loaded("sha256:a", validating, False), mutator: Loaded("sha256:a", mutating, False)}
+    assert said(same) == []
+    assert said({validator: same[validator]}) == [
+        f"plugin {mutator}: start the API server with admission.yaml; it has loaded no static policies"
+    ]
+    assert said({**same, mutator: Loaded("sha256:a", "sha256:b", True)}) == [
+        f"plugin {mutator} of API server sha256:a: has sha256:b, not {mutating}; it refused the newest file"
+    ]
+    assert said({**same, mutator: Loaded("sha256:a", "", False)}) == [
+        f"plugin {mutator} of API server sha256:a: has no data, not {mutating}; it reads the folder once a minute"
+    ]

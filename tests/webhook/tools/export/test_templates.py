@@ -1,0 +1,63 @@
+"""How templates are filled: placeholders, lists of containers, sentences, and the variables that a policy needs."""
+
+import pytest
+
+from policies.registry import RULES
+from tests.cases import cases
+from webhook.tools.export.templates import SHARED, SentenceTemplate, _Filling, template_file
+
+TEXTS = {"name": "'a'", "lines": "[\n  1\n]", "both": "$1 + $2", "outer": "f(${both: ${name}; $1})"}
+
+
+@cases(
+    ("template", "want"),
+    a_fact=("x == ${name}", "x == 'a'"),
+    arguments=("${both: x; y(z)}", "x + y(z)"),
+    an_argument_that_is_filled_itself=("${both: ${name}; y}", "'a' + y"),
+    an_argument_of_a_part_in_a_part=("${outer: q}", "f('a' + q)"),
+    lines_keep_the_indentation=("a(\n  ${lines},\n  b)", "a(\n  [\n    1\n  ],\n  b)"),
+    each_list=("c.${list}", "c.containers +\nc.initContainers"),
+    no_list=("c", "c"),
+    a_map_of_cel=("JSONPatch{op: 'add', value: {'a': ${name}}}", "JSONPatch{op: 'add', value: {'a': 'a'}}"),
+)
+def test_placeholders(template: str, want: str) -> None:
+    assert _Filling(TEXTS, ("containers", "initContainers")).of_lists([template]) == want
+
+
+def test_a_policy_gets_the_variables_that_it_mentions_after_those_that_they_need() -> None:
+    variables = {"a": "1", "unused": "variables.a", "b": "variables.a + ${name}"}
+
+    found = list(_Filling(TEXTS, ("containers",)).mentioned(variables, "variables.b.size() > 0"))
+
+    assert found == [("a", "1"), ("b", "variables.a + 'a'")]
+
+
+def test_a_sentence_names_its_container_and_value() -> None:
+    made = SentenceTemplate(path="'p'", message="'must'", container="c.name", value="v", remedy="'set'")
+
+    assert (
+        made.expression("gpu-requests")
+        == """'p' + ' (container "' + c.name + '")' + v + ': ' + 'set' + '; ' + 'must' + ' [gpu-requests]'"""
+    )
+
+
+def test_a_toleration_without_an_operator_compares_values() -> None:
+    parts = template_file(SHARED).parts
+    filled = _Filling({**parts, "EQUAL": "['', 'Equal']", "decimal-integer": "r'x'"}, ("containers",))
+
+    equals = "t.?operator.orValue('') in ['', 'Equal'] ? t.?value.orValue('') == v :"
+    assert filled.of_lists(["${tolerates-value: t; v}"]).partition("\n")[0] == equals
+
+
+@pytest.mark.parametrize("rule", [rule.id for rule in RULES if not rule.not_exported])
+def test_no_template_is_unused(rule: str) -> None:
+    own = template_file(rule)
+    written = "\n".join(
+        [*own.parts.values(), *own.variables.values(), *own.conditions.values()]
+        + [each for policy in own.policies for each in (*policy.findings, *policy.patch, *policy.variables.values())]
+        + [sentence.expression(rule) for sentence in own.sentences.values()]
+    )  # fmt: skip
+    unused = [name for name in (*own.parts, *own.sentences) if f"${{{name}" not in written]
+    unused += [name for name in own.variables if f"variables.{name}" not in written]
+
+    assert unused == []

@@ -1,0 +1,184 @@
+"""GPUQuotas of one run of `check`: what the other manifests have requested so far counts as used.
+
+Without a cluster nobody knows what runs there. So a pod that does not fit may still be admitted, and gets a warning.
+"""
+
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial, reduce
+from itertools import chain
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.finding import INVALID_DOCUMENT, Finding, Severity
+from policies.pods.field_paths import path_parts, value_at
+from policies.policy import Labels
+from policies.quota.amounts import Vector, positive_difference, total
+from policies.quota.fit import TemplateDemand, able_to_start, starting
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
+from policies.quota.spec import INEFFECTIVE_QUOTA, LimitsSpec, QuotaSpec
+from policies.quota.team_spec import TeamMatch, limits_warnings
+from policies.registry import QUOTA_RULE
+from webhook.configuration.documents import (
+    CONFIGURATION,
+    GROUP,
+    QUOTA,
+    TEAM,
+    DocumentLocation,
+    DocumentSet,
+    read_document,
+)
+from webhook.configuration.loader import Configuration
+from webhook.configuration.references import quota_problems
+from webhook.tools.check.checked_cluster import CheckedCluster
+from webhook.tools.check.manifests import Manifest
+from webhook.tools.check.placeholders import is_placeholder
+from webhook.tools.check.run_teams import RunTeam, run_teams
+
+Key = tuple[str, str, str]
+"""API group, kind and name: of two documents of one object the later one holds."""
+
+
+class RunQuota(msgspec.Struct, frozen=True):
+    """A `NamespaceQuota` for the object `key`: what the other objects request counts as used.
+
+    `stored.used` is what the cluster holds already, None if unknown.
+    """
+
+    namespace: str
+    stored: QuotaLedger
+    configuration: Configuration
+    requested: dict[Key, Vector]
+    team: RunTeam | None = None
+    key: Key = ("", "", "")
+    has_controller: bool = True
+
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
+        """Decide as serve does; what is allowed counts from now on."""
+        ledger = self.ledger()
+        outcome = decide_by_own_catalogue(
+            ledger,
+            quota_request,
+            self.configuration,
+            waiting=ledger.waiting,
+            is_served=self.has_controller,
+        )
+        if outcome.request and outcome.verdict and outcome.verdict.allowed:
+            self.count(outcome.request.demand)
+        return outcome
+
+    def growth(self, requested: Sequence[TemplateDemand], held: Vector) -> Vector:
+        """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
+        ledger = self.ledger()
+        left = ledger.using(positive_difference(ledger.held, held)).left
+        return positive_difference(starting(able_to_start(requested, ledger.maximum_hard), left), held)
+
+    def ledger(self) -> QuotaLedger:
+        by_others = (demand for other, demand in self.requested.items() if other != self.key)
+        stored, team_state = self.stored, self.stored.team_state
+        if self.team is not None and team_state is not None:
+            stored = replace(stored, team_state=self.team.team_state(self.namespace, team_state))
+        return stored.using(total((stored.used or {}, *by_others)))
+
+    def count(self, demand: Vector) -> None:
+        self.requested[self.key] = demand
+        if self.team is not None:
+            self.team.count(self.namespace, total(self.requested.values()))
+
+
+def is_quota(manifest: Manifest) -> bool:
+    return manifest.group_kind in {(GROUP, QUOTA), (GROUP, TEAM)}
+
+
+def run_quotas(
+    manifests: Sequence[Manifest],
+    configuration: Configuration,
+    cluster: CheckedCluster | None,
+    labels_of: Callable[[str], Labels],
+) -> Callable[[str], RunQuota | None]:
+    """Return a function: of a namespace, its quota, of the manifests, else of the cluster, else of the configuration.
+
+    A document that is not valid grants nothing; `quota_findings` says so.
+    """
+    documents = map(read_manifest, filter(is_quota, manifests))
+    read = [document for document in documents if not document.problems]
+    written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
+    written_teams = {name: spec for each in read for name, spec in each.teams.items()}
+    configured = never_counted(configuration.quotas)
+    stored = cluster.teams if cluster else tuple
+    team_of = run_teams(stored, written_teams, labels_of)
+    is_alone = len({manifest.namespace for manifest in manifests}) == 1
+
+    @cache
+    def quota_of(namespace: str) -> RunQuota | None:
+        in_force = cluster.quota(namespace) if cluster else None
+        ledger = written.get(namespace) or in_force or configured.get(namespace)
+        if ledger and in_force:
+            ledger = replace(
+                ledger, used=in_force.used, waiting=in_force.waiting, team_state=in_force.team_state
+            )
+        # The status of a GPUQuota says all about a team that the objects of one namespace need.
+        is_said = ledger is not None and (is_alone or ledger.team_state is None) and not written_teams
+        team = None if is_said else team_of(namespace)
+        if team is not None:
+            if ledger is None and cluster and team.record.status.used is None:
+                cluster.note_uncounted(namespace, team.record.name)
+            ledger = team.ledger(namespace, ledger)
+        if ledger is None:
+            return None
+        is_led = cluster is None or cluster.has_controller
+        return RunQuota(namespace, ledger, configuration, {}, team, has_controller=is_led)
+
+    return quota_of
+
+
+def never_counted(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaLedger]:
+    """Return the ledgers of GPUQuotas by namespace. Their use is unknown."""
+    return {name: spec.ledger() for name, spec in specs.items()}
+
+
+def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
+    """Return the valid ClusterGPUQuotas of the manifests."""
+    read = (read_manifest(manifest) for manifest in manifests if manifest.group_kind == (GROUP, TEAM))
+    return tuple(
+        TeamMatch(name, spec.namespaces)
+        for each in read
+        if not each.problems
+        for name, spec in each.teams.items()
+    )
+
+
+def quota_findings(
+    manifest: Manifest, configuration: Configuration, teams: Iterable[TeamMatch], kinds: Collection[str]
+) -> Iterator[Finding]:
+    """Yield what the webhook would say of a GPUQuota or ClusterGPUQuota: a denial for each problem, else its warnings.
+
+    A problem is only a warning where a placeholder stands for the value, and where a document of the run may define the name.
+    teams: the ClusterGPUQuotas of the run. kinds: of its documents.
+    """
+    read = read_manifest(manifest)
+    specs: list[LimitsSpec] = [*read.quotas.values(), *read.teams.values()]
+    checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
+    problems = [(problem.path, problem.message, "") for problem in read.problems]
+    problems += [(each.path, each.message, kind) for each, kind in chain.from_iterable(checked)]
+    warning = partial(Finding, rule=QUOTA_RULE.id, reason=INEFFECTIVE_QUOTA, severity=Severity.WARNING)
+    denial = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
+    for path, message, kind in problems:
+        parts = path_parts(path)
+        is_known_later = kind in kinds or any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))
+        yield (warning if is_known_later else denial)(path=path, message=message)
+    for spec in () if problems else specs:
+        for path, message in limits_warnings(manifest.name, spec, teams):
+            yield warning(path=f"spec.{path}", message=message)
+
+
+def read_manifest(manifest: Manifest) -> DocumentSet:
+    documents = DocumentSet()
+    metadata = {"name": manifest.name}
+    if manifest.kind == QUOTA:
+        metadata["namespace"] = manifest.namespace
+    document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
+    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), documents)
+    return documents

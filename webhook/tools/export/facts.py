@@ -1,0 +1,238 @@
+"""The facts of the templates: CEL made of the tables that the rules read, so that both always say the same."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+
+import msgspec
+
+from policies.finding import VALUE_LENGTH
+from policies.gpus import exposure, fraction_annotations
+from policies.gpus.amount import NAME
+from policies.gpus.classes import GPUClasses
+from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
+from policies.gpus.resource_mapping import (
+    IMPLICIT_DEVICE_CLASS,
+    GPUResource,
+    Measure,
+    ResourceMapping,
+    ResourcePattern,
+)
+from policies.gpus.unmapped import ACCELERATOR, NO_AMOUNTS, VIRTUAL_NODE
+from policies.gpus.vendors import HIDING, VENDORS, VOID
+from policies.placement.given_tolerations import resource_taint
+from policies.placement.pinning import classes_of_label
+from policies.pods import tolerations
+from policies.pods.pod import Toleration
+from policies.policy import BoundRule
+from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
+from webhook.configuration.loader import Configuration
+from webhook.tools.export.cel import any_pattern, fits, is_gpu_name, text, texts
+from webhook.workloads import creators
+
+PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
+
+
+def common_facts(configuration: Configuration) -> dict[str, str]:
+    """Return the facts of every rule of every policy."""
+    classes = configuration.classes
+    return {
+        **_constants(creators, fraction_annotations, tolerations, exposure),
+        **_of_mapping(configuration.resource_mapping),
+        "decimal-integer": _regex(tolerations.DECIMAL_INTEGER),
+        "longest-value": str(VALUE_LENGTH),
+        "cut-at": str(VALUE_LENGTH - 1),
+        "class-labels": _class_labels(classes),
+        "class-names": texts(gpu_class.name for gpu_class in classes),
+    }
+
+
+def facts_of(
+    bound: BoundRule, configuration: Configuration, bound_rules: Sequence[BoundRule]
+) -> dict[str, str]:
+    """Return the facts of a rule of a policy. `bound_rules` are all of that policy."""
+    options, classes = bound.options, configuration.classes
+    if isinstance(options, gpu_requests.GPURequestsOptions):
+        return _of_gpu_requests(options, classes)
+    if isinstance(options, gpu_toleration.GPUTolerationOptions):
+        return {"listed-tolerations": _listed_tolerations(options, classes)}
+    return {**_constants(gpu_isolation), **_of_gpu_isolation(configuration, bound_rules)}
+
+
+def _constants(*modules: ModuleType) -> dict[str, str]:
+    """Return the texts and lists of texts that the modules name in capitals, and of lists each text: `NAME.0`."""
+    found: dict[str, str] = {}
+    for name, value in (each for module in modules for each in vars(module).items() if each[0].isupper()):
+        if isinstance(value, str):
+            found[name] = text(value)
+        elif isinstance(value, tuple) and all(isinstance(each, str) for each in value):
+            found[name] = texts(value)
+            found |= {f"{name}.{at}": text(each) for at, each in enumerate(value)}
+    return found
+
+
+def _regex(expression: str) -> str:
+    return f"r'{expression}'"
+
+
+def _of_mapping(mapping: ResourceMapping) -> dict[str, str]:
+    fractions = [key for key in mapping.fraction_annotations if not key.measure.is_count]
+    has = "dyn(object).metadata.?annotations[?{}].hasValue()".format
+    shares = [f"{has(text(key.key))} ? [{text(key.resource)}] :" for key in fractions]
+    keys = texts(dict.fromkeys(key.key for key in fractions))
+    card_cases = [
+        f"({condition})\n  ? {'name' if card is None else text(card)} :" for condition, card in cards(mapping)
+    ]
+    return {
+        "is-gpu": is_gpu_name("name", mapping),
+        "is-counted": is_gpu_name("name", mapping, lambda pattern: pattern.measure.is_count),
+        # Where no other resource counts the cards, 200 percent are two of them.
+        "is-percentage": is_gpu_name(
+            "name",
+            mapping,
+            lambda pattern: pattern.measure in PERCENTAGES and pattern.resource is not None,
+        ),
+        "is-nothing": any_pattern("name", [p for p in mapping.patterns if p.measure is Measure.NOTHING]),
+        "fraction-keys": texts(dict.fromkeys(key.key for key in mapping.fraction_annotations)),
+        "fraction-schedulers": texts(mapping.fraction_schedulers),
+        "fraction-cards": " ".join([*shares, "[]"]),
+        "is-fraction-pod": f"{keys}.exists(key, {has('key')})" if fractions else "false",
+        "card": "\n".join([*card_cases, "''"]),
+        "taint-of-card": _toleration(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)"),
+    }
+
+
+def cards(mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]:
+    """Yield the condition that `name` requests cards or parts of them, and their resource; None for `name` itself."""
+    by_card: dict[str | None, set[ResourcePattern]] = defaultdict(set)
+    for pattern in mapping.patterns:
+        is_implicit = pattern.pattern.startswith(IMPLICIT_DEVICE_CLASS)
+        if pattern.resource is not None or (pattern.measure.is_count and not is_implicit):
+            by_card[pattern.resource].add(pattern)
+    for card, patterns in by_card.items():
+        yield is_gpu_name("name", mapping, patterns.__contains__), card
+
+
+# ---- gpu-requests
+
+
+def _of_gpu_requests(options: gpu_requests.GPURequestsOptions, classes: GPUClasses) -> dict[str, str]:
+    problems = {"too-large": gpu_requests.TOO_LARGE, "over-100-percent": gpu_requests.OVER_100_PERCENT}
+    sentences = {name: f"{problem.remedy}; {problem.message}" for name, problem in problems.items()}
+    return {
+        **{name: " + name + ".join(map(text, said.split(NAME))) for name, said in sentences.items()},
+        "most-per-container": _limit(options.max_per_container, classes),
+        "most-per-pod": _limit(options.max_per_pod, classes),
+    }
+
+
+def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
+    """Return the limit of the resource `name`, -1 without one; if it depends on the class, the largest limit of all classes."""
+    if not isinstance(limits, Mapping):
+        return str(-1 if limits is None else limits)
+    cases = [(fits("name", [name]), maximum) for name, maximum in limits_by_pattern(limits)]
+    by_class = {each.resource for each in classes if each.name in limits or each.family in limits}
+    for resource in sorted(by_class):
+        requested = GPUResource(resource, Measure.DEVICES)
+        having = [gpu_class for gpu_class in classes if gpu_class.resource == resource]
+        maxima = [limit_of(limits, requested, [each]) for each in having]
+        maxima.append(limit_of(limits, requested, []))  # of a pod without a class
+        stated = [maximum for maximum in maxima if maximum is not None]
+        cases.insert(0, (fits("name", [resource]), max(stated) if len(stated) == len(maxima) else -1))
+    return " ".join([*(f"{condition} ? {maximum} :" for condition, maximum in cases), "-1"])
+
+
+# ---- gpu-toleration
+
+
+def _listed_tolerations(options: gpu_toleration.GPUTolerationOptions, classes: GPUClasses) -> str:
+    conditional = [
+        (f"variables.cards.exists(k, k.startsWith({text(domain + '/')}))", listed)
+        for domain, listed in options.by_vendor.items()
+    ]
+    conditional += [
+        (f"variables.pins && {text(gpu_class.name)} in variables.pinned", gpu_class.tolerations)
+        for gpu_class in classes
+        if gpu_class.tolerations
+    ]
+    parts = [_tolerations(options.tolerations), *(f"({c} ? {_tolerations(t)} : [])" for c, t in conditional)]
+    return " +\n  ".join(parts)
+
+
+def _tolerations(listed: Sequence[Toleration]) -> str:
+    joined = ",\n  ".join(map(_toleration, listed))
+    return f"[\n  {joined}]" if listed else "[]"
+
+
+def _toleration(toleration: Toleration) -> str:
+    """Return the toleration as a map; its values are of several types, so each is `dyn`."""
+    fields = msgspec.to_builtins(toleration)
+    members = (f"{text(name)}: dyn({text(v) if isinstance(v, str) else v})" for name, v in fields.items())
+    return f"{{{', '.join(members)}}}"
+
+
+def _class_labels(classes: GPUClasses) -> str:
+    """Return the node labels of all classes as a map literal. Where values are class names, families are values, too."""
+    lines = []
+    for key in sorted(classes.label_keys):
+        labels = (label for gpu_class in classes for label in gpu_class.node_labels if label.key == key)
+        values = {value for label in labels for value in label.values} | {each.family for each in classes}
+        by_value = {value: classes_of_label(key, value, classes) for value in sorted(values)}
+        entries = (f"{text(value)}: {texts(sorted(names))}" for value, names in by_value.items() if names)
+        joined = ",\n    ".join(entries)
+        lines.append(f"  {text(key)}: {{\n    {joined}}}")
+    joined = ",\n".join(lines)
+    return f"{{\n{joined}}}"
+
+
+# ---- gpu-isolation
+
+
+def _of_gpu_isolation(configuration: Configuration, bound_rules: Sequence[BoundRule]) -> dict[str, str]:
+    hiding_values, suggested_value = texts(HIDING), text(VOID)
+    for vendor in VENDORS:
+        if vendor.visible_devices and vendor.hiding != HIDING:
+            is_its_own = f"e.name in {texts(vendor.visible_devices)}"
+            hiding_values = f"({is_its_own} ? {texts(vendor.hiding)} : {hiding_values})"
+            # The last of a vendor's values is the best.
+            suggested_value = f"({is_its_own} ? {text(vendor.hiding[-1])} : {suggested_value})"
+    return {
+        "hiding-values": hiding_values,
+        "suggested-value": suggested_value,
+        "accelerator": _regex(ACCELERATOR),
+        "other-root": _regex(exposure.OTHER_ROOT),
+        "device-annotations": _regex(exposure.DEVICE_ANNOTATIONS),
+        "is-view": fits("name", exposure.VIEWS),
+        "has-other-gpus": _has_other_gpus(configuration.resource_mapping),
+        "gpu-taints": _taints(_gpu_taints(configuration, bound_rules)),
+    }
+
+
+def _has_other_gpus(mapping: ResourceMapping) -> str:
+    key, value = map(text, VIRTUAL_NODE)
+    served = (
+        f"dyn(object).spec.?schedulerName.orValue('') == {text(scheduler)} && dyn(object).spec.?nodeName.orValue('') == '' &&\n"
+        f"  dyn(object).metadata.?annotations.orValue({{}}).exists(key, value, !(value in {texts(NO_AMOUNTS)}) &&\n"
+        f"    {texts(prefixes)}.exists(prefix, key.startsWith(prefix)))"
+        for scheduler, prefixes in mapping.other_schedulers.items()
+    )
+    return " ||\n".join((f"dyn(object).spec.?nodeSelector[?{key}] == optional.of({value})", *served))
+
+
+def _gpu_taints(configuration: Configuration, bound_rules: Sequence[BoundRule]) -> Iterator[Toleration]:
+    """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
+    yield from map(resource_taint, sorted(configuration.resource_mapping.whole_cards))
+    for bound in bound_rules:
+        if isinstance(bound.options, gpu_toleration.GPUTolerationOptions):
+            yield from bound.options.listed
+    for gpu_class in configuration.classes:
+        yield from gpu_class.tolerations
+
+
+def _taints(taints: Iterable[Toleration]) -> str:
+    fields = ("key", "operator", "value", "effect")
+    literals = (
+        ", ".join(f"{text(name)}: {text(getattr(taint, name) or '')}" for name in fields) for taint in taints
+    )
+    joined = ",\n  ".join(f"{{{literal}}}" for literal in dict.fromkeys(literals))
+    return f"[\n  {joined}\n]"

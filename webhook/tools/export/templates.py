@@ -1,0 +1,138 @@
+"""Exported rules as CEL: templates in `templates/`, a file per rule, and facts, which are CEL made of the tables of the rules.
+
+`${name}` is a fact, a part or a sentence; `${name: a; b}` is one with `a` for `$1` and `b` for `$2`. Lines after the first are
+indented like the line where it stands. What has `${list}` is repeated for each list of containers. Of the variables a policy gets
+those that it mentions, in the order in which they are written.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib import resources
+
+import msgspec
+import yaml
+
+from policies.finding import Severity
+from webhook.tools.export.cel import Named, text
+from webhook.tools.export.objects import PODS, Fragment, Object
+
+Facts = Mapping[str, str]
+
+FOLDER = resources.files("webhook.tools.export") / "templates"
+SHARED = "shared"
+EPHEMERAL = "ephemeralContainers"
+RESOURCES: Mapping[str, Object] = {
+    "creations": PODS,
+    "updates": {**PODS, "operations": ["UPDATE"]},
+    EPHEMERAL: {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]},
+}
+"""What the API server asks a policy about, by `reviews`."""
+
+_PLACEHOLDER = re.compile(r"\$\{([\w.-]+)(?:: ((?:[^{}]|\$\{[^{}]*\})*))?\}")
+_VARIABLE = re.compile(r"\bvariables\.(\w+)")
+
+
+class PolicyTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `Fragment`, with names of conditions, and its own variables before those of its file."""
+
+    part: str
+    description: str
+    reviews: str = "creations"
+    conditions: tuple[str, ...] = ("not-a-mirror-pod",)
+    variables: dict[str, str] = {}
+    findings: tuple[str, ...] = ()
+    severity: Severity = Severity.DENIAL
+    patch: tuple[str, ...] = ()
+
+
+class SentenceTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parts of which `Finding.sentence` makes a sentence, in CEL; `value` with its ` = ` and quotes."""
+
+    path: str
+    message: str
+    container: str = ""
+    value: str = ""
+    remedy: str = ""
+
+    def expression(self, rule: str) -> str:
+        container = f"""' (container "' + {self.container} + '")'""" if self.container else ""
+        remedy = f"{self.remedy} + '; '" if self.remedy else ""
+        parts = (self.path, container, self.value, "': '", remedy, self.message, text(f" [{rule}]"))
+        return " + ".join(filter(None, parts))
+
+
+class TemplateFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a file in `templates/`: CEL by name."""
+
+    policies: tuple[PolicyTemplate, ...] = ()
+    conditions: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    parts: dict[str, str] = {}
+    sentences: dict[str, SentenceTemplate] = {}
+
+
+@cache
+def template_file(name: str) -> TemplateFile:
+    return msgspec.convert(yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8")), TemplateFile)
+
+
+def fragments(rule: str, facts: Facts) -> Iterator[Fragment]:
+    """Yield the policies of the rule, filled with the facts."""
+    shared, own = template_file(SHARED), template_file(rule)
+    sentences = {name: sentence.expression(rule) for name, sentence in own.sentences.items()}
+    texts = {**shared.parts, **own.parts, **sentences, **facts}
+    conditions, variables = shared.conditions | own.conditions, shared.variables | own.variables
+    for policy in own.policies:
+        lists = (EPHEMERAL,) if policy.reviews == EPHEMERAL else ("containers", "initContainers")
+        filling = _Filling(texts, lists)
+        findings, patch = map(filling.of_lists, (policy.findings, policy.patch))
+        own_variables = policy.variables | {k: v for k, v in variables.items() if k not in policy.variables}
+        yield Fragment(
+            part=policy.part,
+            description=policy.description,
+            resources=(RESOURCES[policy.reviews],),
+            conditions=tuple((name, filling.of_lists([conditions[name]])) for name in policy.conditions),
+            variables=tuple(filling.mentioned(own_variables, findings + patch)),
+            findings=findings,
+            severity=policy.severity,
+            patch=patch,
+        )
+
+
+def fill(template: str, facts: Facts) -> str:
+    """Return the template with the facts."""
+    return _Filling(facts, ("",)).of_lists([template])
+
+
+class _Filling:
+    def __init__(self, texts: Facts, lists: tuple[str, ...]) -> None:
+        self._texts = texts
+        self._lists = lists
+
+    def of_lists(self, templates: Iterable[str]) -> str:
+        """Return the sum of the templates, each filled for each list of containers that it names."""
+        filled = (self._filled(template, at) for template in templates for at in self._lists)
+        return " +\n".join(dict.fromkeys(filled))
+
+    def mentioned(self, variables: Facts, expression: str) -> Iterator[Named]:
+        """Yield the variables that the expression needs, each after those that it needs itself."""
+        needed: dict[str, str] = {}
+        for name, template in reversed(list(variables.items())):
+            if name in _VARIABLE.findall("\n".join([expression, *needed.values()])):
+                needed[name] = self.of_lists([template])
+        yield from reversed(needed.items())
+
+    def _filled(self, template: str, containers: str) -> str:
+        def found(match: re.Match[str]) -> str:
+            name, arguments = match[1], match[2]
+            if name == "list":
+                return containers
+            inner = self._texts[name]
+            for number, argument in enumerate(arguments.split("; ") if arguments else (), start=1):
+                inner = inner.replace(f"${number}", argument)
+            before = template[template.rfind("\n", 0, match.start()) + 1 : match.start()]
+            indent = " " * (len(before) - len(before.lstrip(" ")))
+            return self._filled(inner, containers).replace("\n", f"\n{indent}")
+
+        return _PLACEHOLDER.sub(found, template)
