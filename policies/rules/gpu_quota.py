@@ -216,7 +216,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
         elif (resumed := workload.resumed) != workload:
-            # What is free when it is resumed, by Kueue, is not known.
+            # It may be resumed when more or less is free than now, by Kueue.
             unused = ledger.using({})
             later = fit_result(resumed, unused, context, is_stored=False)
             if later is not None and later.needed > later.hard:
