@@ -6,7 +6,9 @@ from math import gcd
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from policies.finding import Edit
 from policies.pods.field_paths import value_at
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Metadata, Pod
@@ -35,6 +37,8 @@ class PodCount(msgspec.Struct, frozen=True):
     """Pods of this template that must run together. None if each works by itself."""
     number: PodNumber | None = None
     """The field by which there can be fewer. None without one, or if an autoscaler may write it."""
+    resumed: "PodCount | None" = None
+    """Of a suspended workload, the number once it is resumed."""
 
     def whole(self, value: int) -> int:
         """Return the largest value of `number`, up to this one, that has an effect and makes whole gangs; 0 without one."""
@@ -77,6 +81,10 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """Whether the quota lets all its pods start at once, or none."""
     serve_config: Any = None
     """What `serveConfigV2` of a RayService says, as plain data; None if it cannot be read, and for other kinds."""
+    deadline: str = ""
+    """Its deadline that passes first while its pods wait, such as `spec.activeDeadlineSeconds: 60`; "" without one."""
+    leader_edit: Edit | None = None
+    """What lets its pods without GPUs wait for the others. None if they do, or do not fail without them."""
 
     @property
     def starts_whole(self) -> bool:
@@ -93,6 +101,12 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
             return msgspec.convert(value_at(self.data, ("metadata",)) or {}, Metadata)
         except msgspec.ValidationError:
             return Metadata()
+
+    @property
+    def resumed(self) -> "Workload":
+        """The workload with the pods that it has when it is not suspended."""
+        pods = (replace(each, count=each.count.resumed or each.count) for each in self.pods)
+        return replace(self, pods=tuple(pods))
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
 from policies.quota.shortage_facts import quota_title, shortage_facts
 from policies.quota.spec import NAME
-from policies.quota.waiting import names_kueue, never_waits
+from policies.quota.waiting import POD_GROUP, names_kueue, never_waits
 
 QUOTA_QUEUED = Reason("QuotaQueued", "the pod waits in line for quota")
 OTHERS_WAIT = Reason("OthersWait", "other pods wait in line for the quota")
@@ -49,6 +49,16 @@ def why_not_queued(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
         by_kueue = pod is not None and names_kueue(pod)
         kind = pod and (never_waits(pod, by_daemonset=False, by_kueue=by_kueue) or "a pod of a DaemonSet")
         yield f"{kind or 'a ResourceClaim'} does not wait in line for quota"
+
+
+def of_group(request: QuotaRequest) -> Iterator[str]:
+    """Yield what happens to the group of a new pod that is denied: its other pods wait for this one."""
+    labels = (request.pod and request.pod.metadata and request.pod.metadata.labels) or {}
+    if request.before is None and POD_GROUP in labels:
+        yield (
+            f"the other pods of pod group {labels[POD_GROUP]} cannot start without it, and hold their quota: "
+            "delete them, if it is not created again"
+        )
 
 
 def in_line(
@@ -105,6 +115,11 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
                 "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
             )
             yield warning(path=f"{pod.path}.spec.resourceClaims", message=message)
+    of_gpus = {resource_mapping.pod_requests_gpus(pod.pod) for pod in pods}
+    if workload.leader_edit and of_gpus == {True, False}:
+        path, choices = workload.leader_edit.path, together(workload.leader_edit)
+        message = "its pods without GPUs start at once, and fail while the others wait in line for quota"
+        yield warning(path=path, message=message, choices=choices)
     is_cron_job = (workload.group, workload.kind) == ("batch", "CronJob")
     policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
     if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
@@ -117,7 +132,5 @@ _CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "acti
 
 
 def deadline_note(workload: Workload) -> str:
-    """Return a note that the deadline of a Job also counts while its pods wait; "" without a deadline."""
-    seconds = value_at(workload.data, ("spec", "activeDeadlineSeconds"))
-    is_job = (workload.group, workload.kind) == ("batch", "Job")
-    return f"; activeDeadlineSeconds: {seconds} counts meanwhile" if is_job and seconds else ""
+    """Return a note that a deadline of the object also counts while its pods wait; "" without a deadline."""
+    return f"; {workload.deadline} counts meanwhile" if workload.deadline else ""

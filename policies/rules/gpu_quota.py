@@ -43,6 +43,7 @@ from policies.quota.line_findings import (
     UNWANTED_GATE,
     in_line,
     line_advice,
+    of_group,
     queued,
     why_not_queued,
 )
@@ -147,7 +148,7 @@ def check_reservation(
             namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of), helps
         )
         notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
-        yield replace(finding, details=(*finding.details, *notes))
+        yield replace(finding, details=(*finding.details, *notes, *of_group(request)))
     else:
         yield undecided(namespace, ledger, verdict.reason)
 
@@ -214,6 +215,12 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         fit = fit_result(workload, ledger, context, is_stored=context.is_update)
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
+        elif (resumed := workload.resumed) != workload:
+            # It may be resumed when more or less is free than now, by Kueue.
+            unused = ledger.using({})
+            later = fit_result(resumed, unused, context, is_stored=False)
+            if later is not None and later.needed > later.hard:
+                yield from _fit_warning(later, resumed, unused, options, context)
         yield from workload_findings(workload, ledger, context, context.namespace)
         if context.lets_wait:
             is_behind = fit is None and ledger.pods_before and not context.is_update

@@ -26,6 +26,8 @@ from webhook.threads import thread
 log = logging.getLogger("gpu_admission.events")
 
 NORMAL, WARNING = "Normal", "Warning"
+FAILED_UPDATE = "FailedUpdate"
+"""The reason of an Event on a pod whose change by a program was denied, and on its controller."""
 CLUSTER_SCOPED = "default"
 """The namespace of Events on cluster-scoped objects. The API server accepts no other (`legacyValidateEvent` in
 `k8s.io/kubernetes/pkg/apis/core/validation`)."""
@@ -69,6 +71,8 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = WARNING
     cause: str = ""
     count: int = 1
+    related: Regarding | None = None
+    """An object that has an Event of its own about the same."""
 
     @property
     def name(self) -> str:
@@ -127,6 +131,7 @@ class EventWriter:
                 "kind": "Event",
                 "metadata": {"name": event_record.name, "namespace": namespace},
                 "involvedObject": event_record.regarding,
+                **({"related": event_record.related} if event_record.related else {}),
                 "type": event_record.kind,
                 "reason": event_record.reason,
                 "message": truncate(event_record.message, LONGEST_MESSAGE),

@@ -11,6 +11,7 @@ from policies.finding import truncate
 from policies.quota.amounts import format_amount
 from policies.times import utc
 from webhook.cluster import errors
+from webhook.cluster.events import FAILED_UPDATE
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice, completed_by
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
@@ -198,7 +199,9 @@ def _entries(screen: Screen, name: str, texts: Iterable[str]) -> None:
 
 def _policy(explained: Explanation) -> Iterator[str]:
     denied = sum(verdict.outcome == "denied" for verdict in explained.verdicts)
-    what = f"denies the pod, for {counted(denied, 'reason')}" if denied else "no rule denies the pod"
+    is_change = any(event.reason == FAILED_UPDATE for event in explained.events)
+    allowed = f"no rule denies the pod{' as it is now' if is_change else ''}"
+    what = f"denies the pod, for {counted(denied, 'reason')}" if denied else allowed
     yield f"{explained.policy}: {what}" if explained.policy else "not known"
     shown = {reason.reason for reason in explained.reasons}
     for verdict in explained.verdicts:

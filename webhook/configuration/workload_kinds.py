@@ -210,6 +210,9 @@ class WorkloadKind(_Row, frozen=True):
     runs_to_completion: whether its pods end by themselves, also where a container has a port.
     replaces_pods: whether its objects make a new pod for one that failed, and no new objects by a schedule or step by step.
     deadline: path of the seconds after which it ends its pods.
+    start_deadlines: paths of further seconds that pass while its pods wait, from the creation of the object.
+    leaders_wait: path → value with which its pods without GPUs are created once the others are ready. With none of them they fail
+      while the others wait; the first is the remedy.
     staged: path → value with which its pods start in stages. Then they leave the line for quota one by one. `*` is any value.
     together: path of the number of pods of the whole object that must run together before any of them works.
     quotas: paths of maps that become spec.hard of ResourceQuotas.
@@ -228,6 +231,8 @@ class WorkloadKind(_Row, frozen=True):
     runs_to_completion: bool = False
     replaces_pods: bool = True
     deadline: str = ""
+    start_deadlines: tuple[str, ...] = ()
+    leaders_wait: dict[str, str] = {}
     staged: dict[str, str] = {}
     together: str = ""
     pods: tuple[PodPath, ...] = ()
@@ -265,7 +270,9 @@ class WorkloadKind(_Row, frozen=True):
         paths = {"together": self.together, "deadline": self.deadline}
         paths |= {f"stopped[{path}]": path for path in self.stopped}
         paths |= {f"staged[{path}]": path for path in self.staged}
-        for field, listed in (("quotas", self.quotas), ("repeats", self.repeats), ("unread", self.unread)):
+        paths |= {f"leadersWait[{path}]": path for path in self.leaders_wait}
+        several = {"quotas": self.quotas, "repeats": self.repeats, "unread": self.unread}
+        for field, listed in (several | {"startDeadlines": self.start_deadlines}).items():
             paths |= {f"{field}[{index}]": path for index, path in enumerate(listed)}
         paths |= self.refers.own_paths if self.refers else {}
         return {field: path for field, path in paths.items() if path}

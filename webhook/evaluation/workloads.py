@@ -31,6 +31,7 @@ from webhook.evaluation.tried_choices import MOST_BYTES
 from webhook.workloads import references
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.gang_sources import starts_together
+from webhook.workloads.owners import first_deadline, leader_edit
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.serve_config import serve_config
 from webhook.workloads.unread import quota_findings, unread_gpus
@@ -215,9 +216,17 @@ def as_workload(
 ) -> Workload:
     """Return an object for rules, with its readable pods."""
     kind = kinds.get(key)
-    is_one_gang = kind is not None and starts_together(kind, data)
-    config = serve_config(*key, data)
-    return Workload(*key, namespace, data, tuple(readable(pods)), target, is_one_gang, config)
+    return Workload(
+        *key,
+        namespace,
+        data,
+        tuple(readable(pods)),
+        target,
+        is_one_gang=kind is not None and starts_together(kind, data),
+        serve_config=serve_config(*key, data),
+        deadline=first_deadline(kind, data) if kind else "",
+        leader_edit=leader_edit(kind, data) if kind else None,
+    )
 
 
 def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:

@@ -1,4 +1,7 @@
-"""Gathers denials by owner for 60 s. Writes one log line per owner, and an Event on the GPUQuota if the quota denied.
+"""Gathers denials by owner for 60 s: one log line per owner, and Events on GPUQuotas, and on pods that a program may not change.
+
+If a program was denied a change of a pod, the pod and its controller get an Event. The denial of a creation is in an Event of the
+controller that makes the pods, but a change is often made by another one, and only its log would tell (Kueue removes its gate).
 
 Controllers repeat denied requests for as long as they exist. A review only calls `add`, which does no I/O. A thread writes the
 lines: soon after the first denial of an owner, then once a window.
@@ -7,6 +10,7 @@ lines: soon after the first denial of an owner, then once a window.
 import logging
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -14,13 +18,16 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.names import is_dns_subdomain
+from policies.pods.pod import Metadata
 from policies.printable import printable
-from webhook.cluster.events import EventQueue, EventRecord
+from webhook.cluster.events import FAILED_UPDATE, EventQueue, EventRecord, Regarding
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.kinds import POD
 from webhook.quota.documents import quota_reference
 from webhook.serving.handler import Review, ReviewResult
 from webhook.threads import every, thread
+from webhook.workloads.creators import is_program
 
 log = logging.getLogger("gpu_admission.denials")
 
@@ -31,7 +38,11 @@ MAX_OWNERS = 20
 """Owners of one namespace with lines of their own in a window. Anybody can invent owners."""
 MAX_GATHERED = 500
 """Owners of all namespaces. Denials of further owners are only in the audit log."""
+MAX_CHANGED = 100
+"""Pods of one owner whose changes were denied in a window. Further ones have an Event in a later window."""
 OTHERS = "others"
+PLACEMENT = "pod-placement.validate.gpu-admission.dev"
+"""The webhook that reviews changes of pods."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +50,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
     owner: the controller that repeats it, as `Deployment/train`; empty for a pod without a controller.
     reason, quota_uid: of the Event and its GPUQuota; empty if no quota denied it.
+    changed: the pod whose change by the program `user` was denied, and its controller if it has one; empty for other denials.
     """
 
     namespace: str
@@ -46,6 +58,8 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     reason: str = ""
     quota_uid: str = ""
+    changed: tuple[Regarding, ...] = ()
+    user: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -69,7 +83,26 @@ def denial_of(review: Review, result: ReviewResult) -> Denial:
         message=printable(status.message.partition("\n")[0] if status else ""),
         reason=reason,
         quota_uid=quota_uid,
+        changed=tuple(_changed(review, result.metadata)),
+        user=printable(request.user_info.username),
     )
+
+
+def _changed(review: Review, metadata: Metadata | None) -> Iterator[Regarding]:
+    """Yield the pod that a program may not change, and its controller. Our controller reports its own denials."""
+    request = review.request
+    is_change = request.kind.key == POD and request.operation == "UPDATE"
+    if (
+        metadata is None
+        or not is_change
+        or review.by_controller
+        or not is_program(request.user_info.username)
+    ):
+        return
+    yield Regarding("v1", "Pod", request.name, metadata.uid or "", request.namespace)
+    owner = metadata.controller
+    if owner is not None and is_dns_subdomain(owner.name):  # an ownerReference may have any text
+        yield Regarding(owner.api_version, owner.kind, owner.name, owner.uid, request.namespace)
 
 
 class _Gathered:
@@ -79,12 +112,17 @@ class _Gathered:
         self.due, self.count = due, 0
         self.first = self.last = datetime.now(UTC)
         self.denial: Denial | None = None  # the last one
+        self.changes: dict[Regarding, tuple[Denial, int]] = {}
+        """The last denial of a change of each object, and their number."""
 
     def add(self, denial: Denial) -> None:
         self.last = datetime.now(UTC)
         self.first = self.first if self.count else self.last
         self.count += 1
         self.denial = denial
+        for changed in denial.changed:
+            if changed in self.changes or len(self.changes) < MAX_CHANGED:
+                self.changes[changed] = denial, self.changes.get(changed, (denial, 0))[1] + 1
 
 
 class DenialReports:
@@ -129,17 +167,9 @@ class DenialReports:
         """Write the lines that are due `now`, and hand their Events on."""
         for denial, gathered in self._take_due(now):
             log.info("%s", _line(denial, gathered))
-            if self._events is not None and denial.quota_uid:
-                about_quota = EventRecord(
-                    regarding=quota_reference(denial.namespace, denial.quota_uid),
-                    reason=denial.reason,
-                    message=f"{denial.owner}: {denial.message}" if denial.owner else denial.message,
-                    last=gathered.last,
-                    first=gathered.first,
-                    cause=denial.owner,
-                    count=gathered.count,
-                )
-                self._events.put(about_quota)
+            if self._events is not None:
+                for event_record in _events(denial, gathered):
+                    self._events.put(event_record)
 
     def _take_due(self, now: float) -> list[tuple[Denial, _Gathered]]:
         taken = []
@@ -156,6 +186,30 @@ class DenialReports:
                 if not self._owners[namespace]:
                     del self._owners[namespace]
         return taken
+
+
+def _events(denial: Denial, gathered: _Gathered) -> Iterator[EventRecord]:
+    if denial.quota_uid:
+        yield EventRecord(
+            regarding=quota_reference(denial.namespace, denial.quota_uid),
+            reason=denial.reason,
+            message=f"{denial.owner}: {denial.message}" if denial.owner else denial.message,
+            last=gathered.last,
+            first=gathered.first,
+            cause=denial.owner,
+            count=gathered.count,
+        )
+    for changed, (of_change, count) in gathered.changes.items():
+        said = f'admission webhook "{PLACEMENT}" denied the request: {of_change.message}'
+        yield EventRecord(
+            regarding=changed,
+            reason=FAILED_UPDATE,
+            message=f"change by {of_change.user}: {said}",
+            last=gathered.last,
+            first=gathered.first,
+            count=count,
+            related=next((owner for owner in of_change.changed[1:] if owner != changed), None),
+        )
 
 
 def _line(denial: Denial, gathered: _Gathered) -> str:

@@ -43,7 +43,7 @@ class Metrics:
         )
         self.audit_lost = counter("gpu_admission_audit_lines_lost", "Audit lines that could not be written.")
         self.events_lost = counter(
-            "gpu_admission_events_lost", "Events of denials on GPUQuotas that could not be written."
+            "gpu_admission_events_lost", "Events of denials that could not be written."
         )
         self._certificate_not_after = not_after_gauge(registry)
         self._certificate_valid = Gauge(

@@ -100,6 +100,16 @@ class StoredPod(msgspec.Struct, frozen=True):
         return tuple(gate.name for gate in self.spec.scheduling_gates or ())
 
     @property
+    def other_gates(self) -> tuple[str, ...]:
+        """Its scheduling gates that we do not remove."""
+        return tuple(gate for gate in self.gates if gate != GATE)
+
+    @property
+    def holder(self) -> str:
+        """Its controller, or itself."""
+        return self.metadata.controlled_by or f"Pod/{self.metadata.name}"
+
+    @property
     def waits_in_line(self) -> bool:
         """Whether it waits in line for quota."""
         return GATE in self.gates and not self.is_terminating

@@ -1,6 +1,6 @@
 """The number of pods that an object creates from each of its pod templates."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,19 +27,21 @@ _DIGITS = 9
 
 def pod_count(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> PodCount:
     """Return the number of pods that the object `data` creates from the template at `at`, a place on the path of `pod_path`."""
-    if workload_kind.templates_only or any(_stops(workload_kind, pod_path, data, at)):
+    if workload_kind.templates_only:
         return _NONE
     scales = pod_path.most and (
         not pod_path.elastic or first_value(data, pod_path, at, pod_path.elastic) is True
     )
     running = _product(pod_path.replicas, data, pod_path, at)
     maximum = (_product(pod_path.most, data, pod_path, at) or None) if scales else None
-    return PodCount(
+    count = PodCount(
         running=running,
         maximum=maximum,
         gang=_product(pod_path.gang, data, pod_path, at) if pod_path.gang else None,
         number=_pod_number(running, data, pod_path, at) if running and not maximum else None,
     )
+    is_stopped = any(_stops(workload_kind, pod_path, data, at))
+    return replace(_NONE, resumed=count) if is_stopped else count
 
 
 def shared_pods(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> int | None:
@@ -137,9 +139,14 @@ def first_value(data: Any, pod_path: PodPath, at: Parts, path: str) -> Any:
 
 def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
     """Whether the pods of the object start in stages."""
+    return has_one_of(workload_kind.staged, data)
+
+
+def has_one_of(wanted: Mapping[str, str], data: Any) -> bool:
+    """Whether the object has the value at one of these paths; `*` is any value."""
     return any(
-        value == wanted or (wanted == "*" and value is not None)
-        for path, wanted in workload_kind.staged.items()
+        value == text or (text == "*" and value is not None)
+        for path, text in wanted.items()
         for _, value in values(data, steps(path))
     )
 

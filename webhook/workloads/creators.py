@@ -10,6 +10,11 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Creates the pods of DaemonSets where controllers share one identity; else DAEMONSET_CONTROLLER does."""
 
 
+def is_program(user: str) -> bool:
+    """Whether the user is a ServiceAccount or a controller of Kubernetes: people may not read what it is answered."""
+    return user.startswith((SERVICE_ACCOUNT_PREFIX, "system:kube-"))
+
+
 def has_controller(pod: Pod, kind: str, api_version_prefix: str) -> bool:
     """Whether the controller of the pod is of this kind, with an API version that begins with the prefix."""
     owners = (pod.metadata and pod.metadata.owner_references) or ()

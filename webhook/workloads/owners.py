@@ -4,10 +4,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from policies.finding import Edit
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.owner import Owner
 from webhook.configuration.workload_kinds import BRANCHES, PodPath, WorkloadKind, steps
-from webhook.workloads.counts import bound, plain_number, shared_pods, values
+from webhook.workloads.counts import bound, has_one_of, plain_number, shared_pods, values
 
 
 def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> Owner:
@@ -27,6 +28,22 @@ def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any,
         if deadline := plain_number(value):
             return replace(owner, deadline=deadline, deadline_path=field_path(path))
     return owner
+
+
+def first_deadline(workload_kind: WorkloadKind, data: Any) -> str:
+    """Return the deadline of the object that passes first while its pods wait, as `spec.activeDeadlineSeconds: 60`, or ""."""
+    paths = filter(None, (workload_kind.deadline, *workload_kind.start_deadlines))
+    written = (each for path in paths for each in values(data, steps(path)))
+    known = [(seconds, field_path(path)) for path, value in written if (seconds := plain_number(value))]
+    return "{1}: {0}".format(*min(known)) if known else ""
+
+
+def leader_edit(workload_kind: WorkloadKind, data: Any) -> Edit | None:
+    """Return what lets the pods of the object without GPUs wait for the others; None if they do, or may run alone."""
+    wanted = workload_kind.leaders_wait
+    if not wanted or has_one_of(wanted, data):
+        return None
+    return Edit(*next(iter(wanted.items())))
 
 
 def own_deadline(workload_kind: WorkloadKind, data: Any) -> int | None:

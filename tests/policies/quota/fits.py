@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from policies.finding import Edit
 from policies.pods.workload import PodCount, PodNumber, Workload, WorkloadPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import OnExceeded
@@ -44,12 +45,26 @@ def pods(
 
 
 def workload(
-    *made: WorkloadPods, kind: str = "apps/Deployment", starts_together: bool = False, **data: Any
+    *made: WorkloadPods,
+    kind: str = "apps/Deployment",
+    starts_together: bool = False,
+    deadline: str = "",
+    leader_edit: Edit | None = None,
+    **data: Any,
 ) -> Workload:
     group, _, name = kind.rpartition("/")
     made = tuple(_numbered(each, NUMBER.get(kind)) for each in made)
     document = {"metadata": {"name": "chat", **data.pop("metadata", {})}, **data}
-    return Workload(group, name, "ml-training", document, made, is_one_gang=starts_together)
+    return Workload(
+        group,
+        name,
+        "ml-training",
+        document,
+        made,
+        is_one_gang=starts_together,
+        deadline=deadline,
+        leader_edit=leader_edit,
+    )
 
 
 def _numbered(made: WorkloadPods, field: str | None) -> WorkloadPods:

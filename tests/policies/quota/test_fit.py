@@ -93,7 +93,24 @@ from tests.policies.quota.fits import (
         {},
         f"spec.template: may grow to 20 pods and then needs 20 GPUs, {NEVER}; 16 of 20 pods will start; {RAISE}",
     ),
-    suspended_or_only_a_template=(workload(pods(17, running=0)), {}, None),
+    only_a_template=(workload(pods(17, running=0)), {}, None),
+    suspended_and_never_fits=(
+        workload(pods(1, running=0, resumed=PodCount(17)), kind="batch/Job"),
+        {"gpus": 12},
+        f"spec.template: needs 17 GPUs, {NEVER}; 16 of 17 pods will start; {RAISE}",
+    ),
+    suspended_and_too_large_a_gang=(
+        workload(
+            pods(1, running=0, resumed=PodCount(17)), kind="jobset.x-k8s.io/JobSet", starts_together=True
+        ),
+        {},
+        f"spec.template: needs 17 GPUs, {NEVER}; 16 of 17 pods will start; {RAISE}",
+    ),
+    what_is_free_when_it_is_resumed_is_not_known=(
+        workload(pods(1, running=0, resumed=PodCount(8)), kind="batch/Job"),
+        {"gpus": 16},
+        None,
+    ),
     what_is_free_is_not_known_yet=(workload(pods(1, running=20)), None, None),
     unknown_number=(workload(pods(1, running=None), kind="apps/DaemonSet"), {"gpus": 16}, None),
     no_pods=(workload(), {"gpus": 16}, None),

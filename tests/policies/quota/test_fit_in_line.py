@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from policies.finding import Edit
 from policies.gpus.claimed_devices import ResourceClaim, decode_claim_template
 from policies.pods.workload import Workload
 from policies.quota.ledger.decide import Line, ReservationVerdict, Shortfall, VerdictReason
@@ -32,6 +33,10 @@ PILE_UP = (
 )
 
 
+DEADLINE = "spec.activeDeadlineSeconds: 60"
+LEADER = "spec.launcherCreationPolicy"
+WAITS = Edit(LEADER, "WaitForWorkersReady")
+launcher = pods(0, "spec.mpiReplicaSpecs.Launcher.template", running=1)
 denied = replace(pods(1, running=2), denied=True)
 
 
@@ -56,12 +61,12 @@ def groups(number: int) -> Workload:
         ],
     ),
     none_starts=(
-        workload(pods(2, running=1), kind="batch/Job", spec={"activeDeadlineSeconds": 60}),
+        workload(pods(2, running=1), kind="batch/Job", deadline=DEADLINE),
         16,
         0,
         [
             "spec.template: needs 2 GPUs; ml-training has 0 of 16 free: its pods will wait in line; "
-            "activeDeadlineSeconds: 60 counts meanwhile"
+            "spec.activeDeadlineSeconds: 60 counts meanwhile"
         ],
     ),
     others_wait=(
@@ -73,13 +78,30 @@ def groups(number: int) -> Workload:
         ],
     ),
     it_fits_and_others_wait=(
-        workload(pods(1, running=2), kind="batch/Job", spec={"activeDeadlineSeconds": 60}),
+        workload(pods(1, running=2), kind="batch/Job", deadline=DEADLINE),
         12,
         3,
         [
-            "spec.template: its pods will wait in line, 3 pods before them; activeDeadlineSeconds: 60 counts meanwhile"
+            "spec.template: its pods will wait in line, 3 pods before them; spec.activeDeadlineSeconds: 60 counts meanwhile"
         ],
     ),
+    a_launcher_without_gpus_fails_meanwhile=(
+        workload(pods(1, running=2), launcher, kind="kubeflow.org/MPIJob", leader_edit=WAITS),
+        0,
+        0,
+        [
+            f"{LEADER}: set launcherCreationPolicy: WaitForWorkersReady; its pods without GPUs start at once, "
+            "and fail while the others wait in line for quota"
+        ],
+    ),
+    a_launcher_with_gpus_waits_as_well=(
+        workload(pods(1, running=2), pods(1, running=1), kind="kubeflow.org/MPIJob", leader_edit=WAITS),
+        0,
+        0,
+        [],
+    ),
+    a_launcher_that_waits=(workload(pods(1, running=2), launcher, kind="kubeflow.org/MPIJob"), 0, 0, []),
+    without_gpus_nothing_waits=(workload(launcher, kind="kubeflow.org/MPIJob", leader_edit=WAITS), 0, 0, []),
     it_would_be_denied=(workload(denied), 12, 3, []),
     one_of_a_gang_would_be_denied=(
         workload(denied, pods(1, running=1), kind="jobset.x-k8s.io/JobSet", starts_together=True),
@@ -93,7 +115,7 @@ def groups(number: int) -> Workload:
         3,
         ["spec.template: its pods will wait in line, 3 pods before them"],
     ),
-    it_fits=(workload(pods(1, running=2), kind="batch/Job", spec={"activeDeadlineSeconds": 60}), 12, 0, []),
+    it_fits=(workload(pods(1, running=2), kind="batch/Job", deadline=DEADLINE), 12, 0, []),
     a_gang=(
         workload(pods(1, running=8, gang=8), kind="kubeflow.org/PyTorchJob"),
         12,

@@ -188,7 +188,7 @@ def test_each_metric_says_what_it_counts(metrics: Metrics) -> None:
         "gpu_admission_bad_requests": "HTTP requests that were no admission review.",
         "gpu_admission_internal_errors": "Requests that failed through a defect of ours.",
         "gpu_admission_audit_lines_lost": "Audit lines that could not be written.",
-        "gpu_admission_events_lost": "Events of denials on GPUQuotas that could not be written.",
+        "gpu_admission_events_lost": "Events of denials that could not be written.",
         "gpu_admission_certificate_not_after_timestamp_seconds": (
             "Expiry of the leaf that is served, of the authority that issued it, and of those of callers; 0: there is none."
         ),

@@ -1,7 +1,7 @@
 """How denials are gathered: by owner, once a window, never without a bound."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from time import monotonic
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from policies.finding import Finding, Reason
 from policies.pods.pod import Metadata, OwnerReference
@@ -17,7 +18,7 @@ from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.event_writer import Writer
-from webhook.cluster.events import EventQueue, EventWriter
+from webhook.cluster.events import EventQueue, EventWriter, Regarding
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.serving.denials import Denial, DenialReports, denial_of
 
@@ -64,6 +65,7 @@ def test_a_line(reports: DenialReports, caplog: pytest.LogCaptureFixture, owner:
     assert caplog.messages == [line]
 
 
+KUEUE = "system:serviceaccount:kueue-system:kueue-controller-manager"
 OWNED = Metadata(owner_references=(OwnerReference(kind="Job", name="train", controller=True),))
 SAID = SimpleNamespace(message=f"{TOO_MANY}\nask the platform team")
 
@@ -106,14 +108,63 @@ def by_quota(reason: Reason) -> list[Any]:
 def test_the_denial_of_a_review(
     kind: str, metadata: Metadata | None, status: Any, decisions: list[Any], want: tuple[str, str, str, str]
 ) -> None:
-    request = SimpleNamespace(namespace="team", name="chat", kind=SimpleNamespace(kind=kind))
-    response = SimpleNamespace(status=status)
-    result = SimpleNamespace(response=response, metadata=metadata, decisions=decisions)
-
-    found = denial_of(cast("Any", SimpleNamespace(request=request)), cast("Any", result))
-
     owner, message, reason, quota_uid = want
-    assert found == denial(owner, "team", message, reason, quota_uid)
+    found = denied(kind, metadata, status, decisions)
+    assert found == replace(denial(owner, "team", message, reason, quota_uid), user=KUEUE)
+
+
+def denied(
+    kind: str,
+    metadata: Metadata | None,
+    status: Any = SAID,
+    decisions: Sequence[Any] = (),
+    *,
+    operation: str = "CREATE",
+    user: str = KUEUE,
+    by_controller: bool = False,
+) -> Denial:
+    request = SimpleNamespace(
+        namespace="team",
+        name="chat",
+        kind=SimpleNamespace(kind=kind, key=("", kind)),
+        operation=operation,
+        user_info=SimpleNamespace(username=user),
+    )
+    result = SimpleNamespace(response=SimpleNamespace(status=status), metadata=metadata, decisions=decisions)
+    review = SimpleNamespace(request=request, by_controller=by_controller)
+    return denial_of(cast("Any", review), cast("Any", result))
+
+
+def of_owner(name: str) -> Metadata:
+    job = OwnerReference(api_version="batch/v1", kind="Job", name=name, uid="j", controller=True)
+    return Metadata(uid="p", owner_references=(job,))
+
+
+POD = Regarding("v1", "Pod", "chat", "p", "team")
+BARE = Regarding("v1", "Pod", "bare", "b", "team")
+JOB = Regarding("batch/v1", "Job", "train", "j", "team")
+
+
+@cases(
+    ("given", "changed"),
+    of_a_pod_of_a_controller=({"metadata": of_owner("train")}, (POD, JOB)),
+    of_a_pod_without_one=({"metadata": Metadata(uid="p")}, (POD,)),
+    of_a_pod_whose_owner_nothing_can_have_that_name=({"metadata": of_owner("../x")}, (POD,)),
+    by_a_controller_of_kubernetes=(
+        {"metadata": Metadata(uid="p"), "user": "system:kube-controller-manager"},
+        (POD,),
+    ),
+    by_a_person=({"metadata": Metadata(uid="p"), "user": "anna"}, ()),
+    by_an_administrator=({"metadata": Metadata(uid="p"), "user": "system:admin"}, ()),
+    by_our_controller=({"metadata": Metadata(uid="p"), "by_controller": True}, ()),
+    of_a_creation=({"metadata": Metadata(uid="p"), "operation": "CREATE"}, ()),
+    of_another_kind=({"kind": "ResourceClaim", "metadata": Metadata(uid="p")}, ()),
+    unread=({"metadata": None}, ()),
+)
+def test_a_change_of_a_pod_by_a_program_is_about_the_pod_and_its_controller(
+    given: dict[str, Any], changed: tuple[Regarding, ...]
+) -> None:
+    assert denied(**{"kind": "Pod", "operation": "UPDATE", **given}).changed == changed
 
 
 def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,6 +269,37 @@ def test_what_a_quota_denied_is_one_event_of_each_owner(written: Writer) -> None
     assert (train.regarding.namespace, train.regarding.uid) == ("team", "quota-of-team")
     assert train.first
     assert before <= train.first <= train.last <= datetime.now(UTC)
+
+
+def test_a_denied_change_is_an_event_of_the_pod_and_one_of_its_controller(written: Writer) -> None:
+    reports, events = reports_with(written)
+    other = replace(POD, name="chat-1", uid="p1")
+    for pod in (POD, POD, other):
+        message = f"pod team/{pod.name}: class"
+        reports.add(replace(denial("Job/train", message=message), changed=(pod, JOB), user=KUEUE))
+    reports.add(replace(denial("", message="pod team/bare: class"), changed=(BARE,), user=KUEUE))
+    reports.stop()
+    events.stop()
+    said = f'change by {KUEUE}: admission webhook "pod-placement.validate.gpu-admission.dev" denied the request: '
+    assert [
+        (each.reason, each.regarding, each.related, each.message, each.count) for each in written.requested
+    ] == [
+        ("FailedUpdate", POD, JOB, f"{said}pod team/chat: class", 2),
+        ("FailedUpdate", JOB, None, f"{said}pod team/chat-1: class", 3),
+        ("FailedUpdate", other, JOB, f"{said}pod team/chat-1: class", 1),
+        ("FailedUpdate", BARE, None, f"{said}pod team/bare: class", 1),
+    ]
+
+
+def test_a_gang_whose_changes_are_denied_has_an_event_for_each_of_a_hundred_objects(written: Writer) -> None:
+    reports, events = reports_with(written)
+    for number in range(200):
+        pod = replace(POD, name=f"chat-{number}", uid=f"p{number}")
+        reports.add(replace(denial("Job/train"), changed=(pod, JOB)))
+    reports.stop()
+    events.stop()
+    assert len(written.requested) == 100
+    assert [each.count for each in written.requested if each.regarding == JOB] == [200]
 
 
 def test_what_is_being_written_when_it_stops_is_written(

@@ -19,7 +19,8 @@ UNKNOWN, NO_PODS, ONE = PodCount(None), PodCount(0), PodCount()
 def counts(group: str, kind: str, data: JSON) -> list[PodCount]:
     places = pod_places(KINDS, group, kind, data)
     assert places
-    return [replace(place.count, number=None) for place in places if isinstance(place, PodPlace)]
+    found = (place.count for place in places if isinstance(place, PodPlace))
+    return [replace(count, number=None, resumed=None) for count in found]
 
 
 def torch(worker: JSON, master: JSON | None = None, **spec: JSON) -> JSON:

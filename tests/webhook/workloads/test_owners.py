@@ -1,10 +1,11 @@
 """What is known of the object that has a template: its kind, and its own deadline with its path."""
 
+from policies.finding import Edit
 from policies.pods.owner import Owner
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.owners import own_deadline
+from webhook.workloads.owners import first_deadline, leader_edit, own_deadline
 from webhook.workloads.places import PodPlace, pod_places
 
 KINDS = load_directory(None).workload_kinds
@@ -44,3 +45,62 @@ def test_the_owner_of_a_template(group: str, kind: str, data: JSON, want: Owner)
     assert place.owner == want
     if want.kind == kind:
         assert own_deadline(KINDS[group, kind], data) == want.deadline
+
+
+@cases(
+    ("kind", "spec", "want"),
+    without_one=(("batch", "Job"), {}, ""),
+    of_a_job=(("batch", "Job"), {"activeDeadlineSeconds": 60}, "spec.activeDeadlineSeconds: 60"),
+    of_a_pytorchjob=(
+        ("kubeflow.org", "PyTorchJob"),
+        {"runPolicy": {"activeDeadlineSeconds": 60}},
+        "spec.runPolicy.activeDeadlineSeconds: 60",
+    ),
+    the_first_of_several_jobs=(
+        ("jobset.x-k8s.io", "JobSet"),
+        {"replicatedJobs": [{"template": {"spec": {"activeDeadlineSeconds": s}}} for s in (90, 60)]},
+        "spec.replicatedJobs[1].template.spec.activeDeadlineSeconds: 60",
+    ),
+    of_a_rayjob=(("ray.io", "RayJob"), {"activeDeadlineSeconds": 600}, "spec.activeDeadlineSeconds: 600"),
+    of_a_rayjob_that_has_to_run_sooner=(
+        ("ray.io", "RayJob"),
+        {"activeDeadlineSeconds": 600, "preRunningDeadlineSeconds": 60},
+        "spec.preRunningDeadlineSeconds: 60",
+    ),
+    of_a_raycronjob=(
+        ("ray.io", "RayCronJob"),
+        {"jobTemplate": {"preRunningDeadlineSeconds": 60}},
+        "spec.jobTemplate.preRunningDeadlineSeconds: 60",
+    ),
+    of_a_workflow=(
+        ("argoproj.io", "Workflow"),
+        {"activeDeadlineSeconds": "60"},
+        "spec.activeDeadlineSeconds: 60",
+    ),
+    of_a_deployment_ends_nothing=(("apps", "Deployment"), {"progressDeadlineSeconds": 60}, ""),
+)
+def test_the_deadline_that_passes_first_while_pods_wait(kind: tuple[str, str], spec: JSON, want: str) -> None:
+    assert first_deadline(KINDS[kind], {"spec": spec}) == want
+
+
+WAITS = Edit("spec.launcherCreationPolicy", "WaitForWorkersReady")
+
+
+@cases(
+    ("kind", "data", "want"),
+    a_launcher_starts_at_once=(("kubeflow.org", "MPIJob"), {"apiVersion": "kubeflow.org/v2beta1"}, WAITS),
+    as_it_is_written=(
+        ("kubeflow.org", "MPIJob"),
+        {"apiVersion": "kubeflow.org/v2beta1", "spec": {"launcherCreationPolicy": "AtStartup"}},
+        WAITS,
+    ),
+    a_launcher_that_waits=(
+        ("kubeflow.org", "MPIJob"),
+        {"apiVersion": "kubeflow.org/v2beta1", "spec": {"launcherCreationPolicy": "WaitForWorkersReady"}},
+        None,
+    ),
+    an_init_container_waits=(("kubeflow.org", "MPIJob"), {"apiVersion": "kubeflow.org/v1"}, None),
+    a_head_that_works_alone=(("ray.io", "RayCluster"), {"apiVersion": "ray.io/v1"}, None),
+)
+def test_what_lets_a_leader_without_gpus_wait(kind: tuple[str, str], data: JSON, want: Edit | None) -> None:
+    assert leader_edit(KINDS[kind], data) == want

@@ -1,6 +1,7 @@
-"""Pods that were denied in the last 24 hours.
+"""Pods whose creation or change was denied in the last 24 hours.
 
-Events of their controllers say so, which the API server keeps for an hour by default, or audit logs, which have all denials.
+Events of their controllers, or ours, say so, which the API server keeps for an hour by default, or audit logs, which have all
+denials.
 """
 
 from collections import Counter
@@ -16,6 +17,7 @@ from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE, RULES
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient, api_path
+from webhook.cluster.events import FAILED_UPDATE
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_owned
 from webhook.tools.gpu_hours import AuditLine, Counts, Finding, audit_lines
@@ -62,6 +64,7 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
     type: str = ""
     reason: str = ""
     message: str = ""
+    related: _Object | None = None
     count: int | None = None
     series: _Series | None = None
     first_timestamp: datetime | None = None
@@ -90,6 +93,12 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
         """The message of our denial, as the author of the pod reads it; empty if the Event is about something else."""
         before, _, message = self.message.partition(DENIED_MARK)
         return message if _OURS in before else ""
+
+    @property
+    def denied_change(self) -> str:
+        """Whose change of a pod was denied: `change by USER`; empty if a creation was denied, or nothing."""
+        is_change = self.reason == FAILED_UPDATE and self.denial
+        return self.message.partition(": admission webhook ")[0] if is_change else ""
 
 
 _EVENT = msgspec.json.Decoder(ClusterEvent)
@@ -138,6 +147,8 @@ def denials_in_events(
         about, text = event.involved_object, said(event)
         if event.last is None or event.last < now - WINDOW:
             continue
+        if event.denied_change and event.related is not None:  # the controller of the pod has an Event, too
+            continue
         message = text.partition("\n")[0]
         name = owner(about.namespace, about.kind, about.name)
         if not name:
@@ -151,6 +162,7 @@ def denials_in_events(
                 last=event.last,
                 message=message,
                 reason=_reason(message),
+                of_change=bool(event.denied_change),
             )
         )
     return _by_owner(denied)
@@ -230,6 +242,7 @@ def _denied_owner(line: AuditLine, at: datetime) -> DeniedOwner:
         last=at,
         message=_message(line),
         reason=", ".join(dict.fromkeys(denial.reason or denial.rule for denial in _denied(line))),
+        of_change=line.operation == "UPDATE",
     )
 
 

@@ -153,6 +153,7 @@ class DeniedOwner(JsonStruct, frozen=True):
     """Denied pods of one owner: their number, the times of the first and the last one, and the first line of its message.
 
     reason: of the last one, in CamelCase (docs/reference/rules/reasons.md); the rule where only that is known; "" without either.
+    of_change: whether it was a change of a stored pod.
     """
 
     namespace: str
@@ -162,6 +163,7 @@ class DeniedOwner(JsonStruct, frozen=True):
     last: datetime
     message: str
     reason: str = ""
+    of_change: bool = False
 
     @property
     def order(self) -> tuple[float, str, str]:

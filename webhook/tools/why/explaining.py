@@ -26,7 +26,7 @@ from policies.quota.budget_findings import BUDGET_SPENT
 from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
-from policies.quota.waiting import waits, without_gate
+from policies.quota.waiting import GROUP_SIZE, POD_GROUP, waits, without_gate
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
@@ -51,7 +51,7 @@ from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, evaluate
-from webhook.tools.stored_pod import StoredPod
+from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import (
     Cause,
@@ -115,12 +115,28 @@ class _Case:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
         events = [event for event in self.events if event.involved_object.uid == stored.metadata.uid]
         situation = Situation(data=None, now=self.now, pods=[stored], events=events, wanted=1)
+        situation = replace(situation, group=self._group(stored))
         return self._explained(situation, pod, is_stored=True)
+
+    def _group(self, pod: StoredPod) -> str:
+        """Return how many pods of a pod's group exist (of Kueue, by label and number), in words; "" if none is missing."""
+        name, size = (
+            (pod.metadata.labels or {}).get(POD_GROUP),
+            (pod.metadata.annotations or {}).get(GROUP_SIZE),
+        )
+        if not name or not size or not size.isdecimal():
+            return ""
+        query = {"labelSelector": f"{POD_GROUP}={name}"}
+        read = partial(self.reader.api.list, PODS.path(self.namespace), decode_stored, query=query)
+        listed = self.reader.attempt_list("pods", self.namespace, read)
+        number = sum(each.status.phase != "Failed" for each in listed.items) if listed else int(size)
+        return f"{number} of {size} pods of {name} exist" if number < int(size) else ""
 
     def of_workload(self) -> Explanation:
         document = msgspec.Raw(self.document)
         data, places = self._places(document)
-        denied = [event for event in self.events if event.denial or event.reason == FAILED_CREATE]
+        creations = (event for event in self.events if not event.denied_change)
+        denied = [event for event in creations if event.denial or event.reason == FAILED_CREATE]
         uid = decode_metadata(document).uid
         pods, owners = read_family(self.reader, self.kinds, self.namespace, uid, denied)
         uids = {*owners, *(pod.metadata.uid for pod in pods)}
@@ -318,7 +334,7 @@ class _Case:
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answer_of(situation)
-        holders = {each.metadata.controlled_by or f"Pod/{each.metadata.name}" for each in situation.pods}
+        holders = {each.holder for each in situation.pods}
         ordered = sorted(situation.pods, key=lambda pod: (pod.is_running, pod.has_ended, pod.metadata.name))
         return Explanation(
             kind=self.served.kind,

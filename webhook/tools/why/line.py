@@ -10,7 +10,6 @@ from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.line import Standing
 from policies.quota.shortage_facts import amounts_in_words, escalation
 from policies.quota.spec import NAME, hard_field
-from policies.quota.waiting import GATE
 from policies.times import utc
 from webhook.configuration.documents import QUOTA, TEAM
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
@@ -104,7 +103,6 @@ def _before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
 
 def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: Ways) -> tuple[str, Ways]:
     """Return what lets the pod start, in words and as data. `ways`: to wait, or to ask for more."""
-    other_gates = ", ".join(gate for gate in pod.gates if gate != GATE)
     end, missing = f"end what is not needed, or {more}", (Way(contact_edits=(ContactEdit("Pod"),)),)
     in_quota = (ContactEdit(QUOTA, path) for path in ("spec.budget", "spec.queue.hold"))
     budget, hold = (Way(contact_edits=(edit,)) for edit in in_quota)
@@ -120,7 +118,7 @@ def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: W
             f"create {place.gang} if there is none; the log of the controller says what is wrong",
             missing,
         ),
-        Standing.OTHER_GATE: (f"see the controller that sets {other_gates}", ()),
+        Standing.OTHER_GATE: (f"see the controller that sets {', '.join(pod.other_gates)}", ()),
         Standing.DENIED: ("correct what the denial says: the controller tries again within a minute", ()),
         Standing.TOO_LARGE: (f"request less, or {more}", ways[1:]),
         Standing.TOO_MANY: ("use fewer pods with more GPUs each", ()),

@@ -124,14 +124,19 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     read_pods = partial(api.list, PODS.path(namespace), _unfinished)
     pods = reader.attempt_list("pods", namespace, read_pods)
     listed = pods.items if pods else []
-    refused = _naming_old_pods(_denied(denied, owners), listed, now)
+    creations = (each for each in denied if not each.of_change)
+    refused = _naming_old_pods(_denied(creations, owners), listed, now)
+    gated = {(pod.metadata.namespace, pod.holder) for pod in listed if pod.other_gates}
+    changes = (_refused(each) for each in denied if each.of_change)
+    unchanged = [each for each in changes if pods is None or each.key in gated]
     # What is denied about a pod is its ResourceClaim. A scheduler considers the pod once that is there.
     unconsidered = {
         (pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.is_unconsidered
     }
     current = [each for each in refused if pods is None or not each.is_about_pod or each.key in unconsidered]
-    refused_pods = {each.key for each in current if each.is_about_pod}
-    problems = [*current, *(each for each in pending(listed, now) if each.key not in refused_pods)]
+    explained = {each.key for each in (*current, *unchanged) if each.is_about_pod or each in unchanged}
+    others = (each for each in pending(listed, now) if each.key not in explained)
+    problems = [*current, *unchanged, *others]
     return Problems(
         namespace=namespace,
         at=now,
@@ -186,9 +191,12 @@ def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
                 DeniedOwner(namespace=namespace, owner=about, count=0, first=at, last=at, message=message),
             )
             seen[namespace, about] = replace(known, first=min(known.first, at))
-    for each in seen.values():
-        fields = {name: getattr(each, name) for name in Problem.__struct_fields__ if name != "answer"}
-        yield Problem(answer=Answer.REFUSED, **fields)
+    yield from map(_refused, seen.values())
+
+
+def _refused(denied: DeniedOwner) -> Problem:
+    fields = {name: getattr(denied, name) for name in Problem.__struct_fields__ if name != "answer"}
+    return Problem(answer=Answer.REFUSED, **fields)
 
 
 def _naming_old_pods(
@@ -221,10 +229,9 @@ def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
         if cause is None or since is None:
             continue
         if pod.waits_in_line or now - since > PENDING_AFTER:
-            owner = meta.controlled_by or f"Pod/{meta.name}"
             gated = Answer.GATED if pod.gates else Answer.PENDING
             answer = Answer.WAITING if pod.waits_in_line else gated
-            by_owner[meta.namespace or "", owner, answer].append((since, meta.name, cause.message))
+            by_owner[meta.namespace or "", pod.holder, answer].append((since, meta.name, cause.message))
     for (namespace, owner, answer), of_owner in by_owner.items():
         messages = [message for _, _, message in of_owner]
         message = max(messages, key=messages.count)

@@ -243,10 +243,8 @@ def _pod_reasons(situation: Situation) -> Iterator[Cause]:
     pods_by_reason: dict[Cause, list[StoredPod]] = defaultdict(list)
     name, wait = situation.line or ("", None)
     for pod in sorted(situation.counted_on, key=lambda each: each.metadata.name != name):
-        if wait is not None and pod.waits_in_line:
-            pods_by_reason[wait].append(pod)
-            continue
-        reason = _claim_denial(pod, situation) or pod_cause(pod, situation.now)
+        reason = _kept_gates(pod, situation) or (wait if pod.waits_in_line else None)
+        reason = reason or _claim_denial(pod, situation) or pod_cause(pod, situation.now)
         if reason is not None:
             pods_by_reason[reason].append(pod)
     for reason, pods in pods_by_reason.items():
@@ -262,6 +260,26 @@ def _claim_denial(pod: StoredPod, situation: Situation) -> Cause | None:
         return None
     denial = last.denial.partition("\n")[0].partition(": ")[2]
     return Cause(source=Source.EVENT, message=f"was denied a ResourceClaim: {denial}")
+
+
+def _kept_gates(pod: StoredPod, situation: Situation) -> Cause | None:
+    """Return why a pod keeps the scheduling gates of others, without its name: our last denial of a change, or its group."""
+    denials = (event for event in situation.events if event.denied_change)
+    of_pod = (event for event in denials if event.owner == f"Pod/{pod.metadata.name}")
+    last = max(of_pod, key=last_seen, default=None)
+    keeps = f"keeps its scheduling gate {' and '.join(pod.other_gates)}"
+    if not pod.other_gates:
+        return None
+    if last is not None:
+        denial = last.denial.partition("\n")[0].partition(": ")[2]
+        message = f"{keeps}, since the {last.denied_change} was denied: {denial}"
+        remedy = "do as the denial says: who changes the pod tries again by itself"
+        return Cause(source=Source.EVENT, message=message, remedy=remedy)
+    if situation.group:
+        message = f"{keeps} until its group is complete: {situation.group}"
+        remedy = "create the missing pods, or delete this one, which holds its quota"
+        return Cause(source=Source.POD, message=message, remedy=remedy)
+    return None
 
 
 def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:

@@ -31,6 +31,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     no_node: warnings of the rules that a pod would find no node.
     sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant cannot see its team's quota.
     line: of the first of its pods that wait in line for quota, its name and why it waits.
+    group: how many pods of the group of the explained pod exist, in words, if some are missing.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
@@ -48,6 +49,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     no_node: Sequence[Cause] = ()
     sees_quota: bool = True
     line: tuple[str, Cause] | None = None
+    group: str = ""
     zero: str = ""
     held: Mapping[str, str] = {}
     classes: Sequence[str] = ()
@@ -78,8 +80,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def denial_events(self) -> list[ClusterEvent]:
-        """Events about pods that our webhook denied in the past, the last one first."""
-        denials = (event for event in self.events if event.denial)
+        """Events about pods whose creation our webhook denied in the past, the last one first."""
+        denials = (event for event in self.events if event.denial and not event.denied_change)
         return sorted(denials, key=last_seen, reverse=True)
 
     @property

@@ -55,6 +55,7 @@ def scaled_object(target: str, **spec: Any) -> JSON:
 
 
 OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}]}
+SUSPENDED = "spec.parallelism: needs 9 GPUs, which can never fit: the GPUQuota of ml grants 8 in all; 8 of 9 pods will start"
 SURGE = (
     "spec.strategy: an update needs 2 GPUs for a pod beside the others, and will not finish: "
     "ml will have 1 of 8 free"
@@ -106,7 +107,10 @@ SURGE = (
             "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)})], {"a": SURGE}),
     suspended=(
         [quota(gpus="8"), made("batch/v1", "Job", "a", {"parallelism": 9, "suspend": True, "template": template(1)})],
-        {}),
+        {"a": SUSPENDED}),
+    suspended_jobs_do_not_count=(
+        [quota(gpus="8"), deployment("b", 8),
+            made("batch/v1", "Job", "a", {"parallelism": 8, "suspend": True, "template": template(1)})], {}),
     a_quota_that_is_rejected_limits_nothing=([quota(gpus="x"), deployment("a", 9)], {}),
     of_a_placeholder_nothing_is_certain=([quota(gpus="${GPUS}"), deployment("a", 9)],
         {"default": 'spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "${GPUS}"'}),

@@ -63,6 +63,27 @@ def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
     assert requested == [("/api/v1/namespaces/team/events", "type!=Normal")]
 
 
+CHANGE = OURS.replace("Error creating", "change by system:serviceaccount:kueue-system:kueue")
+
+
+def test_a_denied_change_is_the_owners_or_the_pods_and_not_both(tmp_path: Path) -> None:
+    change = {"reason": "FailedUpdate", "lastTimestamp": ago(1)}
+    events = [
+        event(CHANGE + "pod team/a: no", "Pod/a", related={"kind": "Job", "name": "train"}, **change),
+        event(CHANGE + "pod team/b: no", "Pod/b", related={"kind": "Job", "name": "train"}, **change),
+        event(CHANGE + "pod team/b: no", "Job/train", count=2, **change),
+        event(CHANGE + "pod team/bare: no", "Pod/bare", **change),
+        event(OURS + "pod team/c: no", "Job/other", lastTimestamp=ago(2)),
+    ]
+    with ApiServer(tmp_path, answering({"/api/v1/namespaces/team/events": events})) as server:
+        found = denials_in_events(server.client(), "team", NOW)
+    assert [(each.owner, each.count, each.message, each.of_change) for each in found] == [
+        ("Job/train", 2, "pod team/b: no", True),
+        ("Pod/bare", 1, "pod team/bare: no", True),
+        ("Job/other", 1, "pod team/c: no", False),
+    ]
+
+
 @cases(
     ("message", "reason"),
     of_a_full_quota=("exceeded quota: team/default, requested 1 GPU, 8 of 8 used", "QuotaExceeded"),

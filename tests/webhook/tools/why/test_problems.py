@@ -46,12 +46,19 @@ def found(namespace: str = "ml", **objects: list[JSON]) -> Problems:
     return read_problems(cast(ApiClient, ListedObjects(**{**NOTHING, **objects})), namespace, NOW)
 
 
-def event(owner: str, message: str = WEBHOOK + "no", *, first: str = "08:10", count: int = 1) -> JSON:
+def event(
+    owner: str,
+    message: str = WEBHOOK + "no",
+    *,
+    first: str = "08:10",
+    count: int = 1,
+    reason: str = "FailedCreate",
+) -> JSON:
     kind, _, name = owner.partition("/")
     return {
         "metadata": {},
         "involvedObject": {"kind": kind, "name": name, "namespace": "ml"},
-        "reason": "FailedCreate",
+        "reason": reason,
         "message": message,
         "count": count,
         "firstTimestamp": f"2026-11-22T{first}:00Z",
@@ -97,6 +104,12 @@ def lines(problems: Problems) -> list[tuple[str, str, int, str, str]]:
 
 
 JOB = {"parallelism": 3, "completions": 3}
+KUEUES = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+OURS = {"schedulingGates": [{"name": "gpu-admission.dev/quota"}]}
+
+
+def change(owner: str, count: int = 1) -> JSON:
+    return event(owner, f"change by x: {WEBHOOK}pod ml/a: no", count=count, reason="FailedUpdate")
 
 
 @cases(
@@ -156,6 +169,23 @@ JOB = {"parallelism": 3, "completions": 3}
         {"pods": [pod("a", "07:00:00", phase="Running"), pod("b", "07:00:00", phase="Failed")]},
         [],
     ),
+    a_pod_whose_gate_may_not_be_removed=(
+        {"events": [change("Pod/a", 3)], "pods": [pod("a", "08:00:00", spec=KUEUES)]},
+        [("refused", "Pod/a", 3, "08:10", "pod ml/a: no")],
+    ),
+    a_job_that_has_its_pods_whose_gates_may_not_be_removed=(
+        {
+            "events": [change("Job/train", 2)],
+            "jobs": [owner("train", JOB, active=3)],
+            "pods": [pod("a", "08:00:00", by="train", spec=KUEUES)],
+        },
+        [("refused", "Job/train", 2, "08:10", "pod ml/a: no")],
+    ),
+    a_gate_that_was_removed_later=(
+        {"events": [change("Pod/a")], "pods": [pod("a", "08:00:00", spec=OURS)]},
+        [("waiting", "Pod/a", 1, "08:00", "Pod a waits in line for quota")],
+    ),
+    a_pod_that_is_gone=({"events": [change("Pod/a")]}, []),
     the_worst_first=(
         {
             "events": [event("X/few"), event("X/many", count=5), event("X/old", first="08:01")],

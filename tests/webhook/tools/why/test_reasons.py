@@ -196,6 +196,61 @@ def test_a_pod_that_waits_for_a_claim_that_was_denied(
     assert (answer_of(given)[0], [each.message for each in answer_of(given)[2]]) == (answer, [message])
 
 
+def gated(name: str, *gates: str) -> StoredPod:
+    return pod(name, spec={"schedulingGates": [{"name": gate} for gate in gates]})
+
+
+def change_denial(name: str, kind: str = "Pod") -> ClusterEvent:
+    by = "change by system:serviceaccount:kueue-system:kueue-controller-manager"
+    webhook = 'admission webhook "pod-placement.validate.gpu-admission.dev"'
+    message = (
+        f"{by}: {webhook} denied the request: pod ml/{name}: set nvidia-t4; not allowed [gpu-class]\nmore"
+    )
+    return msgspec.structs.replace(event(message, owner=name, kind=kind), reason="FailedUpdate")
+
+
+KUEUE_GATE, OUR_GATE = "kueue.x-k8s.io/admission", "gpu-admission.dev/quota"
+KEEPS = (
+    "Pod train-0 (and 1 more) keeps its scheduling gate kueue.x-k8s.io/admission, since the change by "
+    "system:serviceaccount:kueue-system:kueue-controller-manager was denied: set nvidia-t4; not allowed [gpu-class]"
+)
+
+
+@cases(
+    ("pods", "answer", "messages"),
+    under_that_gate=([gated("train-0", KUEUE_GATE), gated("train-1", KUEUE_GATE)], Answer.REFUSED, [KEEPS]),
+    under_ours_as_well=(
+        [gated("train-0", OUR_GATE, KUEUE_GATE), gated("train-1", OUR_GATE, KUEUE_GATE)],
+        Answer.REFUSED,
+        [KEEPS],
+    ),
+    without_that_gate_by_now=(
+        [unschedulable("train-0"), RUNNING],
+        Answer.PENDING,
+        ["Pod train-0 finds no node: 0/3 nodes are available"],
+    ),
+)
+def test_a_pod_whose_change_by_a_controller_was_denied(
+    pods: list[StoredPod], answer: Answer, messages: list[str]
+) -> None:
+    events = [change_denial("train-0"), change_denial("train-1"), change_denial("train", "Job")]
+    for wanted in (2, None):  # of an object of a kind that is not known to make pods, too
+        found = answer_of(situation(pods=pods, events=events, wanted=wanted))
+        assert (found[0], [each.message for each in found[2]]) == (answer, messages)
+        expected = "do as the denial says: who changes the pod tries again by itself"
+        assert found[2][0].remedy == (expected if answer is Answer.REFUSED else "")
+
+
+def test_a_pod_whose_group_is_incomplete_keeps_its_gate() -> None:
+    group = "1 of 2 pods of train exist"
+    answer, _, (cause,) = answer_of(situation(pods=[gated("train-0", KUEUE_GATE)], group=group))
+    assert (answer, cause.message, cause.remedy) == (
+        Answer.GATED,
+        f"Pod train-0 keeps its scheduling gate {KUEUE_GATE} until its group is complete: {group}",
+        "create the missing pods, or delete this one, which holds its quota",
+    )
+
+
 def test_denied_claims_of_a_pod_are_one_event() -> None:
     first = claim_denial("train-0")
     second = msgspec.structs.replace(first, message=first.message.replace("x7k2p", "9qz4d"))
