@@ -30,6 +30,7 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.tried_choices import MOST_BYTES
 from webhook.workloads import references
 from webhook.workloads.autoscalers import ScaleTarget
+from webhook.workloads.counts import stage_field
 from webhook.workloads.gang_sources import starts_together
 from webhook.workloads.owners import first_deadline, leader_edit
 from webhook.workloads.places import PodPlace, workload_pods
@@ -225,6 +226,7 @@ def as_workload(
         is_one_gang=kind is not None and starts_together(kind, data),
         serve_config=serve_config(*key, data),
         deadline=first_deadline(kind, data) if kind else "",
+        stage_field=stage_field(kind, data) if kind else "",
         leader_edit=leader_edit(kind, data) if kind else None,
     )
 

@@ -137,6 +137,11 @@ def first_value(data: Any, pod_path: PodPath, at: Parts, path: str) -> Any:
     return next((value for _, value in values(data, bound(pod_path, at, path))), None)
 
 
+def stage_field(workload_kind: WorkloadKind, data: Any) -> str:
+    """Return the field by which the pods of the object start in stages, "" if they do not."""
+    return next(map(field_path, _that_have(workload_kind.staged, data)), "")
+
+
 def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
     """Whether the pods of the object start in stages."""
     return has_one_of(workload_kind.staged, data)
@@ -144,10 +149,15 @@ def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
 
 def has_one_of(wanted: Mapping[str, str], data: Any) -> bool:
     """Whether the object has the value at one of these paths; `*` is any value."""
-    return any(
-        value == text or (text == "*" and value is not None)
+    return any(True for _ in _that_have(wanted, data))
+
+
+def _that_have(wanted: Mapping[str, str], data: Any) -> Iterator[Parts]:
+    return (
+        at
         for path, text in wanted.items()
-        for _, value in values(data, steps(path))
+        for at, value in values(data, steps(path))
+        if value == text or (text == "*" and value is not None)
     )
 
 

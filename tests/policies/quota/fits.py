@@ -49,6 +49,7 @@ def workload(
     kind: str = "apps/Deployment",
     starts_together: bool = False,
     deadline: str = "",
+    stage_field: str = "",
     leader_edit: Edit | None = None,
     **data: Any,
 ) -> Workload:
@@ -63,6 +64,7 @@ def workload(
         made,
         is_one_gang=starts_together,
         deadline=deadline,
+        stage_field=stage_field,
         leader_edit=leader_edit,
     )
 

@@ -34,6 +34,7 @@ PILE_UP = (
 
 
 DEADLINE = "spec.activeDeadlineSeconds: 60"
+TOPOLOGY = "metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]"
 LEADER = "spec.launcherCreationPolicy"
 WAITS = Edit(LEADER, "WaitForWorkersReady")
 launcher = pods(0, "spec.mpiReplicaSpecs.Launcher.template", running=1)
@@ -102,6 +103,22 @@ def groups(number: int) -> Workload:
     ),
     a_launcher_that_waits=(workload(pods(1, running=2), launcher, kind="kubeflow.org/MPIJob"), 0, 0, []),
     without_gpus_nothing_waits=(workload(launcher, kind="kubeflow.org/MPIJob", leader_edit=WAITS), 0, 0, []),
+    pods_in_stages_may_wait_for_each_other=(
+        workload(pods(1, running=8), kind="jobset.x-k8s.io/JobSet", stage_field=TOPOLOGY),
+        0,
+        0,
+        [
+            f"{TOPOLOGY}: its pods start in stages, so each waits in line for quota by itself: two such objects may hold a "
+            "part of the quota each, and wait for each other"
+        ],
+    ),
+    a_single_pod_waits_for_no_other=(
+        workload(pods(1, running=1), kind="jobset.x-k8s.io/JobSet", stage_field=TOPOLOGY),
+        0,
+        0,
+        [],
+    ),
+    without_gpus_no_stage_waits=(workload(pods(0, running=8), stage_field=TOPOLOGY), 0, 0, []),
     it_would_be_denied=(workload(denied), 12, 3, []),
     one_of_a_gang_would_be_denied=(
         workload(denied, pods(1, running=1), kind="jobset.x-k8s.io/JobSet", starts_together=True),

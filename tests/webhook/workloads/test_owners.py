@@ -5,6 +5,7 @@ from policies.pods.owner import Owner
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
+from webhook.workloads.counts import stage_field
 from webhook.workloads.owners import first_deadline, leader_edit, own_deadline
 from webhook.workloads.places import PodPlace, pod_places
 
@@ -104,3 +105,27 @@ WAITS = Edit("spec.launcherCreationPolicy", "WaitForWorkersReady")
 )
 def test_what_lets_a_leader_without_gpus_wait(kind: tuple[str, str], data: JSON, want: Edit | None) -> None:
     assert leader_edit(KINDS[kind], data) == want
+
+
+LWS, JOBSET = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), ("jobset.x-k8s.io", "JobSet")
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+
+
+@cases(
+    ("kind", "data", "want"),
+    exclusive_topology=(
+        JOBSET,
+        {"metadata": {"annotations": EXCLUSIVE}},
+        "metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]",
+    ),
+    of_one_of_its_jobs=(
+        JOBSET,
+        {"spec": {"replicatedJobs": [{}, {"dependsOn": [{"name": "data"}]}]}},
+        "spec.replicatedJobs[1].dependsOn",
+    ),
+    leader_first=(LWS, {"spec": {"startupPolicy": "LeaderReady"}}, "spec.startupPolicy"),
+    leader_with_the_workers=(LWS, {"spec": {"startupPolicy": "LeaderCreated"}}, ""),
+    all_together=(JOBSET, {"spec": {"replicatedJobs": [{}]}}, ""),
+)
+def test_by_which_field_pods_start_in_stages(kind: tuple[str, str], data: JSON, want: str) -> None:
+    assert stage_field(KINDS[kind], data) == want
