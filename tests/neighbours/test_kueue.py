@@ -342,10 +342,10 @@ def test_what_it_evicts_gives_its_quota_back_and_is_started_again(tenant: Queuei
     assert eventually(lambda: used(tenant) == {"gpus": 2})
 
 
-def test_the_label_alone_is_not_believed(tenant: Queueing) -> None:
+def test_a_label_of_its_own_pods_alone_is_not_believed(tenant: Queueing) -> None:
     tenant.pod("holder", 4)
     document = job("alone", 1, labels={})
-    document["spec"]["template"]["metadata"] = {"labels": QUEUE}
+    document["spec"]["template"]["metadata"] = {"labels": {"kueue.x-k8s.io/podset": "main"}}
     tenant.apply(document)
     assert tenant.runs(0, "alone", gated=1)
 
