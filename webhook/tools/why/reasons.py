@@ -267,7 +267,8 @@ def _kept_gates(pod: StoredPod, situation: Situation) -> Cause | None:
     denials = (event for event in situation.events if event.denied_change)
     of_pod = (event for event in denials if event.owner == f"Pod/{pod.metadata.name}")
     last = max(of_pod, key=last_seen, default=None)
-    keeps = f"keeps its scheduling gate {' and '.join(pod.other_gates)}"
+    gates = "gate" if len(pod.other_gates) == 1 else "gates"
+    keeps = f"keeps its scheduling {gates} {' and '.join(pod.other_gates)}"
     if not pod.other_gates:
         return None
     if last is not None:

@@ -224,6 +224,15 @@ KEEPS = (
         Answer.REFUSED,
         [KEEPS],
     ),
+    under_two_of_the_same_controller=(
+        [gated("train-0", KUEUE_GATE, "kueue.x-k8s.io/topology"), RUNNING],
+        Answer.REFUSED,
+        [
+            KEEPS.replace(" (and 1 more)", "").replace(
+                f"gate {KUEUE_GATE}", f"gates {KUEUE_GATE} and kueue.x-k8s.io/topology"
+            )
+        ],
+    ),
     without_that_gate_by_now=(
         [unschedulable("train-0"), RUNNING],
         Answer.PENDING,
