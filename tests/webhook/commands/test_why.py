@@ -236,6 +236,23 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
         "  requests   no GPU resource of a node\n"
         "  policy     not known\n",
     ),
+    a_change_that_was_denied=(
+        explanation(
+            Answer.REFUSED,
+            "it keeps its gate",
+            policy="default",
+            events=(
+                ObservedEvent(about="Pod/train", reason="FailedUpdate", message="no", count=2, last=None),
+            ),
+        ),
+        "Job/train in team: refused\n"
+        "  it keeps its gate\n"
+        "\n"
+        "what is known\n"
+        "  requests   no GPU resource of a node\n"
+        "  policy     default: no rule denies the pod as it is now\n"
+        "  events     Pod/train FailedUpdate, 2 times: no\n",
+    ),
     what_the_scheduler_says_once=(
         explanation(
             Answer.PENDING,
